@@ -15,6 +15,7 @@ from airflow_kafka_offsets.kafka.explain import Call, Right
 from airflow_kafka_offsets.kafka.failures import (
     OCCUPIED,
     RETRIABLE,
+    TEMPORARY,
     UNKNOWN_PARTITION,
     BackgroundErrors,
     CallError,
@@ -70,9 +71,9 @@ class Admin:
         found: dict[str, tuple[Any, Failure | None]] = {}
         unanswered: BrokerError | None = None
         try:
+            first = _first_attempt(arguments)
             # The client crashes if a coordinator has just moved, and many groups share one coordinator.
-            options = {"most_crashes": math.inf, "first_attempt": _first_attempt(arguments)}
-            self._each(call, "commits", arguments, RETRIABLE, found, **options)
+            self._each(call, "commits", arguments, found, first_attempt=first, most_crashes=math.inf)
         except BrokerError as error:
             if not found:
                 raise
@@ -114,8 +115,8 @@ class Admin:
         """Return the state and members of groups; a missing group is ``Dead``."""
         described: dict[str, GroupDescription] = {}
         wanted = parse_existing_groups(group_ids)
-        first = _first_attempt(wanted)
-        for group_id, (value, failure) in self._groups(call, "describ", wanted, first_attempt=first).items():
+        found = self._groups(call, "describ", wanted, _first_attempt(wanted))
+        for group_id, (value, failure) in found.items():
             if failure is None:
                 described[group_id] = GroupDescription.from_worker(value)
             elif failure.code == "GROUP_ID_NOT_FOUND":
@@ -178,21 +179,15 @@ class Admin:
         """Return the ids of existing topics; brokers before Kafka 2.8 have no topic ids."""
         wanted = sorted(set(topics))
         call = call.with_text(f"looking up the ids of topics {', '.join(wanted[:5])}")
-        found = self._each(call, "topic_ids", dict.fromkeys(wanted), RETRIABLE)
+        found = self._each(call, "topic_ids", dict.fromkeys(wanted))
         unknown = [
             topic for topic in wanted if (failed := found[topic][1]) and failed.code in UNKNOWN_PARTITION
         ]
         for topic in unknown:
             del found[topic]
         with suppress(UnknownTopicPartitionError):
-            # For a moment a broker may not know a new topic.
-            self._each(
-                call.with_timeout(_SETTLED),
-                "topic_ids",
-                dict.fromkeys(unknown),
-                RETRIABLE | UNKNOWN_PARTITION,
-                found,
-            )
+            settled = call.with_timeout(_SETTLED)
+            self._each(settled, "topic_ids", dict.fromkeys(unknown), found, passing=TEMPORARY)
         for _, failure in found.values():
             if failure is not None:
                 raise call.explain(failure)
@@ -203,8 +198,7 @@ class Admin:
     ) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the settings of topics that decide when records are deleted, or an error for each topic."""
         wanted = dict.fromkeys(sorted(set(topics)))
-        # For a moment a broker may not know a new topic.
-        found = self._each(call, "topic_settings", wanted, RETRIABLE | UNKNOWN_PARTITION)
+        found = self._each(call, "topic_settings", wanted, passing=TEMPORARY)
         about = "reading the settings of topic {!r}"
         return {
             topic: settings
@@ -232,31 +226,33 @@ class Admin:
     ) -> dict[TopicPartition, str | None]:
         """Delete a group's commits in partitions; return ``None`` for each that is gone, else the reason."""
         check_deletion(self._config)
-        found, failure = self._each(call, "delete_offsets", {group_id: list(partitions)}, RETRIABLE)[group_id]
+        found, failure = self._each(call, "delete_offsets", {group_id: list(partitions)})[group_id]
         if failure is not None:
             raise call.explain(failure, "Delete")
         failures = map(self._process.read_failure, found)
         return {tp: deletion_refusal(failure, call) for tp, failure in zip(partitions, failures, strict=True)}
 
     def _groups(
-        self, call: Call, verb: str, wanted: Sequence[str], **options: float
+        self, call: Call, verb: str, wanted: Sequence[str], first_attempt: float = math.inf
     ) -> dict[str, tuple[Any, Failure | None]]:
         call = call.with_text(f"{verb}ing group {', '.join(map(escape_controls, wanted[:5]))}")
-        return self._each(call, f"{verb}e", dict.fromkeys(wanted), RETRIABLE, None, **options)
+        return self._each(call, f"{verb}e", dict.fromkeys(wanted), first_attempt=first_attempt)
 
     def _each(
         self,
         call: Call,
         name: str,
         wanted: Mapping[str, Any],
-        passing: Collection[str],
         found: dict[str, tuple[Any, Failure | None]] | None = None,
+        *,
+        passing: Collection[str] = RETRIABLE,
         **options: float,
     ) -> dict[str, tuple[Any, Failure | None]]:
         """
         Make a call that has one result for each name; repeat it for names whose failure is temporary.
 
         :param found: receives the results, even if the call fails in the end.
+        :param passing: codes of temporary failures.
         :param options: options of :meth:`AdminProcess.run`.
         """
         found = {} if found is None else found

@@ -13,7 +13,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicC
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
-from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError, Deadline, Failure
+from airflow_kafka_offsets.kafka.failures import UNANSWERED, BackgroundErrors, CallError, Deadline, Failure
 from airflow_kafka_offsets.kafka.groups import OTHER
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
 from airflow_kafka_offsets.kafka.offset_deletion import delete_offsets
@@ -28,8 +28,6 @@ _FIRST_WAIT = 0.5
 """Seconds of the first attempt to connect: after it the cause is looked up, such as a wrong password."""
 _CHUNK = 500
 """Partitions, topics or groups in one request: the client is far slower with many at once."""
-
-_UNANSWERED = Failure("_TIMED_OUT", "no answer for this partition")
 
 PartResult = tuple[Any, "Failure | None"]
 """The result for one group or topic, or its failure."""
@@ -159,7 +157,7 @@ def _commit(session: AdminSession, commit: dict[str, Any]) -> dict[str, PartResu
     for offsets, future in sent:
         found, failure = session.part(future, _errors)
         for tp in offsets:
-            error = failure or found.get(_name(tp), _UNANSWERED)
+            error = failure or found.get(_name(tp), UNANSWERED)
             if error is not None:
                 refused[_name(tp)] = None, error
     return refused
@@ -189,8 +187,7 @@ def _flatten_commits(result: Any) -> dict[str, Any]:
     topics: dict[str, list[int]] = {}
     for tp in result.topic_partitions:
         if tp.error is not None:
-            failure = Failure.from_error(tp.error)
-            raise CallError(Failure(failure.code, f"{_name(tp)}: {failure.text}"))
+            raise CallError(Failure.from_error(tp.error).about(_name(tp)))
         if tp.offset >= 0:
             found = (tp.partition, tp.offset, places.setdefault(read_metadata(tp), len(places)))
             topics.setdefault(tp.topic, []).extend(found)

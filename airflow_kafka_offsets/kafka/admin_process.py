@@ -39,9 +39,8 @@ class AdminProcess:
     """
     Makes AdminClient calls in a worker process that starts with the first call and is kept.
 
-    librdkafka can abort its process in these calls, after a timeout or when a coordinator moves. After a
-    temporary failure the worker is replaced, because its client may be the cause. Calls of several threads
-    wait for each other.
+    After a temporary failure the worker is replaced, because its client may be the cause. Calls of several
+    threads wait for each other.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:

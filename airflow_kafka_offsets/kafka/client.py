@@ -9,7 +9,7 @@ from airflow_kafka_offsets.errors import BrokerError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import check_commit
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
-from airflow_kafka_offsets.kafka.group_commits import Check, GroupCommits
+from airflow_kafka_offsets.kafka.group_commits import GroupCommits
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
 from airflow_kafka_offsets.kafka.logs import offsets_at_timestamps, read_logs
 from airflow_kafka_offsets.kafka.record_reads import RecordReads
@@ -216,7 +216,7 @@ class OffsetsClient(RecordReads):
         group_id: str,
         offsets: Mapping[TopicPartition, int],
         metadata: str | Mapping[str, str] = "",
-        check: Check = None,
+        check: Callable[[Commits], object] | None = None,
     ) -> None:
         """
         Commit offsets to a group that has no active members.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from airflow_kafka_offsets.errors import BrokerError, UsageError
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.failures import (
     OF_WHOLE_GROUP,
-    RETRIABLE,
+    TEMPORARY,
     TOPIC_HIDDEN,
     UNCERTAIN,
     UNKNOWN_PARTITION,
@@ -94,7 +94,6 @@ class CommitProgress:
         self.refused: dict[TopicPartition, Failure] = {}
         self.last: dict[TopicPartition, Failure] = {}
         self.uncertain = False
-        self.reason: BrokerError | None = None
         self._read_back = read_back
 
     @property
@@ -134,11 +133,12 @@ class CommitProgress:
         one_topic = len({tp.topic for tp in results}) == 1
         if codes - (OF_WHOLE_GROUP | UNCERTAIN | ({TOPIC_HIDDEN} if one_topic else set())):
             self.mark_written(self._read_back(self.pending))
-        absent = missing([tp for tp in self.pending if self.last[tp].code in UNKNOWN_PARTITION])
+        unknown = [tp for tp in self.pending if self.last[tp].code in UNKNOWN_PARTITION]
+        absent = missing(unknown) if unknown else ()
         again: Failure | None = None
         for tp in list(self.pending):
             failure = self.last[tp]
-            if failure.code in RETRIABLE | UNKNOWN_PARTITION and tp not in absent:
+            if failure.code in TEMPORARY and tp not in absent:
                 again = failure
                 self.uncertain = self.uncertain or failure.code in UNCERTAIN
             else:

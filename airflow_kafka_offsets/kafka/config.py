@@ -101,10 +101,9 @@ def missing_file(config: Mapping[str, Any]) -> str | None:
     """Name a setting whose file cannot be read; ``None`` if all files can."""
     for key in sorted(_FILES & config.keys()):
         path = str(config[key])
-        if path == PROBE or os.access(path, os.R_OK):
-            continue
-        found = "cannot be read by this user" if os.path.exists(path) else "does not exist"  # noqa: PTH110
-        return f"{key}={path} {found} on this machine"
+        if path != PROBE and not os.access(path, os.R_OK):
+            found = "cannot be read by this user" if os.path.exists(path) else "does not exist"  # noqa: PTH110
+            return f"{key}={path} {found} on this machine"
     return None
 
 
@@ -194,12 +193,6 @@ def _passes(key: str, value: Any) -> bool:
     if key in _CALLBACKS:
         return callable(value)
     known = _KEPT.fullmatch(_ALIASES.get(key, key)) is not None
-    if known and value is not None and not isinstance(value, str | int | float):
-        # Without it the client would connect with a default, such as one without TLS.
-        raise UsageError(
-            f"{shorten(key)} of the Kafka configuration is neither a text nor a number: correct the Kafka "
-            "connection, or the file or option"
-        )
     # Clients refuse empty texts, and forms store empty fields.
     return known and value not in (None, "")
 
@@ -211,12 +204,16 @@ def _check_value(key: str, value: Any) -> None:
     librdkafka cuts texts off at a NUL, removes leading whitespace, reads a number up to the first character
     that is not a digit, and keeps 32 bits of it.
     """
+    remedy = "correct the Kafka connection, or the file or option"
     if not is_plain(key):
         raise UsageError(
             f"the Kafka configuration has a setting named {shorten(ascii(key))}, with a NUL or half of a "
-            "surrogate pair in it: correct the Kafka connection, or the file or option"
+            f"surrogate pair in it: {remedy}"
         )
-    if isinstance(value, str) and not is_plain(value):
+    if not isinstance(value, str | int | float) and key not in _CALLBACKS:
+        # Without the setting the client would connect with a default, such as one without TLS.
+        reason = "is neither a text nor a number"
+    elif isinstance(value, str) and not is_plain(value):
         reason = "has a NUL or half of a surrogate pair in it, where the client stops reading"
     elif isinstance(value, str) and not value.strip():
         if key == SERVERS:
@@ -228,15 +225,14 @@ def _check_value(key: str, value: Any) -> None:
         reason = "is not a whole number of at most 32 bits"
     else:
         return
-    remedy = "correct the Kafka connection, or the file or option"
     raise UsageError(f"{shorten(key)} of the Kafka configuration {reason}: {remedy}")
 
 
 def _fits_32_bits(value: str | float) -> bool:
     if isinstance(value, str):
-        return re.fullmatch(
-            r"[ \t\n\v\f\r]*[+-]?[0-9]{1,10}[ \t\n\v\f\r]*", value
-        ) is not None and _fits_32_bits(int(value))
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,10}\s*", value, re.ASCII):
+            return False
+        value = int(value)
     return -(2**31) <= value < 2**31 and value == int(value)
 
 

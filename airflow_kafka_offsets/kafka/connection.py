@@ -47,9 +47,6 @@ _DEFAULTS = {
 # Maximum number of messages read at once: a client that reports errors endlessly must not block the call.
 _DRAIN = 20
 
-_Key = tuple[IsolationLevel, int]
-"""Isolation level, and index among the connections of this level."""
-
 
 class Connection:
     """
@@ -64,7 +61,7 @@ class Connection:
         self.background_errors = BackgroundErrors(self.scrub, partial(probe_listener, config))
         self.commit_responses: list[tuple[KafkaError | None, list[ClientPartition]]] = []
         self.fastest = math.inf
-        """Seconds of the fastest response so far."""
+        """Seconds of the fastest response about logs so far."""
         self._users_error_cb = config.get("error_cb")
         parse_choice(isolation_level, IsolationLevel, "isolation_level")
         settings = {
@@ -103,13 +100,6 @@ class Connection:
         except KafkaException as error:
             self.drain()
             raise CallError(Failure.from_error(error).scrub(self.scrub)) from None
-
-    def ask_timed(self, call: Callable[[Consumer], T]) -> T:
-        """Make a call like :meth:`ask`, and measure the time of its response."""
-        began = time.monotonic()
-        found = self.ask(call)
-        self.fastest = min(self.fastest, time.monotonic() - began)
-        return found
 
     def drain(self, seconds: float = 0.0) -> None:
         """Collect the background errors; wait at most ``seconds``."""
@@ -155,7 +145,8 @@ class Connections:
     def __init__(self, config: Mapping[str, Any], group_id: str = OWN_GROUP) -> None:
         self._config = dict(config)
         self._group_id = group_id
-        self._kept: dict[_Key, Connection] = {}
+        # The key also has the index among the connections of the isolation level.
+        self._kept: dict[tuple[IsolationLevel, int], Connection] = {}
         self._closing: list[threading.Thread] = []
 
     def get_several(self, requests: int, isolation_level: IsolationLevel) -> list[Connection]:
@@ -187,8 +178,7 @@ class Connections:
 
     def discard(self, connection: Connection) -> None:
         """Close a connection in the background: while a commit is pending this may take a minute."""
-        for key in [key for key, kept in self._kept.items() if kept is connection]:
-            del self._kept[key]
+        self._kept = {key: kept for key, kept in self._kept.items() if kept is not connection}
         # A daemon thread: Python must not wait at its end for an unreachable broker.
         closing = threading.Thread(target=connection.consumer.close, name="close Kafka client", daemon=True)
         closing.start()

@@ -38,6 +38,9 @@ RETRIABLE = _codes(
 UNKNOWN_PARTITION = _codes("_NOENT _UNKNOWN_PARTITION _UNKNOWN_TOPIC UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PART")
 """The partition does not exist, or a client that knows the topic from before does not know it yet."""
 
+TEMPORARY = RETRIABLE | UNKNOWN_PARTITION
+"""Errors of one attempt: for a moment a broker may not know a new topic or partition."""
+
 ACTIVE_GROUP = _codes(
     "FENCED_MEMBER_EPOCH ILLEGAL_GENERATION REBALANCE_IN_PROGRESS STALE_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"
 )
@@ -119,12 +122,19 @@ class Failure(NamedTuple):
             return cls(code, text, _OTHER_LOGIN)
         return cls(code, text)
 
+    def about(self, what: object) -> Failure:
+        """Return the failure with a topic or partition before its text."""
+        return self._replace(text=f"{what}: {self.text}")
+
     def scrub(self, scrub: Callable[[str], str]) -> Failure:
         """Return the failure without credentials in its text."""
         return self._replace(text=scrub(self.text))
 
     def __str__(self) -> str:
         return f"{self.code}: {self.text}"
+
+
+UNANSWERED = Failure("_TIMED_OUT", "no answer for this partition")
 
 
 class CallError(Exception):  # never raised outside of this package

@@ -14,14 +14,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import (
-    FINAL,
-    RETRIABLE,
-    UNKNOWN_PARTITION,
-    CallError,
-    Deadline,
-    Failure,
-)
+from airflow_kafka_offsets.kafka.failures import FINAL, TEMPORARY, CallError, Deadline, Failure
 from airflow_kafka_offsets.kafka.requests import read_offsets
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import (
@@ -65,10 +58,6 @@ _POLL = 1.0
 _FIND = 1.0
 """Seconds to find leaders in advance; the fetch itself finds the other ones later."""
 _CLOSE = 1.0
-_END_OF_LOG = "_PARTITION_EOF"
-"""Code of the message at the end of a log; not an error."""
-_OF_THE_GROUP = "GROUP_AUTHORIZATION_FAILED"
-"""Code that is ignored: fetching needs no group."""
 
 Take = Callable[[TopicPartition, Message], object]
 """Takes a message; returns whether its partition was read far enough. A partition's messages are in order."""
@@ -137,7 +126,7 @@ class FetchConnections:
                             left.remove(tp)
                         continue
                     left.remove(tp)
-                    if failure.code == _END_OF_LOG:
+                    if failure.code == "_PARTITION_EOF":
                         reached[tp] = max(reached[tp], min(offset, end))
                         ended.add(tp)
                     else:
@@ -211,9 +200,10 @@ def _fetch(
             error = message.error()
             failure = None if error is None else Failure.from_error(error)
             if failure is not None and failure.code in FINAL:
-                if failure.code != _OF_THE_GROUP:
+                # Fetching needs no group.
+                if failure.code != "GROUP_AUTHORIZATION_FAILED":
                     connection.background_errors.add_error(error)
-            elif tp in left and (failure is None or failure.code not in RETRIABLE | UNKNOWN_PARTITION):
+            elif tp in left and (failure is None or failure.code not in TEMPORARY):
                 yield tp, message, failure
         if connection.background_errors.fatal is not None:
             raise CallError(connection.background_errors.fatal)

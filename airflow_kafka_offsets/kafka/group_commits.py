@@ -33,6 +33,7 @@ from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.kafka.topics import Topics
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import (
+    MAX_PARTITION,
     Commit,
     Commits,
     Offsets,
@@ -45,16 +46,6 @@ log = logging.getLogger(__name__)
 
 _DESCRIBE = 10.0
 """Seconds to look up a group's members after a refused commit."""
-
-_NO_PARTITION = 2**31 - 1
-"""The highest possible partition number; no topic has this partition."""
-
-
-Check = Callable[[Commits], object] | None
-"""
-Called with a group's commits right before they are overwritten, and before each further attempt; raises to
-end the commit.
-"""
 
 
 class GroupCommits:
@@ -93,9 +84,14 @@ class GroupCommits:
         call: Call,
         offsets: Mapping[TopicPartition, int],
         texts: Texts,
-        check: Check = None,
+        check: Callable[[Commits], object] | None = None,
     ) -> None:
-        """Commit offsets; call ``check`` with the commits before they are overwritten."""
+        """
+        Commit offsets.
+
+        :param check: called with the group's commits right before they are overwritten, and before each
+            further attempt; raises to end the commit.
+        """
         # Read one partition of each topic first: most refusals concern all partitions of a topic.
         one_each = {tp.topic: tp for tp in offsets}.values()
         try:
@@ -105,23 +101,12 @@ class GroupCommits:
         if check is not None:
             # The last check before Kafka overwrites the commits, whatever they are by then.
             check(found)
-        progress = self._commit(call, offsets, texts, found, check)
-        if progress.pending or progress.refused:
-            raise commit_error(
-                self._group_id,
-                offsets,
-                progress.written,
-                progress.failures,
-                lambda failure: call.explain(failure, "Read"),
-                members=lambda: self._members(call),
-                uncertain=progress.uncertain,
-                passes=not progress.refused,
-                reason=progress.reason,
-            )
+        self._commit(call, offsets, texts, found, check)
 
     def prove_right(self, call: Call, topics: Iterable[str]) -> None:
         """Check the right to commit for some topics; nothing is written."""
-        wanted = {TopicPartition(topic, _NO_PARTITION): 0 for topic in sorted(set(topics))}
+        # No topic has the partition with the highest number.
+        wanted = {TopicPartition(topic, MAX_PARTITION): 0 for topic in sorted(set(topics))}
         texts = check_commit(self._group_id, wanted, "")
         background_errors = BackgroundErrors()
 
@@ -165,8 +150,8 @@ class GroupCommits:
         offsets: Mapping[TopicPartition, int],
         texts: Texts,
         found: Commits,
-        check: Check,
-    ) -> CommitProgress:
+        check: Callable[[Commits], object] | None,
+    ) -> None:
         reading = call.with_text(f"reading back the offsets of group {self._group_id!r}")
 
         def read_back(offsets: Offsets) -> list[TopicPartition]:
@@ -175,6 +160,7 @@ class GroupCommits:
 
         progress = CommitProgress(offsets, read_back)
         background_errors = BackgroundErrors()
+        reason: BrokerError | None = None
 
         def attempt(seconds: float) -> None:
             progress.look_up_pending()
@@ -189,27 +175,36 @@ class GroupCommits:
                 progress.fail_pending(error.failure, uncertain=True)
                 raise
             progress.mark_written([tp for tp, failure in results.items() if failure is None])
+            codes = {failure.code for failure in results.values() if failure is not None}
             # With these errors the broker refuses the whole request.
-            if any(failure and failure.code in ACTIVE_GROUP for failure in results.values()):
-                unanswered = any(failure and failure.code in UNCERTAIN for failure in results.values())
-                self._wait_if_occupied(call, progress, uncertain=unanswered)
+            if codes & ACTIVE_GROUP:
+                self._wait_if_occupied(call, progress, uncertain=bool(codes & UNCERTAIN))
             progress.take_results(results, lambda unknown: self._missing(unknown, call))
 
         try:
             retry_until(call, attempt, lambda: background_errors, [OCCUPIED], FIRST_ATTEMPT)
         except CallError as error:
-            progress.reason = call.explain(error.failure, "Read", background_errors)
+            reason = call.explain(error.failure, "Read", background_errors)
         except (GroupMovedError, PlanRefusedError) as error:
             if progress.written:
                 error.append(f"written before: {summarize(progress.written)}")
             raise
         except BrokerError as error:
-            progress.reason = error
-        return progress
+            reason = error
+        if progress.pending or progress.refused:
+            raise commit_error(
+                self._group_id,
+                offsets,
+                progress.written,
+                progress.failures,
+                lambda failure: call.explain(failure, "Read"),
+                members=lambda: self._members(call),
+                uncertain=progress.uncertain,
+                passes=not progress.refused,
+                reason=reason,
+            )
 
     def _missing(self, partitions: Sequence[TopicPartition], call: Call) -> list[TopicPartition]:
-        if not partitions:
-            return []
         return missing_partitions(self._session.connections.get(), partitions, call.seconds_left)
 
     def _wait_if_occupied(self, call: Call, progress: CommitProgress, *, uncertain: bool) -> None:

@@ -48,8 +48,8 @@ class GroupMember:
 
 
 @dataclass(frozen=True)
-class GroupDescription:
-    """The state and members of a group."""
+class GroupListing:
+    """A group in a list of all groups."""
 
     group_id: str
     """The group's name."""
@@ -60,6 +60,16 @@ class GroupDescription:
     """
     type: str = "unknown"
     """``classic``, ``consumer``, ``other`` for a share or streams group, or ``unknown``."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class GroupDescription(GroupListing):
+    """The state and members of a group."""
+
     members: tuple[GroupMember, ...] = ()
     """The members of the group."""
     coordinator: str | None = None
@@ -103,23 +113,7 @@ class GroupDescription:
             {**asdict(each), "host": each.host.lstrip("/"), "partitions": [str(tp) for tp in each.partitions]}
             for each in self.members
         ]
-        return {**asdict(self), "members": members}
-
-
-@dataclass(frozen=True)
-class GroupListing:
-    """A group in a list of all groups."""
-
-    group_id: str
-    """The group's name."""
-    state: str
-    """As in :class:`GroupDescription`."""
-    type: str = "unknown"
-    """As in :class:`GroupDescription`."""
-
-    def as_json(self) -> dict[str, str]:
-        """Return plain JSON."""
-        return asdict(self)
+        return {**super().as_json(), "members": members}
 
 
 def name_members(members: Iterable[GroupMember]) -> str:

@@ -15,6 +15,7 @@ import ssl
 import struct
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,22 +94,20 @@ def _probe_certificate(config: Mapping[str, Any], host: str, port: int, deadline
     # Verify like the Kafka client: Python is stricter from 3.13 on.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = config.get("ssl.endpoint.identification.algorithm") != "none"
-    with _connect(host, port, deadline) as plain:
+    with _connect(host, port, deadline) as plain, suppress(OSError):
         try:
             context.wrap_socket(plain, server_hostname=host).close()
         except ssl.SSLCertVerificationError as error:
             of_machine = "the authorities that this machine trusts"
             trusted = f"ssl.ca.location={authority}" if authority else of_machine
             return _about_certificate(f"{host}:{port}", error, "ssl.ca.pem" if pem else trusted)
-        except OSError:
-            return None
     return None
 
 
 def _about_certificate(address: str, error: ssl.SSLCertVerificationError, trusted: str) -> Failure:
-    found, remedy = " was not accepted ({why})", "correct ssl.ca.location, or the certificate"
     found, remedy = next(
-        (each[1:] for each in _CERTIFICATES if error.verify_code in each[0]), (found, remedy)
+        (each[1:] for each in _CERTIFICATES if error.verify_code in each[0]),
+        (" was not accepted ({why})", "correct ssl.ca.location, or the certificate"),
     )
     found = found.format(why=error.verify_message.rstrip("."), trusted=trusted)
     return Failure("_SSL", f"the certificate of {address}{found}", remedy)
@@ -117,9 +116,21 @@ def _about_certificate(address: str, error: ssl.SSLCertVerificationError, truste
 def _probe_protocol(config: Mapping[str, Any], host: str, port: int, deadline: Deadline) -> Failure | None:
     configured = str(config.get("security.protocol") or "plaintext").upper()
     mechanism = str(config.get("sasl.mechanisms") or config.get("sasl.mechanism") or "SCRAM-SHA-512")
-    # Half of the time: a listener without TLS may wait for more data.
-    with _connect(host, port, Deadline(deadline.seconds_left / 2)) as plain:
-        login, tls = _ask_over_tls(plain, host, mechanism)
+    # This only checks whether the listener speaks TLS: the other probe checks the certificate, and no
+    # credentials are sent.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    login: _Login | None = None
+    tls = False
+    with (
+        # Half of the time: a listener without TLS may wait for more data.
+        _connect(host, port, Deadline(deadline.seconds_left / 2)) as plain,
+        suppress(OSError),
+        context.wrap_socket(plain, server_hostname=host) as over_tls,
+    ):
+        tls = True
+        login = _ask(over_tls, mechanism)
     if not tls:
         with _connect(host, port, deadline) as plain:
             login = _ask(plain, mechanism)
@@ -149,40 +160,23 @@ def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:
     return sock
 
 
-def _ask_over_tls(plain: socket.socket, host: str, mechanism: str) -> tuple[_Login | None, bool]:
-    context = ssl.create_default_context()
-    # This only checks whether the listener speaks TLS: the other probe checks the certificate, and no
-    # credentials are sent.
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    try:
-        with context.wrap_socket(plain, server_hostname=host) as over_tls:
-            return _ask(over_tls, mechanism), True
-    except OSError:
-        return None, False
-
-
 def _ask(stream: socket.socket, mechanism: str) -> _Login | None:
     """Ask for the login mechanisms; ``None`` if the listener is not Kafka, or does not answer."""
     name = mechanism.encode()
-    request = struct.pack(">hhih", _SASL_HANDSHAKE, _VERSION, _CORRELATION, -1)
-    request += struct.pack(">h", len(name)) + name
+    header = struct.pack(">hhih", _SASL_HANDSHAKE, _VERSION, _CORRELATION, -1)
+    request = header + struct.pack(">h", len(name)) + name
     with suppress(OSError, ValueError, struct.error):
         stream.sendall(struct.pack(">i", len(request)) + request)
         with stream.makefile("rb") as answers:
             (size,) = struct.unpack(">i", answers.read(4))
             if 0 < size < _LONGEST_ANSWER:
-                return _login(answers.read(size))
+                return _login(BytesIO(answers.read(size)))
     return None
 
 
-def _login(answer: bytes) -> _Login | None:
-    correlation, code, count = struct.unpack_from(">ihi", answer)
+def _login(answer: BytesIO) -> _Login | None:
+    correlation, code, count = struct.unpack(">ihi", answer.read(10))
     if correlation != _CORRELATION or code not in (0, _UNSUPPORTED_MECHANISM, _NO_LOGIN_HERE):
         return None
-    mechanisms, at = [], struct.calcsize(">ihi")
-    for _ in range(count):
-        (length,) = struct.unpack_from(">h", answer, at)
-        mechanisms.append(answer[at + 2 : at + 2 + length].decode())
-        at += 2 + length
+    mechanisms = (answer.read(*struct.unpack(">h", answer.read(2))).decode() for _ in range(count))
     return _Login(code != _NO_LOGIN_HERE, tuple(mechanisms))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
@@ -10,7 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import NOT_READY, RETRIABLE, UNKNOWN_PARTITION, CallError, Failure
+from airflow_kafka_offsets.kafka.failures import NOT_READY, TEMPORARY, UNKNOWN_PARTITION, CallError, Failure
 from airflow_kafka_offsets.kafka.requests import (
     leaderless_failure,
     missing_partitions,
@@ -29,8 +30,6 @@ from airflow_kafka_offsets.model.offsets import (
 
 # Minimum seconds of a request, so that the last attempt before the deadline may still get a response.
 _LEAST = 0.1
-_ABSENT_TWICE = 2
-"""For a moment a broker may not know a new topic."""
 
 
 def read_logs(
@@ -42,9 +41,7 @@ def read_logs(
         session, call, wanted, OFFSET_BEGINNING, OFFSET_END, isolation_level=isolation_level
     )
     # Retention may have moved the start of an emptied log past the end that was read before.
-    first = [starts[tp] for tp in wanted]
-    last = [ends[tp] for tp in wanted]
-    return dict(zip(wanted, map(LogRange, first, map(max, first, last)), strict=True))
+    return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
 
 
 def offsets_at_timestamps(
@@ -62,7 +59,7 @@ def offsets_at_timestamps(
     check_partitions(wanted)
     ordered = session.by_leader(wanted)
     found: dict[int, Offsets] = {timestamp: {} for timestamp in timestamps}
-    absent: dict[TopicPartition, int] = {}
+    absent: Counter[TopicPartition] = Counter()
 
     def tasks() -> list[tuple[int, Sequence[TopicPartition]]]:
         return [
@@ -93,18 +90,17 @@ def offsets_at_timestamps(
         for connection in connections if unknown else ():
             # Each connection has its own metadata, which this updates.
             missing = missing_partitions(connection, unknown, max(_LEAST, min(timeout, call.seconds_left)))
-        for tp in missing:
-            absent[tp] = absent.get(tp, 0) + 1
-        if missing and max(absent[tp] for tp in missing) >= _ABSENT_TWICE:
+        absent.update(missing)
+        # Not at the first time: for a moment a broker may not know a new topic.
+        if any(absent[tp] > 1 for tp in missing):
             raise UnknownTopicPartitionError(
                 f"{call.what}: {summarize(missing)} is not on {session.servers}: correct topic and "
                 "partition, or the connection",
                 missing=missing,
             )
-        # Raise a permanent failure first: with it, asking again for the other partitions is useless.
-        for tp, failure in sorted(
-            failures.items(), key=lambda each: each[1].code in RETRIABLE | UNKNOWN_PARTITION
-        ):
+        if failures:
+            # Raise a permanent failure first: with it, asking again for the other partitions is useless.
+            tp, failure = min(failures.items(), key=lambda each: each[1].code in TEMPORARY)
             if failure.code not in UNKNOWN_PARTITION or tp in missing:
                 raise CallError(failure)
             # The client reports a partition without a leader as unknown, and a leader that has just started

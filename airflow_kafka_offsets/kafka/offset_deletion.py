@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import SetupError, UsageError
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import Failure
+from airflow_kafka_offsets.kafka.failures import UNANSWERED, Failure
 from airflow_kafka_offsets.model.kafka_security import PROBE
 from airflow_kafka_offsets.model.text import escape_controls
 
@@ -39,7 +39,6 @@ _HOST_CHECK = "ssl.endpoint.identification.algorithm"
 _GUARDED = ("sasl.", "ssl.", "enable.", "oauth_cb")
 """Prefixes of the settings for authentication and trust."""
 _TOOL = "delete the offsets with kafka-consumer-groups --delete-offsets"
-_READ_BY_MEMBERS = "GROUP_SUBSCRIBED_TO_TOPIC"
 
 
 def check_deletion(config: Mapping[str, Any]) -> None:
@@ -91,7 +90,7 @@ def deletion_refusal(failure: Failure | None, call: Call) -> str | None:
     """Return why a partition's commit was not deleted; ``None`` if it was deleted."""
     if failure is None:
         return None
-    if failure.code == _READ_BY_MEMBERS:
+    if failure.code == "GROUP_SUBSCRIBED_TO_TOPIC":
         return f"members of the group read the topic ({failure.code}): stop them first"
     return str(call.explain(failure, "Read" if failure.code.startswith("TOPIC_") else "Delete"))
 
@@ -136,5 +135,5 @@ def _code(error: BaseException) -> str:
 def _failure(error: Any) -> Failure | None:
     """Return the failure in the response for a partition; ``None`` for a success."""
     if error is None:
-        return Failure("_TIMED_OUT", "no answer for this partition")
+        return UNANSWERED
     return None if error.errno == 0 else Failure(error.message, error.description)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
-from airflow_kafka_offsets.kafka.fetching import SAMPLES, SCANS, FetchConnections
+from airflow_kafka_offsets.kafka.fetching import SAMPLES, SCANS, EnoughError, FetchConnections
 from airflow_kafka_offsets.kafka.logs import read_logs
-from airflow_kafka_offsets.kafka.record_offsets import RecordOffsets, read_record_offsets
-from airflow_kafka_offsets.kafka.records import Take, read_records
 from airflow_kafka_offsets.kafka.session import LONGEST_TIMEOUT, Session
-from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, count_offsets
+from airflow_kafka_offsets.model.offset_ranges import (
+    Ranges,
+    RangesByPartition,
+    count_offsets,
+    covering_ranges,
+    merge,
+    subtract,
+)
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     IsolationLevel,
@@ -33,6 +41,31 @@ _SINCE_WITHIN = 600.0
 """Seconds to look for a time in records: a million takes about ten seconds."""
 _SAMPLE = 100
 """Maximum number of records of a partition whose sizes are read."""
+_LARGEST_GAP_READ = 20_000
+"""Gaps up to this number of offsets are read: a new position costs a round trip and discards fetched data."""
+_PROGRESS = 10.0
+"""Seconds between two lines in the log."""
+
+
+class Record(NamedTuple):
+    """A record of a log."""
+
+    offset: int
+    timestamp: int
+    """In milliseconds since 1970; -1 if the record has no timestamp."""
+    key: bytes | None
+    value: bytes | None
+    appended: bool = False
+    """Whether the broker has set the timestamp (``LogAppendTime``)."""
+
+
+class RecordOffsets(NamedTuple):
+    """The result of reading ranges of logs."""
+
+    records: RangesByPartition
+    """Offsets with a record that a ``read_committed`` consumer receives."""
+    unread: RangesByPartition
+    """Offsets that were not read: deleted by retention, out of time, or after enough records were found."""
 
 
 class RecordReads:
@@ -92,9 +125,9 @@ class RecordReads:
             times: dict[TopicPartition, int | None] = {}
 
             def take(tp: TopicPartition, message: Message) -> bool:
-                kind, time = message.timestamp()
-                if kind != TIMESTAMP_NOT_AVAILABLE and time >= 0:
-                    times[tp] = time
+                kind, timestamp = message.timestamp()
+                if kind != TIMESTAMP_NOT_AVAILABLE and timestamp >= 0:
+                    times[tp] = timestamp
                 return True
 
             # This uses a separate Consumer, so that other threads' calls need not wait.
@@ -105,7 +138,7 @@ class RecordReads:
     def read_records(
         self,
         ranges: Mapping[TopicPartition, OffsetRange],
-        take: Take,
+        take: Callable[[TopicPartition, Record], None],
         *,
         within: float | None = None,
         isolation_level: IsolationLevel = "read_uncommitted",
@@ -113,13 +146,22 @@ class RecordReads:
         """
         Give the records of ranges to a function; the user needs Read on the topics.
 
+        :param take: takes the records; those of a partition come in order.
         :param within: seconds for it; default: 30, or the client's timeout if that is less.
         :return: how far each partition was read: the end of its range, unless the time was up.
         :raises BrokerAuthenticationError: if the broker does not allow it.
         """
+
+        def take_message(tp: TopicPartition, message: Message) -> None:
+            kind, timestamp = message.timestamp()
+            timestamp = -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
+            appended = kind == TIMESTAMP_LOG_APPEND_TIME
+            take(tp, Record(message.offset(), timestamp, message.key(), message.value(), appended))
+
         timeout = min(self._session.timeout, _RECORDS_WITHIN) if within is None else within
         with self._session.begin_call(f"reading records of {summarize(ranges)}", timeout) as call:
-            return read_records(self._scans, ranges, take, call, isolation_level)
+            reached, ended = self._scans.read(ranges, take_message, call, isolation_level)
+        return reached | {tp: ranges[tp].end for tp in ended}
 
     def first_since(
         self, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
@@ -138,10 +180,10 @@ class RecordReads:
         found: dict[TopicPartition, tuple[int, int]] = {}
 
         def take(tp: TopicPartition, message: Message) -> bool:
-            kind, time = message.timestamp()
-            if kind == TIMESTAMP_NOT_AVAILABLE or time < timestamp_ms:
+            kind, timestamp = message.timestamp()
+            if kind == TIMESTAMP_NOT_AVAILABLE or timestamp < timestamp_ms:
                 return False
-            found[tp] = message.offset(), time
+            found[tp] = message.offset(), timestamp
             return True
 
         what = f"looking for a time in the records of {summarize(ranges)}"
@@ -188,9 +230,39 @@ class RecordReads:
         :param most: maximum number of records to read; the rest stays unread.
         :raises BrokerAuthenticationError: if the user lacks a right.
         """
-        what = f"looking up records at {count_offsets(ranges):,} offsets of {summarize(ranges)}"
+        # The offsets between two ranges are read only if the ranges are near each other.
+        pieces = {tp: covering_ranges(its, len(its), _LARGEST_GAP_READ) for tp, its in ranges.items() if its}
+        found: dict[TopicPartition, list[int]] = {}
+        read: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in pieces}
+        messages, wanted, shown, number = 0, most, time.monotonic(), f"{count_offsets(ranges):,}"
+
+        def take(tp: TopicPartition, message: Message) -> None:
+            nonlocal messages, wanted, shown
+            messages += 1
+            if time.monotonic() - shown >= _PROGRESS:
+                shown = time.monotonic()
+                log.info("Read %s records to look up %s offsets", f"{messages:,}", number)
+            offset = message.offset()
+            if _contains(ranges[tp], offset):
+                found.setdefault(tp, []).append(offset)
+                wanted -= 1
+                if not wanted:
+                    raise EnoughError
+
+        what = f"looking up records at {number} offsets of {summarize(ranges)}"
         with self._session.begin_call(what, within) as call:
-            return read_record_offsets(self._scans, ranges, call, most)
+            for place in range(max(map(len, pieces.values()), default=0)):
+                if not wanted or call.seconds_left <= 0:
+                    break
+                piece = {tp: its[place] for tp, its in pieces.items() if place < len(its)}
+                reached, _ = self._scans.read(piece, take, call, "read_committed")
+                for tp, end in reached.items():
+                    read[tp].append((piece[tp].start, end))
+        unread = {tp: subtract(ranges[tp], merge(its)) for tp, its in read.items()}
+        return RecordOffsets(
+            {tp: merge((at, at + 1) for at in offsets) for tp, offsets in sorted(found.items())},
+            {tp: its for tp, its in sorted(unread.items()) if its},
+        )
 
 
 def positions_in_logs(
@@ -199,3 +271,8 @@ def positions_in_logs(
     """Return the read position of each partition that may have a record at or after its offset."""
     inside = {tp: max(offset, logs[tp].start) for tp, offset in offsets.items()}
     return {tp: offset for tp, offset in inside.items() if offset < logs[tp].end}
+
+
+def _contains(ranges: Ranges, offset: int) -> bool:
+    before = bisect_right(ranges, offset, key=lambda each: each.start)
+    return before > 0 and offset < ranges[before - 1].end

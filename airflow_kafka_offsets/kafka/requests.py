@@ -12,11 +12,10 @@ from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection
-from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNKNOWN_PARTITION, CallError, Failure
+from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNANSWERED, UNKNOWN_PARTITION, CallError, Failure
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
     from confluent_kafka.admin import ClusterMetadata
 
 
@@ -62,7 +61,7 @@ def read_topics(
                     "i", [described.partitions[number].leader for number in numbers]
                 )
         elif topic is not None:
-            failure = _about(topic, described.error)
+            failure = Failure.from_error(described.error).about(topic)
             if failure.code not in UNKNOWN_PARTITION:
                 raise CallError(failure)
     return topics
@@ -129,7 +128,9 @@ def read_offsets(
     """
     wanted = [ClientPartition(tp.topic, tp.partition, timestamp) for tp in partitions]
     try:
-        found = connection.ask_timed(lambda consumer: consumer.offsets_for_times(wanted, timeout=timeout))
+        began = time.monotonic()
+        found = connection.ask(lambda consumer: consumer.offsets_for_times(wanted, timeout=timeout))
+        connection.fastest = min(connection.fastest, time.monotonic() - began)
     except CallError as error:
         if error.failure.code not in UNKNOWN_PARTITION:
             raise
@@ -139,7 +140,7 @@ def read_offsets(
     failures: dict[TopicPartition, Failure] = {}
     for tp, each in zip(partitions, found, strict=True):
         if each.error is not None:
-            failures[tp] = _about(str(tp), each.error)
+            failures[tp] = Failure.from_error(each.error).about(tp)
         elif each.offset >= 0 or (each.offset == OFFSET_END and timestamp >= 0):
             offsets[tp] = each.offset
         else:
@@ -174,15 +175,8 @@ def send_commit(
         pause = min(pause * 1.5, _LONGEST_POLL)
     error, partitions = connection.commit_responses.pop()
     whole = None if error is None else Failure.from_error(error)
-    results: dict[TopicPartition, Failure | None] = dict.fromkeys(
-        offsets, Failure("_TIMED_OUT", "no answer for this partition")
-    )
+    results: dict[TopicPartition, Failure | None] = dict.fromkeys(offsets, UNANSWERED)
     for each in partitions:
         failed = whole if each.error is None else Failure.from_error(each.error)
         results[TopicPartition(each.topic, each.partition)] = failed
     return results
-
-
-def _about(what: str, error: KafkaError) -> Failure:
-    failure = Failure.from_error(error)
-    return Failure(failure.code, f"{what}: {failure.text}")

@@ -8,13 +8,7 @@ from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception, wait_random_exponential
 
-from airflow_kafka_offsets.kafka.failures import (
-    RETRIABLE,
-    UNKNOWN_PARTITION,
-    BackgroundErrors,
-    CallError,
-    Deadline,
-)
+from airflow_kafka_offsets.kafka.failures import TEMPORARY, BackgroundErrors, CallError, Deadline
 
 T = TypeVar("T")
 
@@ -49,7 +43,7 @@ def retry_until(
         seen.probe(error.failure, deadline.seconds_left)
         return seen.fatal is None
 
-    passes = RETRIABLE | UNKNOWN_PARTITION | frozenset(passing)
+    passes = TEMPORARY | frozenset(passing)
     # Random, so that clients do not all reconnect to a restarted broker at the same moment.
     backoff = wait_random_exponential(multiplier=0.1, max=2.0)
     numbers = count()

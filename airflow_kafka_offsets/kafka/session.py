@@ -111,12 +111,7 @@ class Session:
         connection = self.connections.get()
         return self.ask_over([connection], call, lambda timeout: question(connection, timeout))
 
-    def ask_over(
-        self,
-        connections: Sequence[Connection],
-        call: Call,
-        question: Callable[[float], T],
-    ) -> T:
+    def ask_over(self, connections: Sequence[Connection], call: Call, question: Callable[[float], T]) -> T:
         """Repeat a question over several connections until there is an answer."""
 
         def background_errors() -> BackgroundErrors:

@@ -49,24 +49,24 @@ class Topics:
 
     def _list_all(self, connection: Connection, timeout: float) -> dict[str, list[int]]:
         topics = read_topics(connection, None, timeout, self._session)
-        sees_all = OFFSETS_TOPIC in topics
-        if not sees_all and self.sees_all is not False:
+        if OFFSETS_TOPIC in topics:
+            self.sees_all = True
+        elif self.sees_all is not False:
             # Before the first commit on a cluster the topic does not exist; the response is then another than
             # "hidden".
             try:
                 read_topics(connection, OFFSETS_TOPIC, timeout)
-                sees_all = True
+                self.sees_all = True
             except CallError as error:
                 if error.failure.code != TOPIC_HIDDEN:
                     raise
-        if self.sees_all is not False and not sees_all:
-            log.warning(
-                "The broker at %s hides topics that a user may not describe: this user sees only the topics "
-                "that were granted to it (%d). Without a list of topics, only these are used. Name %s, or "
-                "grant this user Describe on all topics of the group",
-                self._session.servers,
-                len(topics),
-                parameter_text("topics", ...),
-            )
-        self.sees_all = sees_all
+                self.sees_all = False
+                log.warning(
+                    "The broker at %s hides topics that a user may not describe: this user sees only the "
+                    "topics that were granted to it (%d). Without a list of topics, only these are used. "
+                    "Name %s, or grant this user Describe on all topics of the group",
+                    self._session.servers,
+                    len(topics),
+                    parameter_text("topics", ...),
+                )
         return topics

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
-from airflow_kafka_offsets.kafka.records import Record
+from airflow_kafka_offsets.kafka.record_reads import Record
 from airflow_kafka_offsets.model.headroom import CLEANUP
 from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync

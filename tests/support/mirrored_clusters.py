@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.records import Record
+    from airflow_kafka_offsets.kafka.record_reads import Record
     from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
     from airflow_kafka_offsets.model.translation import Translation
 

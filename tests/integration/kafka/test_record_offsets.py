@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from deadlines import until
 
-from airflow_kafka_offsets.kafka import fetching, record_offsets
+from airflow_kafka_offsets.kafka import fetching, record_reads
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -69,7 +69,7 @@ def test_the_end_of_the_log_may_be_all_markers(client, make_topic, transactions,
 
 
 def test_far_ranges_are_read_without_what_is_between(client, make_topic, produce, monkeypatch):
-    monkeypatch.setattr(record_offsets, "_LARGEST_GAP_READ", 50)
+    monkeypatch.setattr(record_reads, "_LARGEST_GAP_READ", 50)
     topic = make_topic(2)
     produce(topic, {0: 3_000, 1: 3_000})
     partitions = [TopicPartition(topic, number) for number in range(2)]
@@ -120,7 +120,7 @@ def test_what_retention_takes_is_unread(client, make_topic, produce, delete_reco
 def test_nothing_is_left_behind_and_progress_is_logged(
     bootstrap_servers, make_topic, produce, caplog, monkeypatch
 ):
-    monkeypatch.setattr(record_offsets, "_PROGRESS", 0.0)
+    monkeypatch.setattr(record_reads, "_PROGRESS", 0.0)
     partition = TopicPartition(make_topic(1), 0)
     produce(partition.topic, {0: 10})
     before = threading.active_count()
