@@ -90,21 +90,13 @@ class OffsetLogEntry:
         """
         Return the file's text with other offsets in the lines of Kafka sources; all other text is unchanged.
 
-        :param offsets: source -> its offsets. A partition without an entry keeps its offset.
+        :param offsets: source -> all of its offsets. A source without an entry keeps its offsets.
         """
-        there = self.kafka_offsets
-        return self.with_sources({source: there.get(source, {}) | each for source, each in offsets.items()})
-
-    def with_sources(self, sources: Mapping[str, Offsets]) -> str:
-        """Return the file's text with the offsets of Kafka sources replaced as a whole, their topics too."""
         lines = list(self.lines)
         there = self.kafka_offsets
         for number, (source, _) in enumerate(self.sources, 2):
-            if source not in there or source not in sources:
-                continue
-            after = sources[source]
-            if after != there[source]:
-                lines[number] = ("" if self.version == 1 else f"{source}:") + offsets_text(after)
+            if source in there and offsets.get(source, there[source]) != there[source]:
+                lines[number] = ("" if self.version == 1 else f"{source}:") + offsets_text(offsets[source])
         return "\n".join(lines)
 
 

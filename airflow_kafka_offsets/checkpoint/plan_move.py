@@ -87,7 +87,7 @@ def plan_seek(
     # Newest first: after each removal the previous batch is the newest, and its files are complete.
     steps = [Step(f"offsets/{number}", None) for number in reversed(discarded)]
     if after != before and not refusals:
-        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(targets).encode()))
+        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(after).encode()))
     without = [source.source for source in batches.state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
     plan = _plan(checkpoint, batches, earlier, kind, after, steps, request, refusals, discarded=discarded)
@@ -240,7 +240,7 @@ def plan_checkpoint_failover(
     steps = [Step(f"offsets/{number}", None) for number in reversed(batches.pending)]
     after = {source: targets.get(source, offsets) for source, offsets in before.items()}
     if not found:
-        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_sources(after).encode()))
+        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(after).encode()))
     discarded = batches.pending
     plan = _plan(checkpoint, batches, earlier, "failover", after, steps, request, found, discarded)
     return replace(plan, log_ids=log_ids, left=left)

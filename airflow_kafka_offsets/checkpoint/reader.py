@@ -295,8 +295,7 @@ class SparkCheckpoint:
 def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
     known = entry.kafka_offsets
     sources = [
-        CheckpointSource(source, known.get(source), source in known, text not in (None, "{}"))
-        for source, text in entry.sources
+        CheckpointSource(source, known.get(source), text not in (None, "{}")) for source, text in entry.sources
     ]
     # Version 2 has its lines in any order, which may differ between files.
     return tuple(sorted(sources, key=_plan_order))

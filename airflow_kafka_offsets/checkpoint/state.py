@@ -17,17 +17,14 @@ class CheckpointSource:
     One source of the query.
 
     :param source: its index in the query's plan, or its name (Spark 4.2).
-    :param offsets: the next offset of each partition; ``None`` if the source is not Kafka or had no offset
-        yet.
-    :param kafka: whether the offsets have Kafka's form. False for a source without an offset: the
-        checkpoint's newest batch does not say what kind of source it is.
+    :param offsets: the next offset of each partition; ``None`` if the source is not Kafka, or had no offset
+        yet: the checkpoint's newest batch does not say what kind of source it is then.
     :param begun: whether the source has an offset. A Kafka source has none while its pattern matches no
         topic.
     """
 
     source: str
     offsets: Offsets | None
-    kafka: bool
     begun: bool = True
 
 
@@ -68,9 +65,8 @@ class CheckpointState:
 
         A source without an offset yet may be a Kafka source.
         """
-        if self.batch_id is None or not all(source.begun and not source.kafka for source in self.sources):
-            return None
-        return self.no_kafka_offsets
+        never = all(source.begun and source.offsets is None for source in self.sources)
+        return self.no_kafka_offsets if never and self.batch_id is not None else None
 
     @property
     def no_kafka_offsets(self) -> str:
@@ -90,7 +86,7 @@ class CheckpointState:
             "sources": [
                 {
                     "source": source.source,
-                    "kafka": source.kafka,
+                    "kafka": source.offsets is not None,
                     "offsets": None if source.offsets is None else offsets_json(source.offsets),
                 }
                 for source in self.sources
