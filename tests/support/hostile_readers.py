@@ -25,7 +25,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archive import file_digest, read_archived_moves
-from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch, finished_batch_ends
+from airflow_kafka_offsets.checkpoint.batch import batch_bounds, finished_batch_ends
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
@@ -516,10 +516,8 @@ def _ask_state(checkpoint: SparkCheckpoint) -> None:
 
 
 def _ask_batch(checkpoint: SparkCheckpoint) -> None:
-    batch = CheckpointBatch(checkpoint, 1)
-    for source in batch.kafka_sources(None):
-        batch.start_offsets(source)
-    CheckpointBatch(checkpoint, 0).start_offsets("0")
+    batch_bounds(checkpoint, 1)
+    batch_bounds(checkpoint, 0, "0")
     finished_batch_ends(checkpoint, 1)
 
 
