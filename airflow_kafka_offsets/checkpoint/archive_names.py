@@ -77,21 +77,13 @@ def next_archive_name(checkpoint: SparkCheckpoint, kind: str) -> str:
 
 def _last_move(checkpoint: SparkCheckpoint, names: Iterable[str]) -> int:
     """Return the number of the last directory with a manifest or a claim, 0 without any."""
-    return next(
-        (
-            archive_number(name)
-            for name in sorted(names, key=archive_number, reverse=True)
-            if _is_of_move(checkpoint, name)
-        ),
-        0,
-    )
-
-
-def _is_of_move(checkpoint: SparkCheckpoint, name: str) -> bool:
-    path = f"{DIRECTORY}/{name}"
-    return checkpoint.read_file(f"{path}/{MANIFEST}") is not None or any(
-        file.endswith(CLAIM) for file in list_names(checkpoint.fs, f"{checkpoint.root}/{path}") or []
-    )
+    for name in sorted(names, key=archive_number, reverse=True):
+        path = f"{DIRECTORY}/{name}"
+        if checkpoint.read_file(f"{path}/{MANIFEST}") is not None or any(
+            file.endswith(CLAIM) for file in list_names(checkpoint.fs, f"{checkpoint.root}/{path}") or []
+        ):
+            return archive_number(name)
+    return 0
 
 
 def _no_number(checkpoint: SparkCheckpoint, name: str) -> CheckpointError:

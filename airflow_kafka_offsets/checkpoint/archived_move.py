@@ -21,12 +21,6 @@ def archive_number(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-def move_kind(name: str) -> MoveKind:
-    """Return the kind of an archive's move, taken from the archive's name."""
-    kind = name.partition("-")[2]
-    return "restore" if kind == UNDO else cast("MoveKind", kind)
-
-
 @dataclass(frozen=True)
 class ArchivedMove:
     """
@@ -109,7 +103,8 @@ class ArchivedMove:
     @property
     def kind(self) -> MoveKind:
         """The kind of the move."""
-        return move_kind(self.name)
+        kind = self.name.partition("-")[2]
+        return "restore" if kind == UNDO else cast("MoveKind", kind)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.made_by}, {self.created})"

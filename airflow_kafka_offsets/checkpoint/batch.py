@@ -57,14 +57,13 @@ def batch_bounds(
     starts = _kafka_sources(checkpoint.entry(before)) if before >= 0 else {}
     wanted = ends if source is None else ends.keys() & {source}
     if not wanted:
+        kind = "a Kafka source" if source is None else f"a Kafka source {source}"
         raise UsageError(
-            f"{checkpoint.location}: batch {batch_id} has no offsets of a Kafka source"
-            f"{'' if source is None else f' {source}'}; its Kafka sources: {', '.join(sorted(ends)) or 'none'}"
+            f"{checkpoint.location}: batch {batch_id} has no offsets of {kind}; its Kafka sources: "
+            f"{', '.join(sorted(ends)) or 'none'}"
         )
-    return {
-        name: (starts[name] if name in starts or not ends[name] else _first_offsets(checkpoint, name), ends[name])
-        for name in wanted
-    }
+    starts |= {name: _first_offsets(checkpoint, name) for name in wanted if ends[name] and name not in starts}
+    return {name: (starts.get(name, {}), ends[name]) for name in wanted}
 
 
 def first_offsets(checkpoint: SparkCheckpoint, sources: Iterable[str]) -> Offsets:

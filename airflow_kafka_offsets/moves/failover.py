@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import (
     newest_archived_move,
@@ -19,7 +19,6 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
 )
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.failover_plan import (
@@ -35,7 +34,6 @@ from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
-from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
@@ -134,7 +132,7 @@ def plan_failover(
         refusals=refusals,
     )
     notes = [*evidence.notes, *note, *([running] if running and policy.allow_running_mirror else [])]
-    return make_failover_plan(groups, moved, translated, notes)
+    return replace(FailoverPlan.combine(groups, moved), translated=translated, notes=notes)
 
 
 def failover_request(entered: str, selection: GroupSelection, mirror: Mirror) -> str:
@@ -273,26 +271,6 @@ def known_group_plans(
     )
 
 
-def make_failover_plan(
-    groups: list[OffsetPlan],
-    moved: CheckpointPlan,
-    translated: list[TranslatedPartition],
-    notes: list[str],
-    was: Mapping[str, Any] | None = None,
-) -> FailoverPlan:
-    """Return the plan of the groups and the checkpoint together."""
-    plan = PipelinePlan.combine(groups, moved)
-    return FailoverPlan(
-        plan.group_plans,
-        # The ids that the groups' plans have read are those of the mirror.
-        replace(moved, log_ids=plan.checkpoint_plan.log_ids if plan.checkpoint_plan else moved.log_ids),
-        may_be_empty=True,
-        translated=translated,
-        notes=notes,
-        was=was,
-    )
-
-
 def resume_failover(
     move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: CheckpointPolicy
 ) -> FailoverPlan:
@@ -313,7 +291,4 @@ def resume_failover(
     was = load_json(
         read_attachment(checkpoint, move, FAILOVER_FILE) or "{}", FAILOVER_FILE, describe=describe_type
     )
-    plan = make_failover_plan(plans, moved, [], [], was)
-    return replace(
-        plan, group_plans=[each.with_before(before.get(each.group_id, {})) for each in plan.group_plans]
-    )
+    return replace(FailoverPlan.combine(plans, moved), was=was).with_before(before)

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member, Stage
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, committed_offsets
-from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names, SavedPlan
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
@@ -44,7 +44,7 @@ class Opened(NamedTuple):
     checkpoint: SparkCheckpoint | None
 
 
-Open = Callable[[SavedPlan], Opened]
+Open = Callable[[Names], Opened]
 
 
 class Failure(NamedTuple):
@@ -119,7 +119,7 @@ class FleetMoves:
 
         def move(number: int, member: Member) -> dict[str, Any]:
             by = replace(self._by, plan=member.plan.digest)
-            client, checkpoint = self._open(member.plan)
+            client, checkpoint = self._open(member.plan.names)
             plan = plan_saved(client, checkpoint, member.plan, now=now(), metadata=by, max_age=max_age)
             plan.check()
             self._note(number, stage="applying", receipt=plan.make_receipt(), error=None)
@@ -143,7 +143,7 @@ class FleetMoves:
         """
 
         def restore(number: int, member: Member) -> dict[str, Any]:
-            opened, names = self._open(member.plan), member.plan.names
+            opened = self._open(names := member.plan.names)
             if member.stage == "applying" and not has_moved(*opened, member.plan.digest, member.plan.groups):
                 return {"stage": "planned", "receipt": None}
             plan = plan_restore_receipt(

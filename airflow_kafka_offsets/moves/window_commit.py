@@ -109,8 +109,9 @@ def apply_window(
         written.
     :raises BrokerError: if a commit failed; the text names the groups that were written.
     """
+    applied = {group_plan.group_id: group_plan for group_plan in plan.group_plans}
 
-    def write(client: GroupPort, plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
+    def write(client: GroupPort, plan: OffsetPlan, texts: Mapping[str, str]) -> None:
         part = _part(window, plan)
 
         def check(found: Commits) -> None:
@@ -123,13 +124,12 @@ def apply_window(
         moved = commit_window(
             client, plan.group_id, part, texts, fenced=fenced, check=None if again else check
         )
-        return plan.with_before({tp: end for tp, end in part.end.items() if tp not in moved})
+        already = {tp: end for tp, end in part.end.items() if tp not in moved}
+        applied[plan.group_id] = plan.with_before(already)
 
     plan.check()
-    written = commit_groups(client, plan.to_write, metadata, write)
-    plan = replace(
-        plan, group_plans=[written.get(group_plan.group_id, group_plan) for group_plan in plan.group_plans]
-    )
+    commit_groups(client, plan.to_write, metadata, write)
+    plan = replace(plan, group_plans=[*applied.values()])
     return plan.make_receipt(verified=not plan.is_empty)
 
 
