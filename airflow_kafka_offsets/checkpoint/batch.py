@@ -96,7 +96,7 @@ def _first_offsets(checkpoint: SparkCheckpoint, source: str) -> Offsets:
             "source writes them"
         )
     text = decode(data[len(_INITIAL) :], name)
-    offsets = _kafka_or_empty(text, name)
+    offsets = {} if _is_empty(text) else kafka_offsets(text, name)
     if offsets is None:
         raise CheckpointFormatError(f"{name}: found {describe_type(text)}; expected {SPARK_FORM}")
     return offsets
@@ -148,11 +148,11 @@ def source_offsets_at_batch(
 
 
 def _kafka_sources(entry: OffsetLogEntry) -> dict[str, Offsets]:
-    """Return the offsets of each source that may be Kafka, without a source that had no offset yet."""
-    found = {name: _kafka_or_empty(text) for name, text in entry.sources if text is not None}
-    return {name: offsets for name, offsets in found.items() if offsets is not None}
+    """Return the offsets of each source that may be Kafka, without sources that had no offset yet."""
+    empty: dict[str, Offsets] = {name: {} for name, text in entry.sources.items() if text and _is_empty(text)}
+    return empty | entry.kafka_offsets
 
 
-def _kafka_or_empty(text: str, name: str = "offset") -> Offsets | None:
+def _is_empty(text: str) -> bool:
     # The Kafka source writes this while its pattern matches no topic.
-    return {} if text.strip() == "{}" else kafka_offsets(text, name)
+    return text.strip() == "{}"

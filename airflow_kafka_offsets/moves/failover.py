@@ -119,8 +119,9 @@ def plan_failover(
     after = _sources_after(sources, translated, groups)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
     running = None if same else running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
-    if running and not policy.allow_running_mirror:
-        refusals.append(running)
+    notes = [*evidence.notes, *note]
+    if running:
+        (notes if policy.allow_running_mirror else refusals).append(running)
     moved = plan_checkpoint_failover(
         checkpoint,
         after,
@@ -131,7 +132,6 @@ def plan_failover(
         again=again_text(translated),
         refusals=refusals,
     )
-    notes = [*evidence.notes, *note, *([running] if running and policy.allow_running_mirror else [])]
     return replace(FailoverPlan.combine(groups, moved), translated=translated, notes=notes)
 
 

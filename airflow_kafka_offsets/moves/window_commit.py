@@ -86,11 +86,11 @@ def plan_window_commits(
     )
     check = LogCheck(allow_new_cluster)
     for plan in plan_commits(client, left, source=source, on_out_of_range=on_out_of_range, log_check=check):
-        refusals = (*elsewhere, *plan.refusals, *_refusals(window, plan))
+        part = _part(window, plan)
+        refusals = [*elsewhere, *plan.refusals, *_refusals(part, plan)]
         if not committed_at:
-            part = _part(window, plan)
-            refusals += tuple(_read_by_others(part, plan.group_id, plan.before, plan.metadata, run))
-        group_plans[plan.group_id] = replace(plan, refusals=refusals)
+            refusals += _read_by_others(part, plan.group_id, plan.before, plan.metadata, run)
+        group_plans[plan.group_id] = replace(plan, refusals=tuple(refusals))
     return [group_plans[group] for group in by_group]
 
 
@@ -164,8 +164,7 @@ def _plan_after_commit(
     )
 
 
-def _refusals(window: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
-    part = _part(window, group_plan)
+def _refusals(part: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
     if backwards := [tp for tp, offsets in part.ranges.items() if offsets.end < offsets.start]:
         return (
             f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and "
