@@ -43,13 +43,7 @@ def has_run_since(
 ) -> bool:
     """Return whether the query has planned or finished a batch since a move."""
     batches = batches or read_checkpoint_batches(checkpoint)
-    # A restore puts back batches that are newer than the newest batch at its start.
-    planned = (batch for batch in batches.planned if f"offsets/{batch}" not in archived.files)
-    committed = (batch for batch in batches.committed if f"commits/{batch}" not in archived.files)
-    if (
-        max(planned, default=-1) > archived.newest_planned
-        or max(committed, default=-1) > archived.newest_committed
-    ):
+    if archived.has_newer_batches(batches.planned, batches.committed):
         return True
     # In an interrupted move each file still has one of the two known contents.
     return any(file_digest(checkpoint.read_file(path)) not in known for path, known in archived.files.items())

@@ -10,6 +10,7 @@ from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.archived_move import (
     ArchivedMove,
     archived_move_of_receipt,
+    later_moves,
     restore_of_move,
 )
 from airflow_kafka_offsets.checkpoint.open_moves import discarded_batches, has_finished_since
@@ -112,13 +113,7 @@ def _read_moved_checkpoint(
 
 def _moved_again(made: MovedCheckpoint, archives: Sequence[ArchivedMove], move: ArchivedMove) -> str:
     """Return that a later move is in effect; empty if none is."""
-    later = {each.name: each for each in archives if each.number >= move.number}
-    newer = [
-        each
-        for name, each in later.items()
-        # A move and the later move that undid it leave the checkpoint unchanged.
-        if name != move.name and not each.undone and each.undoes not in later
-    ]
+    newer = later_moves(archives, move)
     return f"{made.name} was moved again by {newer[-1]}, and is not put back" if newer else ""
 
 
