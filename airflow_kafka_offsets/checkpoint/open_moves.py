@@ -74,7 +74,7 @@ def refuse_taken_back(checkpoint: SparkCheckpoint, metadata: CommitMetadata) -> 
     """
     archives = read_archived_moves(checkpoint)
     moves = [each for each in archives if each.kind != "restore"]
-    tries = [each for each in moves if metadata.token and each.made_by.token == metadata.token]
+    tries = [each for each in moves if metadata.is_same_instance(each.made_by)]
     taken_back = restore_of_move(archives, tries[-1]) if tries else None
     if taken_back is not None:
         raise PlanRefusedError(

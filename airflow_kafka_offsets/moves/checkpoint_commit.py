@@ -51,16 +51,15 @@ class PositionCommit(NamedTuple):
         Return the commit with the positions before an earlier attempt of the task, if that attempt has
         written.
         """
-        if earlier is None or not self.metadata.token:
+        if earlier is None:
             return self
         first = {group_plan.group_id: group_plan.before for group_plan in earlier.group_plans}
         before = {
             group_plan.group_id: {
                 tp: first[group_plan.group_id][tp]
                 for tp, text in group_plan.metadata.items()
-                if (made := CommitMetadata.parse(text)) is not None
-                and made.token == self.metadata.token
-                and tp in first.get(group_plan.group_id, {})
+                if tp in first.get(group_plan.group_id, {})
+                and self.metadata.is_same_instance(CommitMetadata.parse(text) or CommitMetadata())
             }
             for group_plan in self.plan.group_plans
         }

@@ -96,7 +96,7 @@ def _read_moved_checkpoint(
     if mine.undone:
         restoring_move = restore_of_move(archives, mine)
         # An earlier try of this task has undone the move, but its result was lost.
-        if restoring_move is not None and _is_of_try(restoring_move, metadata):
+        if restoring_move is not None and metadata.is_same_instance(restoring_move.made_by):
             again = _moved_again(made, archives, restoring_move)
             return replace(made, restored=True, not_restorable=again)
         return replace(
@@ -182,7 +182,7 @@ def plan_of_earlier_restore(
     archives = read_archived_moves(checkpoint)
     moved = archived_move_of_receipt(archives, receipt)
     restoring_move = None if moved is None else restore_of_move(archives, moved)
-    if moved is None or restoring_move is None or not _is_of_try(restoring_move, metadata):
+    if moved is None or restoring_move is None or not metadata.is_same_instance(restoring_move.made_by):
         return None
     before, after = archived_group_offsets(checkpoint, restoring_move)
     source = {"restore": "receipt"}
@@ -200,8 +200,3 @@ def plan_of_earlier_restore(
         log_ids=restoring_move.log_ids,
     )
     return PipelinePlan.combine(group_plans, checkpoint_plan).with_before(before)
-
-
-def _is_of_try(move: ArchivedMove, metadata: CommitMetadata) -> bool:
-    # An empty token identifies no try: two moves without a token are different moves.
-    return bool(metadata.token) and move.made_by.token == metadata.token

@@ -222,7 +222,7 @@ def _open_move(
         if metadata.is_same_task(each.made_by) or metadata.is_same_plan(each.made_by)
     ]
     last = mine[-1].made_by if mine else CommitMetadata()
-    retried = bool(metadata.token and last.token == metadata.token) or metadata.is_same_plan(last)
+    retried = metadata.is_same_instance(last) or metadata.is_same_plan(last)
     if not mine or not (cleared or retried):
         return None
     # On a retry, other commits to the group do not matter while the checkpoint is still at the target.
