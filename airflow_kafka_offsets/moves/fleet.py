@@ -182,13 +182,12 @@ class FleetMoves:
             member = self.fleet.members[number]
             try:
                 changes = move(number, member)
-            except KafkaOffsetsError as error:
+            except BaseException as error:
                 failed.set()
+                if not isinstance(error, KafkaOffsetsError):
+                    raise
                 self._note(number, error=str(error))
                 return Failure(member.name, error)
-            except BaseException:
-                failed.set()
-                raise
             self._note(number, error=None, **changes)
             return None
 
