@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, get_args
 from airflow_kafka_offsets.checkpoint.archived_move import UNDO, archive_number
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
-from airflow_kafka_offsets.storage import list_names, may_list_late
+from airflow_kafka_offsets.storage import may_list_late
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -38,9 +38,7 @@ def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[st
 
     :param exact: whether to read the newest manifests to correct a listing that may be late.
     """
-    names = set(
-        filter(ARCHIVE_NAME.fullmatch, list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or [])
-    )
+    names = set(filter(ARCHIVE_NAME.fullmatch, checkpoint.list_names(DIRECTORY)))
     if exact and may_list_late(checkpoint.fs):
         listed, last = set(map(archive_number, names)), _last_move(checkpoint, names)
         if last - len(listed) > _MOST_MISSING:
@@ -80,7 +78,7 @@ def _last_move(checkpoint: SparkCheckpoint, names: Iterable[str]) -> int:
     for name in sorted(names, key=archive_number, reverse=True):
         path = f"{DIRECTORY}/{name}"
         if checkpoint.read_file(f"{path}/{MANIFEST}") is not None or any(
-            file.endswith(CLAIM) for file in list_names(checkpoint.fs, f"{checkpoint.root}/{path}") or []
+            file.endswith(CLAIM) for file in checkpoint.list_names(path)
         ):
             return archive_number(name)
     return 0

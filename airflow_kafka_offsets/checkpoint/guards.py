@@ -268,7 +268,7 @@ def truncate_refusals(
             f"{batch_id}: choose a later batch than {batch_id}"
         )
     # A file source records the files that it has read in sources/, under its own numbers.
-    others = [source.source for source in batches.state.sources if source.offsets is None]
+    others = [source.source for source in batches.state.sources if not source.kafka]
     if others:
         refusals.append(
             f"{location}: source {', '.join(others)} is not Kafka and keeps its own log, which a truncate "

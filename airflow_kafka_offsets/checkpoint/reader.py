@@ -174,6 +174,10 @@ class SparkCheckpoint:
         """
         return read_bytes(self.fs, f"{self.root}/{path}", listed=listed)
 
+    def list_names(self, directory: str) -> list[str]:
+        """Return the current names in a directory of the checkpoint; empty if it does not exist."""
+        return list_names(self.fs, f"{self.root}/{directory}") or []
+
     def write_file(self, path: str, data: bytes) -> None:
         """
         Write a file of the checkpoint atomically.
@@ -252,7 +256,7 @@ class SparkCheckpoint:
     def batches(self, directory: str) -> set[int]:
         """Return the batches that a listing of ``offsets`` or ``commits`` shows now."""
         # A missing directory is valid: the query has not planned a batch yet.
-        names = list_names(self.fs, f"{self.root}/{directory}") or []
+        names = self.list_names(directory)
         return {number for name in names if _INDEX.fullmatch(name) and (number := int(name)) <= _LAST_BATCH}
 
     def has(self, directory: str, batch_id: int) -> bool:

@@ -17,8 +17,8 @@ class CheckpointSource:
     One source of the query.
 
     :param source: its index in the query's plan, or its name (Spark 4.2).
-    :param offsets: the next offset of each partition; ``None`` if the source is not Kafka, or had no offset
-        yet: the checkpoint's newest batch does not say what kind of source it is then.
+    :param offsets: the next offset of each partition; ``None`` if the source is not Kafka or had no offset
+        yet.
     :param begun: whether the source has an offset. A Kafka source has none while its pattern matches no
         topic.
     """
@@ -26,6 +26,15 @@ class CheckpointSource:
     source: str
     offsets: Offsets | None
     begun: bool = True
+
+    @property
+    def kafka(self) -> bool:
+        """
+        Whether the offsets have Kafka's form.
+
+        False for a source without an offset: the checkpoint's newest batch does not say what kind it is.
+        """
+        return self.offsets is not None
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ class CheckpointState:
 
         A source without an offset yet may be a Kafka source.
         """
-        never = all(source.begun and source.offsets is None for source in self.sources)
+        never = all(source.begun and not source.kafka for source in self.sources)
         return self.no_kafka_offsets if never and self.batch_id is not None else None
 
     @property
@@ -86,7 +95,7 @@ class CheckpointState:
             "sources": [
                 {
                     "source": source.source,
-                    "kafka": source.offsets is not None,
+                    "kafka": source.kafka,
                     "offsets": None if source.offsets is None else offsets_json(source.offsets),
                 }
                 for source in self.sources

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.storage import list_names, may_list_late
+from airflow_kafka_offsets.storage import may_list_late
 
 _NUMBER = re.compile(r"[0-9]+")
 _FIRST = ("state/0/_metadata/metadata", "state/0/0/_metadata/schema")
@@ -27,7 +27,7 @@ _WHOLE = ("snapshot", "zip")
 
 def is_stateful(checkpoint: SparkCheckpoint) -> bool:
     """Whether the query keeps state."""
-    if list_names(checkpoint.fs, f"{checkpoint.root}/state"):
+    if checkpoint.list_names("state"):
         return True
     return may_list_late(checkpoint.fs) and any(checkpoint.read_file(path) is not None for path in _FIRST)
 
@@ -111,15 +111,13 @@ def _loadable(names: Iterable[str]) -> set[int]:
 
 
 def _numbers(checkpoint: SparkCheckpoint, directory: str) -> list[int]:
-    names = list_names(checkpoint.fs, f"{checkpoint.root}/{directory}") or []
-    return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+    return sorted(int(name) for name in checkpoint.list_names(directory) if _NUMBER.fullmatch(name))
 
 
 def _stores(checkpoint: SparkCheckpoint, directory: str) -> Iterator[tuple[str, frozenset[str]]]:
     """Return the names in a partition's directory, and in the directories of a join's stores below it."""
-    names = frozenset(list_names(checkpoint.fs, f"{checkpoint.root}/{directory}") or ())
+    names = frozenset(checkpoint.list_names(directory))
     yield "", names
     for name in sorted(names):
         if "." not in name and not name.startswith("_"):
-            deeper = list_names(checkpoint.fs, f"{checkpoint.root}/{directory}/{name}")
-            yield name, frozenset(deeper or ())
+            yield name, frozenset(checkpoint.list_names(f"{directory}/{name}"))

@@ -28,6 +28,7 @@ def test_a_recorded_checkpoint_is_read_as_it_was_recorded(directory):
     assert (state.batch_timestamp_ms is None) == (case_of(directory) == "continuous")
     sources = {source["source"]: source["offsets"] for source in state.as_json()["sources"]}
     assert sources == expected["sources"]
+    assert [source.kafka for source in state.sources] == [each is not None for each in sources.values()]
 
 
 @pytest.mark.parametrize("directory", RECORDED, ids=lambda path: path.name)
