@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from airflow_kafka_offsets.checkpoint.batch import first_offsets
 from airflow_kafka_offsets.errors import (
@@ -177,14 +177,11 @@ def retry_while_checkpoint_moves() -> Retrying:
     return Retrying(
         retry=retry_if_exception_type((CheckpointMovedError, GroupMovedError)),
         stop=stop_after_attempt(_TRIES),
-        before_sleep=_log_why,
+        before_sleep=lambda state: log.warning(
+            "Committing again: %s", state.outcome and state.outcome.exception()
+        ),
         reraise=True,
     )
-
-
-def _log_why(state: RetryCallState) -> None:
-    if state.outcome is not None:
-        log.warning("Committing again: %s", state.outcome.exception())
 
 
 def _read(checkpoint: SparkCheckpoint) -> CheckpointState:
