@@ -25,6 +25,7 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck
+from airflow_kafka_offsets.readings.positions import assign_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -94,10 +95,10 @@ def plan_checkpoint_commit(
     # Read before the position, so that a move in between is detected as a later move.
     known_moves = KnownMoves.read(checkpoint)
     state = _read(checkpoint)
-    targets = selection.assign_offsets(state.kafka_offsets)
+    targets = assign_offsets(selection, state.kafka_offsets)
     metadata = replace(metadata, query=state.query_id, batch=state.batch_id, move=known_moves.number)
     known_moves.log_unfinished_recovery(state.kafka_offsets, metadata)
-    everything = {tp: offset for offsets in targets.by_group.values() for tp, offset in offsets.items()}
+    everything = {tp: offset for offsets in targets.values() for tp, offset in offsets.items()}
     known_moves.check_work(metadata, everything, client)
     group_plans = plan_commits(
         client,

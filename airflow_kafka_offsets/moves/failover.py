@@ -29,7 +29,7 @@ from airflow_kafka_offsets.model.failover_plan import (
     again_text,
 )
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
@@ -212,7 +212,7 @@ def _group_plans(
             return []  # the failover is refused
         known[each.source][each.partition] = each.translation.offset
         names[each.partition] = each.mirrored
-    assigned = selection.assign_offsets(known).by_group
+    assigned = selection.assign_offsets(known)
     by_group = {
         group: moved
         for group, offsets in assigned.items()
@@ -261,7 +261,7 @@ def known_group_plans(
     """Return the plans of the groups on the mirror, with translated offsets."""
     return plan_commits(
         target,
-        GroupOffsets(offsets),
+        offsets,
         source={"failover": left.cluster},
         on_out_of_range=on_out_of_range,
         # MirrorMaker copies the metadata of commits, so that these commits name the old cluster.

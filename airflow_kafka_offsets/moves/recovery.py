@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     read_checkpoint_receipt,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import (
@@ -162,9 +162,7 @@ def plan_without_move(
         if not committed_by_others(client.committed(group, offsets), movers)
     ]
     # Nothing moves, so a position out of range must not refuse the plan.
-    group_plans = plan_commits(
-        client, GroupOffsets(targets), source={"kept": list(work)}, on_out_of_range="skip"
-    )
+    group_plans = plan_commits(client, targets, source={"kept": list(work)}, on_out_of_range="skip")
     return PipelinePlan(group_plans), unfinished
 
 
@@ -186,7 +184,7 @@ def plan_of_earlier_restore(
         return None
     before, after = archived_group_offsets(checkpoint, restoring_move)
     source = {"restore": "receipt"}
-    group_plans = plan_commits(client, GroupOffsets(after), source=source, on_out_of_range="skip")
+    group_plans = plan_commits(client, after, source=source, on_out_of_range="skip")
     checkpoint_plan = CheckpointPlan(
         kind="restore",
         location=checkpoint.location,

@@ -90,7 +90,7 @@ def plan_reset(
             plan(scopes, place, on_no_commit=on_no_commit, metadata=metadata, interrupted=interrupted)
         )
     sources = movable_sources(checkpoint)
-    positions = selection.assign_offsets(sources).by_group
+    positions = selection.assign_offsets(sources)
     who = metadata or CommitMetadata()
     request = digest(repr(place), selection.group_id, selection.scope.as_json())
     if saved is not None:
@@ -111,9 +111,7 @@ def plan_reset(
         before, planned = archived_group_offsets(checkpoint, open_move)
         known = planned if resumes else None
     if not resumes and place.batch_id is not None:
-        known = selection.assign_offsets(
-            _at_batch(checkpoint, place.batch_id, sources, selection.scope)
-        ).by_group
+        known = selection.assign_offsets(_at_batch(checkpoint, place.batch_id, sources, selection.scope))
     if known is None:
         scopes = {group: TopicScope.exactly(offsets) for group, offsets in positions.items()}
         groups = plan(

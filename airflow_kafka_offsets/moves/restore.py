@@ -14,7 +14,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
@@ -172,7 +172,7 @@ def _plan_groups(
     group_plans = []
     for group_plan in plan_commits(
         client,
-        GroupOffsets(targets),
+        targets,
         source={"restore": origin},
         on_out_of_range=on_out_of_range,
         log_check=log_check,
@@ -213,7 +213,7 @@ def plan_restore_file(
     }
     group_plans = plan_commits(
         client,
-        GroupOffsets(within),
+        within,
         source={"restore": uri},
         on_out_of_range=on_out_of_range,
         log_check=LogCheck(allow_new_cluster, checkpoint=checkpoint),

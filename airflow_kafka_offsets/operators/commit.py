@@ -145,6 +145,7 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
         from airflow_kafka_offsets.moves.commit import plan_commits
         from airflow_kafka_offsets.readings.log_checks import LogCheck
+        from airflow_kafka_offsets.readings.positions import assign_offsets
 
         self._overtaken = None
         with self.run_checked():
@@ -159,7 +160,7 @@ class CommitOffsetsOperator(MovingOperator):
                             self._commit_checkpoint, context, client, checkpoint, **allowed
                         )
                 origin = "offsets" if self.offsets is not None else "the store"
-                targets = self.selection().assign_offsets({"given": offsets or {}}, origin)
+                targets = assign_offsets(self.selection(), {"given": offsets or {}}, origin)
                 check = LogCheck(self.parse_parameter("allow_new_cluster"))
                 group_plans = plan_commits(
                     client, targets, source=source, read_at=read_at, log_check=check, **allowed
