@@ -203,10 +203,10 @@ class CommitOffsetsOperator(MovingOperator):
         query = "" if self.parse_parameter("allow_new_query") else metadata.query
         deletions = plan_left_topics(client, self.selection().group_ids, scope, read, query)
         receipt = self.apply_plan(context, client, plan, metadata, apply, **how)
-        receipt["left_topics"] = {each.group_id: offsets_json(each.before) for each in deletions}
-        for each in deletions:
+        receipt["left_topics"] = {group: offsets_json(before) for group, before in deletions.items()}
+        for group_id, before in deletions.items():
             try:
-                errors = delete_offsets(client, each.group_id, each.before, self._log_deleted)
+                errors = delete_offsets(client, group_id, before, self._log_deleted)
             except PlanRefusedError as error:
                 why = "; ".join(error.refusals)
                 raise KafkaOffsetsError(
@@ -214,7 +214,7 @@ class CommitOffsetsOperator(MovingOperator):
                 ) from error
             if failed := [f"{tp}: {error}" for tp, error in errors.items() if error is not None]:
                 raise KafkaOffsetsError(
-                    f"the new offsets are committed, and group {each.group_id!r} still has offsets of "
+                    f"the new offsets are committed, and group {group_id!r} still has offsets of "
                     f"left_topics ({'; '.join(failed)})",
                     retriable=True,
                 )
