@@ -37,12 +37,8 @@ Keep = Callable[[Fleet], None]
 """Saves a fleet so that it survives the end of this process."""
 
 
-class Opened(NamedTuple):
-    """The client and the checkpoint of a pipeline."""
-
-    client: OffsetsClient
-    checkpoint: SparkCheckpoint | None
-
+Opened = tuple["OffsetsClient", "SparkCheckpoint | None"]
+"""The client and the checkpoint of a pipeline."""
 
 Open = Callable[[Names], Opened]
 
@@ -143,13 +139,15 @@ class FleetMoves:
         """
 
         def restore(number: int, member: Member) -> dict[str, Any]:
-            opened = self._open(names := member.plan.names)
-            if member.stage == "applying" and not has_moved(*opened, member.plan.digest, member.plan.groups):
+            client, checkpoint = self._open(names := member.plan.names)
+            if member.stage == "applying" and not has_moved(
+                client, checkpoint, member.plan.digest, member.plan.groups
+            ):
                 return {"stage": "planned", "receipt": None}
             plan = plan_restore_receipt(
-                opened.client,
+                client,
                 member.receipt,
-                opened.checkpoint,
+                checkpoint,
                 GroupSelection.parse(names.group_id, names.topics),
                 policy=policy or member.plan.policy,
                 metadata=self._by,
@@ -159,7 +157,7 @@ class FleetMoves:
             plan = replace(plan, may_be_empty=True)
             plan.check()
             self._note(number, stage="restoring", restored=plan.make_receipt(), error=None)
-            restored = apply_pipeline(opened.client, plan, self._by, opened.checkpoint, quiet_period)
+            restored = apply_pipeline(client, plan, self._by, checkpoint, quiet_period)
             return {"stage": "restored", "restored": restored}
 
         return self._each(BEGUN, restore, at_once)
@@ -201,16 +199,13 @@ class FleetMoves:
             self._keep(self.fleet)
 
 
-class PipelineState(NamedTuple):
-    """Where a pipeline is now, and its lag."""
+def pipeline_state(opened: Opened, saved: SavedPlan) -> tuple[str, int]:
+    """
+    Compare the groups and the checkpoint with the offsets before and after a plan.
 
-    state: str
-    """``not moved``, ``moved``, ``moved in part``, ``read on`` or ``elsewhere``."""
-    lag: int
-
-
-def pipeline_state(opened: Opened, saved: SavedPlan) -> PipelineState:
-    """Compare the groups and the checkpoint with the offsets before and after a plan."""
+    :return: where the pipeline is now (``not moved``, ``moved``, ``moved in part``, ``read on`` or
+        ``elsewhere``), and its lag.
+    """
     client, checkpoint = opened
     found: set[str] = set()
     lag = 0
@@ -227,10 +222,10 @@ def pipeline_state(opened: Opened, saved: SavedPlan) -> PipelineState:
             now = {tp: offsets.get(source, {}).get(tp) for tp in before}
             found |= _states(now, dict(before), after)
     if len(found) < 2:
-        return PipelineState(found.pop() if found else "moved", lag)
+        return found.pop() if found else "moved", lag
     if found == {"not moved", "moved"}:
-        return PipelineState("moved in part", lag)
-    return PipelineState("elsewhere" if "elsewhere" in found else "read on", lag)
+        return "moved in part", lag
+    return "elsewhere" if "elsewhere" in found else "read on", lag
 
 
 def _states(now: Positions, before: Positions, after: Offsets) -> set[str]:
