@@ -708,7 +708,7 @@ READERS: Mapping[str, Reader] = {
         recorded("*/checkpoint/commits/*"),
     ),
     "Delta commit": Reader(
-        _read_batch(lambda data: delta_batch(decode(data, "7.json"), "7.json", _WRITER)),
+        _read_batch(lambda data: delta_batch(data, "7.json", _WRITER)),
         recorded("delta-*/_delta_log/*.json", under=TABLES),
     ),
     "Iceberg metadata": Reader(
@@ -720,7 +720,7 @@ READERS: Mapping[str, Reader] = {
         recorded("hudi-*/.hoodie/**/*.commit", under=TABLES),
     ),
     "Hudi properties": Reader(
-        lambda data: hudi_layout(decode(data, "hoodie.properties"), "hoodie.properties"),
+        lambda data: hudi_layout(data, "hoodie.properties"),
         recorded("hudi-*/.hoodie/hoodie.properties", under=TABLES),
     ),
     "query metadata": Reader(
