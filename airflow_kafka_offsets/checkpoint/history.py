@@ -157,7 +157,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
         data = found["ends", number]
         if data is None:  # since the listing, the query has removed an old batch
             continue
-        entry, end, moved_in = _batch_end(checkpoint, number, data, archives)
+        entry, ends, moved_in = _batch_end(checkpoint, number, data, archives)
         moment = entry.batch_timestamp_ms
         at = None if moment is None else datetime.fromtimestamp(moment / 1000, tz=timezone.utc)
         before = batches[-1] if batches else None
@@ -167,8 +167,8 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
                 at=at,
                 duration=_duration(at, found.get(("planned", number)), found.get(("committed", number))),
                 previous=None if before is None else before.batch,
-                read={} if before is None else _records_between(before.moved_to or before.offsets, end),
-                offsets=end,
+                read={} if before is None else _records_between(before.moved_to or before.offsets, ends),
+                offsets=ends,
                 pending=number > newest,
                 moved_in=moved_in,
                 moved_to=None if moved_in is None else entry.kafka_offsets,
