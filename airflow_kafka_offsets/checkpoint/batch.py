@@ -135,11 +135,8 @@ def source_offsets_at_batch(
     }
     if added:
         raise PlanRefusedError(
-            [
-                f"batch {batch_id} has no offset for {summarize(added)}, because the query reads it only "
-                f"since a later batch: leave it out with {parameter_text('topics', ...)}, or give a later "
-                "batch"
-            ]
+            f"batch {batch_id} has no offset for {summarize(added)}, because the query reads it only since a "
+            f"later batch: leave it out with {parameter_text('topics', ...)}, or give a later batch"
         )
     return {
         source: {tp: ends[source][tp] if tp in scope else offset for tp, offset in offsets.items()}

@@ -16,6 +16,9 @@ There are four kinds of moves. The query must be stopped (measured with Spark 3.
 Each plan is a list of files to write and remove. Their order ensures that Spark can start from the checkpoint
 after any interruption. :func:`~airflow_kafka_offsets.checkpoint.apply_move.apply_checkpoint_plan` applies the
 plan.
+
+Each function raises CheckpointError if the checkpoint cannot be read or no batch has finished yet, and
+MoveUnfinishedError if another request has begun a move and not finished it.
 """
 
 from __future__ import annotations
@@ -68,8 +71,6 @@ def plan_seek(
         target keep their offsets.
     :param request: identifies the request; by default a digest of the targets.
     :param keep_pending_batch: whether an unfinished batch that began at the targets may stay.
-    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
-    :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or CheckpointPolicy()
     request = request or digest(kind, undoes, sources_json(targets))
@@ -102,8 +103,6 @@ def plan_truncate(
 
     :param batch_id: the batch that becomes the newest; the query continues from its end offsets.
     :param policy: must name the sink.
-    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
-    :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or CheckpointPolicy()
     request = digest("truncate", batch_id)
@@ -139,8 +138,8 @@ def plan_put_back_archive(
     checkpoint is moved to its offsets before the move.
 
     :param archive: name of the archive; by default the newest move that was not taken back.
-    :raises CheckpointError: if there is no such archive, or the checkpoint cannot be read.
-    :raises MoveUnfinishedError: if another move was begun and not finished.
+    :raises CheckpointError: also if there is no such archive.
+    :raises PlanRefusedError: if the archive is of another query, or of the time before a failover.
     """
     archived = find_archived_move(checkpoint, archive)
     if archived.undoes is not None and not archived.is_over:
@@ -224,8 +223,6 @@ def plan_checkpoint_failover(
     :param log_ids: ids of the new cluster and its topics.
     :param left: ids of the old cluster and its topics.
     :param again: sentence about the records that may be read again; empty if no record may be.
-    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
-    :raises MoveUnfinishedError: if another request has started a move and not finished it.
     """
     batches = read_checkpoint_batches(checkpoint)
     earlier = unfinished_move_of_request(checkpoint, request, batches)

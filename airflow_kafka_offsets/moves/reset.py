@@ -79,16 +79,16 @@ def plan_reset(
     """
     log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
     plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range, log_check=log_check)
-    if checkpoint is None and saved is not None:
-        return PipelinePlan(_to_known(plan, saved, place, old_offsets=False))
+    plan_place = partial(
+        plan, place=place, on_no_commit=on_no_commit, metadata=metadata, interrupted=interrupted
+    )
     if checkpoint is None:
+        if saved is not None:
+            return PipelinePlan(_to_known(plan, saved, place, old_offsets=False))
         if place.batch_id is not None:
             batch = parameter_text("to_batch")
             raise parameter_error("checkpoint_location", f" is missing: {batch} is a batch of a checkpoint")
-        scopes = selection.scopes()
-        return PipelinePlan(
-            plan(scopes, place, on_no_commit=on_no_commit, metadata=metadata, interrupted=interrupted)
-        )
+        return PipelinePlan(plan_place(selection.scopes()))
     sources = movable_sources(checkpoint)
     positions = selection.assign_offsets(sources)
     who = metadata or CommitMetadata()
@@ -114,14 +114,7 @@ def plan_reset(
         known = selection.assign_offsets(_at_batch(checkpoint, place.batch_id, sources, selection.scope))
     if known is None:
         scopes = {group: TopicScope.exactly(offsets) for group, offsets in positions.items()}
-        groups = plan(
-            scopes,
-            place,
-            on_no_commit=on_no_commit,
-            at_checkpoint=positions,
-            metadata=metadata,
-            interrupted=interrupted,
-        )
+        groups = plan_place(scopes, at_checkpoint=positions)
     else:
         if resumes and open_move is not None:
             log_check = _check_of(open_move, allow_new_cluster)
