@@ -42,7 +42,7 @@ from airflow_kafka_offsets.checkpoint.guards import (
 )
 from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, resume_plan, unfinished_move_of_request
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.state_store import StateStores, is_stateful
+from airflow_kafka_offsets.checkpoint.state_store import StateFiles, is_stateful, read_state, snapshots_after
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind, Step, sources_json
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -118,10 +118,10 @@ def plan_truncate(
         if number in there
     ]
     there = steps and batch_id in batches.planned & batches.committed
-    stores = StateStores.read(checkpoint) if there else StateStores({})
-    refusals = truncate_refusals(checkpoint, batches, batch_id, policy, stores)
+    state: StateFiles = read_state(checkpoint) if there else {}
+    refusals = truncate_refusals(checkpoint, batches, batch_id, policy, state)
     refusals += failover_refusals(checkpoint, batch_id)
-    derived = () if refusals else stores.snapshots_after(batch_id + 1)
+    derived = () if refusals else snapshots_after(state, batch_id + 1)
     refusals += link_refusals(checkpoint, derived)
     discarded = batches.pending
     plan = _plan(checkpoint, batches, earlier, "truncate", after, steps, request, refusals, discarded)

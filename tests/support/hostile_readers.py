@@ -32,7 +32,7 @@ from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinis
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
-from airflow_kafka_offsets.checkpoint.state_store import StateStores
+from airflow_kafka_offsets.checkpoint.state_store import read_state, snapshots_after
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.config import (
     client_config,
@@ -526,7 +526,7 @@ def _ask_history(checkpoint: SparkCheckpoint) -> None:
 
 
 def _ask_moves(checkpoint: SparkCheckpoint) -> None:
-    StateStores.read(checkpoint).snapshots_after(1)
+    snapshots_after(read_state(checkpoint), 1)
     plans: tuple[Callable[[], CheckpointPlan], ...] = (
         lambda: plan_seek(checkpoint, {"0": {ORDERS_0: 3}}),
         lambda: plan_truncate(checkpoint, 1, CheckpointPolicy(sink="noop")),
