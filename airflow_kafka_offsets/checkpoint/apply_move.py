@@ -68,14 +68,12 @@ def apply_checkpoint_plan(
         wait_until_quiet(checkpoint, quiet_period)
         _begin(checkpoint, plan, made_by or CommitMetadata(), attachments or {}, last_check)
         remedy = f"running it again finishes the rest, restoring archive {plan.archive} takes the move back"
-        try:
+        with _explained(f"the checkpoint may be moved in part: {remedy}"):
             for step in (*(Step(path, None) for path in plan.derived), *plan.steps):
                 _apply_step(checkpoint, step)
             # Before the groups are committed: a group must not move to offsets that the checkpoint has not
             # reached.
             verify_checkpoint(checkpoint, plan)
-        except (CheckpointError, StorageError) as error:
-            raise error.append(f"the checkpoint may be moved in part: {remedy}") from error.__cause__
         log.info("Moved and read back: checkpoint %s, archive %s", checkpoint.location, plan.archive)
     else:
         # A plan without changes must not hide that another move was begun and not finished.
@@ -91,27 +89,21 @@ def apply_checkpoint_plan(
             raise
     if plan.archive is not None:
         # A move that was taken back while it ran must not be marked as done.
-        _check_not_taken_back(checkpoint, plan.archive)
-    try:
+        kept = read_archived_move(checkpoint, plan.archive)
+        if kept is not None and kept.undone:
+            raise CheckpointMovedError(
+                f"{checkpoint.location}: move {kept} was taken back while it was running; check where the "
+                "checkpoint and its groups are now, then move them again"
+            )
+    with _explained(
+        "everything was moved, but the archive could not be marked as done: running it again marks it"
+    ):
         # In this order: if the process dies in between, the same restore sets the second mark when it runs
         # again.
         if plan.archive is not None:
             mark_done(checkpoint, plan.archive)
         if plan.undoes is not None:
             mark_undone(checkpoint, plan.undoes, plan.archive or "nothing to change")
-    except (CheckpointError, StorageError) as error:
-        raise error.append(
-            "everything was moved, but the archive could not be marked as done: running it again marks it"
-        ) from error.__cause__
-
-
-def _check_not_taken_back(checkpoint: SparkCheckpoint, name: str) -> None:
-    kept = read_archived_move(checkpoint, name)
-    if kept is not None and kept.undone:
-        raise CheckpointMovedError(
-            f"{checkpoint.location}: move {kept} was taken back while it was running; check where the "
-            "checkpoint and its groups are now, then move them again"
-        )
 
 
 def verify_checkpoint(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
@@ -154,7 +146,7 @@ def _begin(
             "needs: give the location in the cloud's own storage, such as abfss:// or s3a://; nothing was "
             "changed"
         )
-    with _nothing_changed():
+    with _explained("the checkpoint was not changed"):
         claim = Claim(checkpoint, name)
     try:
         claim.check(undoes=undoes)
@@ -162,7 +154,7 @@ def _begin(
     except BaseException as error:
         clean_up(error, claim.withdraw)
         raise
-    with _nothing_changed():
+    with _explained("the checkpoint was not changed"):
         write_archive(checkpoint, plan, made_by, attachments, claim.nonce)
     try:
         claim.check(undoes=undoes)
@@ -179,11 +171,12 @@ def _give_up(checkpoint: SparkCheckpoint, archive: str, claim: Claim) -> None:
 
 
 @contextmanager
-def _nothing_changed() -> Iterator[None]:
+def _explained(state: str) -> Iterator[None]:
+    """Append to an error the state that it leaves."""
     try:
         yield
     except (CheckpointError, StorageError) as error:
-        raise error.append("the checkpoint was not changed") from error.__cause__
+        raise error.append(state) from error.__cause__
 
 
 def _check_planned(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:

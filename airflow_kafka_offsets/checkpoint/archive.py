@@ -230,11 +230,7 @@ def _is_abandoned(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> bool:
     before, after = archived.files.get(path, (None, None))
     if before == after or file_digest(checkpoint.read_file(path)) != before:
         return False
-    planned, committed = checkpoint.listed()
-    return (
-        max(planned, default=0) > archived.newest_planned
-        or max(committed, default=0) > archived.newest_committed
-    )
+    return archived.has_newer_batches(*checkpoint.listed())
 
 
 def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> ArchivedMove:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, get_args
 from airflow_kafka_offsets.checkpoint.archived_move import UNDO, archive_number
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
-from airflow_kafka_offsets.storage import list_names, may_list_late
+from airflow_kafka_offsets.storage import may_list_late
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -38,9 +38,7 @@ def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[st
 
     :param exact: whether to read the newest manifests to correct a listing that may be late.
     """
-    names = set(
-        filter(ARCHIVE_NAME.fullmatch, list_names(checkpoint.fs, f"{checkpoint.root}/{DIRECTORY}") or [])
-    )
+    names = set(filter(ARCHIVE_NAME.fullmatch, checkpoint.list_names(DIRECTORY)))
     if exact and may_list_late(checkpoint.fs):
         listed, last = set(map(archive_number, names)), _last_move(checkpoint, names)
         if last - len(listed) > _MOST_MISSING:
@@ -77,21 +75,13 @@ def next_archive_name(checkpoint: SparkCheckpoint, kind: str) -> str:
 
 def _last_move(checkpoint: SparkCheckpoint, names: Iterable[str]) -> int:
     """Return the number of the last directory with a manifest or a claim, 0 without any."""
-    return next(
-        (
-            archive_number(name)
-            for name in sorted(names, key=archive_number, reverse=True)
-            if _is_of_move(checkpoint, name)
-        ),
-        0,
-    )
-
-
-def _is_of_move(checkpoint: SparkCheckpoint, name: str) -> bool:
-    path = f"{DIRECTORY}/{name}"
-    return checkpoint.read_file(f"{path}/{MANIFEST}") is not None or any(
-        file.endswith(CLAIM) for file in list_names(checkpoint.fs, f"{checkpoint.root}/{path}") or []
-    )
+    for name in sorted(names, key=archive_number, reverse=True):
+        path = f"{DIRECTORY}/{name}"
+        if checkpoint.read_file(f"{path}/{MANIFEST}") is not None or any(
+            file.endswith(CLAIM) for file in checkpoint.list_names(path)
+        ):
+            return archive_number(name)
+    return 0
 
 
 def _no_number(checkpoint: SparkCheckpoint, name: str) -> CheckpointError:

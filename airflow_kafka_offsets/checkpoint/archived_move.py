@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
@@ -19,12 +19,6 @@ UNDO = "undo"
 def archive_number(name: str) -> int:
     """Return the number of an archive's move, taken from the archive's name."""
     return int(name.partition("-")[0])
-
-
-def move_kind(name: str) -> MoveKind:
-    """Return the kind of an archive's move, taken from the archive's name."""
-    kind = name.partition("-")[2]
-    return "restore" if kind == UNDO else cast("MoveKind", kind)
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,17 @@ class ArchivedMove:
     @property
     def kind(self) -> MoveKind:
         """The kind of the move."""
-        return move_kind(self.name)
+        kind = self.name.partition("-")[2]
+        return "restore" if kind == UNDO else cast("MoveKind", kind)
+
+    def has_newer_batches(self, planned: Collection[int], committed: Collection[int]) -> bool:
+        """Whether batches of a checkpoint were planned or finished after the move."""
+        # A restore puts back batches that are newer than the newest batch at its start.
+        others = (batch for batch in planned if f"offsets/{batch}" not in self.files)
+        finished = (batch for batch in committed if f"commits/{batch}" not in self.files)
+        return (
+            max(others, default=-1) > self.newest_planned or max(finished, default=-1) > self.newest_committed
+        )
 
     def __str__(self) -> str:
         return f"{self.name} ({self.made_by}, {self.created})"
@@ -131,3 +135,14 @@ def restore_of_move(archives: Sequence[ArchivedMove], archived_move: ArchivedMov
     return next(
         (each for each in reversed(archives) if each.undoes == archived_move.name and each.done), None
     )
+
+
+def later_moves(archives: Sequence[ArchivedMove], move: ArchivedMove) -> list[ArchivedMove]:
+    """Return the later moves in effect: neither one that was undone, nor the one that undid it."""
+    return [
+        each
+        for each in archives
+        if each.number > move.number
+        and not each.undone
+        and (each.undoes is None or archive_number(each.undoes) < move.number)
+    ]

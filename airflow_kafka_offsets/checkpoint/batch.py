@@ -29,53 +29,41 @@ _INITIAL = b"\0v1\n"
 """Prefix of ``sources/<source>/0`` of Spark's Kafka source; the zero byte is for Spark 2.1 (SPARK-19517)."""
 
 
-class CheckpointBatch:
+def batch_bounds(
+    checkpoint: SparkCheckpoint, batch_id: int, source: str | None = None
+) -> dict[str, tuple[Offsets, Offsets]]:
     """
-    A batch with its start and end offsets.
+    Return the Kafka sources of a batch: source -> its start and end offsets.
+
+    The start offsets are without partitions that were added in this batch. Both are empty for a source whose
+    pattern matches no topic yet.
 
     :param batch_id: a batch in ``offsets/``; the batch before it must be there too.
+    :param source: the only source to return.
     :raises CheckpointError: if the batch is not planned, or its start offsets are no longer kept.
+    :raises UsageError: if there is no such source.
     """
-
-    def __init__(self, checkpoint: SparkCheckpoint, batch_id: int) -> None:
-        self.checkpoint = checkpoint
-        self.batch_id = batch_id
-        known = _kafka_sources(checkpoint.entry(batch_id))
-        self.ends: dict[str, Offsets] = {name: ends for name, ends in known.items() if ends is not None}
-        before = batch_id - 1
-        if batch_id > 0 and not checkpoint.has("offsets", before):
-            # Batch numbers may have gaps.
-            before = max(
-                (number for number in checkpoint.batches("offsets") if number < batch_id), default=-1
-            )
-        if batch_id > 0 and before < 0:
+    ends = _kafka_sources(checkpoint.entry(batch_id))
+    before = batch_id - 1
+    if batch_id > 0 and not checkpoint.has("offsets", before):
+        # Batch numbers may have gaps.
+        before = max((number for number in checkpoint.batches("offsets") if number < batch_id), default=-1)
+        if before < 0:
             raise CheckpointError(
                 f"{checkpoint.name(f'offsets/{batch_id}')}: the batch before it no longer exists, so its "
                 "start offsets are unknown; expected the batch that is running now: Spark removes older "
                 "batches (spark.sql.streaming.minBatchesToRetain)"
             )
-        self._before = _kafka_sources(checkpoint.entry(before)) if before >= 0 else {}
-
-    def kafka_sources(self, source: str | None) -> list[str]:
-        """
-        Return the given source, by default all sources with offsets in this batch.
-
-        :raises UsageError: if there is no such source.
-        """
-        if source is None and self.ends:
-            return [name for name, ends in self.ends.items() if ends]
-        if source is not None and source in self.ends:
-            return [source]
-        wanted = "a Kafka source" if source is None else f"a Kafka source {source}"
+    starts = _kafka_sources(checkpoint.entry(before)) if before >= 0 else {}
+    wanted = ends if source is None else ends.keys() & {source}
+    if not wanted:
+        kind = "a Kafka source" if source is None else f"a Kafka source {source}"
         raise UsageError(
-            f"{self.checkpoint.location}: batch {self.batch_id} has no offsets of {wanted}; its Kafka "
-            f"sources: {', '.join(sorted(self.ends)) or 'none'}"
+            f"{checkpoint.location}: batch {batch_id} has no offsets of {kind}; its Kafka sources: "
+            f"{', '.join(sorted(ends)) or 'none'}"
         )
-
-    def start_offsets(self, source: str) -> Offsets:
-        """Return a source's start offsets in this batch, without partitions that were added in this batch."""
-        before = self._before.get(source)
-        return _first_offsets(self.checkpoint, source) if before is None else before
+    starts |= {name: _first_offsets(checkpoint, name) for name in wanted if ends[name] and name not in starts}
+    return {name: (starts.get(name, {}), ends[name]) for name in wanted}
 
 
 def first_offsets(checkpoint: SparkCheckpoint, sources: Iterable[str]) -> Offsets:
@@ -108,7 +96,7 @@ def _first_offsets(checkpoint: SparkCheckpoint, source: str) -> Offsets:
             "source writes them"
         )
     text = decode(data[len(_INITIAL) :], name)
-    offsets = _kafka_or_empty(text, name)
+    offsets = {} if _is_empty(text) else kafka_offsets(text, name)
     if offsets is None:
         raise CheckpointFormatError(f"{name}: found {describe_type(text)}; expected {SPARK_FORM}")
     return offsets
@@ -147,11 +135,8 @@ def source_offsets_at_batch(
     }
     if added:
         raise PlanRefusedError(
-            [
-                f"batch {batch_id} has no offset for {summarize(added)}, because the query reads it only "
-                f"since a later batch: leave it out with {parameter_text('topics', ...)}, or give a later "
-                "batch"
-            ]
+            f"batch {batch_id} has no offset for {summarize(added)}, because the query reads it only since a "
+            f"later batch: leave it out with {parameter_text('topics', ...)}, or give a later batch"
         )
     return {
         source: {tp: ends[source][tp] if tp in scope else offset for tp, offset in offsets.items()}
@@ -159,12 +144,12 @@ def source_offsets_at_batch(
     }
 
 
-def _kafka_sources(entry: OffsetLogEntry) -> dict[str, Offsets | None]:
-    """Return the offsets of each source that may be Kafka; ``None`` for a source without an offset yet."""
-    found = {name: None if text is None else _kafka_or_empty(text) for name, text in entry.sources}
-    return {name: found[name] for name, text in entry.sources if text is None or found[name] is not None}
+def _kafka_sources(entry: OffsetLogEntry) -> dict[str, Offsets]:
+    """Return the offsets of each source that may be Kafka, without sources that had no offset yet."""
+    empty: dict[str, Offsets] = {name: {} for name, text in entry.sources.items() if text and _is_empty(text)}
+    return empty | entry.kafka_offsets
 
 
-def _kafka_or_empty(text: str, name: str = "offset") -> Offsets | None:
+def _is_empty(text: str) -> bool:
     # The Kafka source writes this while its pattern matches no topic.
-    return {} if text.strip() == "{}" else kafka_offsets(text, name)
+    return text.strip() == "{}"

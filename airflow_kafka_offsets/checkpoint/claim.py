@@ -18,7 +18,6 @@ from airflow_kafka_offsets.checkpoint.archive_names import CLAIM, DIRECTORY, arc
 from airflow_kafka_offsets.checkpoint.archived_move import archive_number
 from airflow_kafka_offsets.checkpoint.open_moves import still_unfinished, unfinished_refusal
 from airflow_kafka_offsets.errors import CheckpointMovedError, StorageError
-from airflow_kafka_offsets.storage import list_names
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -79,5 +78,5 @@ class Claim:
         begun = read_archived_move(self._checkpoint, archive)
         if begun is not None and begun.nonce != self.nonce:
             return True
-        names = list_names(self._checkpoint.fs, f"{self._checkpoint.root}/{DIRECTORY}/{archive}") or []
+        names = self._checkpoint.list_names(f"{DIRECTORY}/{archive}")
         return any(name.endswith(CLAIM) and name != f"{self.nonce}{CLAIM}" for name in names)

@@ -10,7 +10,7 @@ from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sinks import newest_recorded_batch
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
-from airflow_kafka_offsets.checkpoint.state_store import StateStores, is_stateful
+from airflow_kafka_offsets.checkpoint.state_store import StateFiles, is_stateful, loadable_versions
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, StorageError
 from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS, CheckpointPolicy, sink_choices
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
@@ -212,14 +212,14 @@ def failover_refusals(checkpoint: SparkCheckpoint, batch_id: int) -> list[str]:
     ]
 
 
-def _unloadable(batches: CheckpointBatches, batch_id: int, stores: StateStores) -> list[str]:
+def _unloadable(batches: CheckpointBatches, batch_id: int, state: StateFiles) -> list[str]:
     """Return why Spark could not load the state after a batch; name the batches where it could."""
     startable = {
         number
         for number in batches.planned & batches.committed
         if not number or number - 1 in batches.planned
     }
-    loadable = {version - 1 for version in stores.loadable_versions(number + 1 for number in startable)}
+    loadable = {version - 1 for version in loadable_versions(state, (number + 1 for number in startable))}
     if batch_id in loadable:
         return []
     earlier = loadable - {max(batches.planned)}
@@ -249,12 +249,12 @@ def truncate_refusals(
     batches: CheckpointBatches,
     batch_id: int,
     policy: CheckpointPolicy,
-    stores: StateStores,
+    state: StateFiles,
 ) -> list[str]:
     """
     Return why the batches after one must not be removed.
 
-    :param stores: the query's state, empty for a query without state.
+    :param state: the query's state, empty for a query without state.
     """
     location = checkpoint.location
     if refusals := unfinished_refusals(batches, batch_id):
@@ -277,5 +277,5 @@ def truncate_refusals(
     if not batches.entry.metadata:
         refusals.append(f"{location}: is of continuous mode: checkpoints of continuous mode cannot be moved")
     if is_stateful(checkpoint):
-        refusals += _unloadable(batches, batch_id, stores)
+        refusals += _unloadable(batches, batch_id, state)
     return refusals + _sink_refusals(checkpoint, batches, batch_id + 1, "truncating", policy)

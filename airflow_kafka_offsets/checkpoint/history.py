@@ -133,11 +133,11 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
         {
             **{("ends", number): partial(read, f"offsets/{number}") for number in wanted},
             **{
-                ("written", path): partial(
-                    modified_at, checkpoint.fs, f"{checkpoint.root}/{path}", listed=True
+                (kind, number): partial(
+                    modified_at, checkpoint.fs, f"{checkpoint.root}/{directory}/{number}", listed=True
                 )
                 for number in finished
-                for path in (f"offsets/{number}", f"commits/{number}")
+                for kind, directory in (("planned", "offsets"), ("committed", "commits"))
             },
             **{("commit", number): partial(read, f"commits/{number}") for number in finished[-1:]},
             # All archives: a batch may have been moved several times, and a move to an older batch taken
@@ -152,47 +152,29 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
             name = checkpoint.name(f"commits/{number}")
             check_commit_log(decode(commit, name), name)
     archives = [each for (kind, _), each in found.items() if kind == "archive" and each is not None]
-    # If a file was removed since the listing, the query has removed an old batch.
-    known = [
-        _batch_end(checkpoint, number, found["ends", number], archives)
-        for number in wanted
-        if found["ends", number] is not None
-    ]
-    batches = [
-        PastBatch(
-            batch=this.number,
-            at=this.at,
-            duration=_duration(
-                this.at,
-                found.get(("written", f"offsets/{this.number}")),
-                found.get(("written", f"commits/{this.number}")),
-            ),
-            previous=None if before is None else before.number,
-            read={} if before is None else _records_between(before.next_start, this.end),
-            offsets=this.end,
-            pending=this.number > newest,
-            moved_in=this.moved_in,
-            moved_to=None if this.moved_in is None else this.next_start,
+    batches: list[PastBatch] = []
+    for number in wanted:
+        data = found["ends", number]
+        if data is None:  # since the listing, the query has removed an old batch
+            continue
+        entry, ends, moved_in = _batch_end(checkpoint, number, data, archives)
+        moment = entry.batch_timestamp_ms
+        at = None if moment is None else datetime.fromtimestamp(moment / 1000, tz=timezone.utc)
+        before = batches[-1] if batches else None
+        batches.append(
+            PastBatch(
+                batch=number,
+                at=at,
+                duration=_duration(at, found.get(("planned", number)), found.get(("committed", number))),
+                previous=None if before is None else before.batch,
+                read={} if before is None else _records_between(before.moved_to or before.offsets, ends),
+                offsets=ends,
+                pending=number > newest,
+                moved_in=moved_in,
+                moved_to=None if moved_in is None else entry.kafka_offsets,
+            )
         )
-        for before, this in zip([None, *known], known, strict=False)
-    ]
     return CheckpointHistory(query_id, batches[-last:], archives)
-
-
-@dataclass(frozen=True)
-class _Known:
-    """The content of a file in ``offsets/``, and its content when the batch ended."""
-
-    number: int
-    entry: OffsetLogEntry
-    next_start: Mapping[str, Offsets]
-    end: Mapping[str, Offsets]
-    moved_in: str | None
-
-    @property
-    def at(self) -> datetime | None:
-        moment = self.entry.batch_timestamp_ms
-        return None if moment is None else datetime.fromtimestamp(moment / 1000, tz=timezone.utc)
 
 
 def _list_checkpoint(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
@@ -237,12 +219,11 @@ def _call_in_parallel(
 
 def _batch_end(
     checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[ArchivedMove]
-) -> _Known:
-    """Read a batch's file, and undo the changes of later moves to find where the batch ended."""
+) -> tuple[OffsetLogEntry, Mapping[str, Offsets], str | None]:
+    """Return a batch's file, where the batch ended before later moves, and the archive of the newest one."""
     path = f"offsets/{number}"
     name = checkpoint.name(path)
     entry = parse_offset_log(decode(data, name), name)
-    there = entry.kafka_offsets
     content = written_by_spark = file_digest(data)
     moves = []
     for archive in reversed(archives):
@@ -251,8 +232,8 @@ def _batch_end(
             moves.append(archive)
             written_by_spark = before
     if written_by_spark == content:  # never moved, or taken back
-        return _Known(number, entry, there, there, None)
-    return _Known(number, entry, there, moves[-1].before, moves[0].name)
+        return entry, entry.kafka_offsets, None
+    return entry, moves[-1].before, moves[0].name
 
 
 def _duration(at: datetime | None, planned: datetime | None, committed: datetime | None) -> float | None:

@@ -20,7 +20,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow_kafka_offsets.errors import CheckpointFormatError, OffsetsFormatError
 from airflow_kafka_offsets.model.formats import load_json, offsets_text, parse_offsets
@@ -29,9 +29,6 @@ from airflow_kafka_offsets.model.text import describe_type, size_error
 
 NO_OFFSET = "-"
 """Spark's value for a source without an offset yet (``OffsetSeqLog.SERIALIZED_VOID_OFFSET``)."""
-
-VERSIONS = (1, 2)
-"""The known versions of both logs; each log has its own version."""
 
 # Nine digits: Spark reads an Int.
 _VERSION_LINE = re.compile(r"v([1-9][0-9]{0,8})")
@@ -46,15 +43,6 @@ _LAST_MILLISECOND = 253_402_300_799_999
 """The end of the year 9999."""
 
 
-class SourceOffset(NamedTuple):
-    """One line of an offset log: a source and its offset."""
-
-    source: str
-    """The source's index in the query's plan, or its name."""
-    text: str | None
-    """The offset as the source wrote it; ``None`` if it had none yet."""
-
-
 @dataclass(frozen=True)
 class OffsetLogEntry:
     """
@@ -62,14 +50,17 @@ class OffsetLogEntry:
 
     :param version: 1 or 2.
     :param metadata: the second line; empty in continuous mode.
-    :param sources: one entry for each source, in the order of the lines.
-    :param lines: the file's text, split at line feeds; ``sources[i]`` comes from ``lines[2 + i]``. Joining
-        them gives the same file, byte for byte, so one line can be replaced without changing the others.
+    :param sources: index in the query's plan, or name -> the offset as the source wrote it, ``None`` if it
+        had none yet; in the order of the lines.
+    :param kafka_offsets: the offsets of each Kafka source, by index or name.
+    :param lines: the file's text, split at line feeds; the first source comes from ``lines[2]``. Joining them
+        gives the same file, byte for byte, so one line can be replaced without changing the others.
     """
 
     version: int
     metadata: Mapping[str, Any]
-    sources: tuple[SourceOffset, ...]
+    sources: Mapping[str, str | None]
+    kafka_offsets: dict[str, Offsets]
     lines: tuple[str, ...] = field(repr=False)
 
     @property
@@ -80,31 +71,17 @@ class OffsetLogEntry:
             return None
         return timestamp if 0 <= timestamp <= _LAST_MILLISECOND else None
 
-    @property
-    def kafka_offsets(self) -> dict[str, Offsets]:
-        """The offsets of each Kafka source, by index or name."""
-        found = {source: kafka_offsets(text) for source, text in self.sources if text is not None}
-        return {source: offsets for source, offsets in found.items() if offsets is not None}
-
     def with_offsets(self, offsets: Mapping[str, Offsets]) -> str:
         """
         Return the file's text with other offsets in the lines of Kafka sources; all other text is unchanged.
 
-        :param offsets: source -> its offsets. A partition without an entry keeps its offset.
+        :param offsets: source -> all of its offsets. A source without an entry keeps its offsets.
         """
-        there = self.kafka_offsets
-        return self.with_sources({source: there.get(source, {}) | each for source, each in offsets.items()})
-
-    def with_sources(self, sources: Mapping[str, Offsets]) -> str:
-        """Return the file's text with the offsets of Kafka sources replaced as a whole, their topics too."""
         lines = list(self.lines)
         there = self.kafka_offsets
-        for number, (source, _) in enumerate(self.sources, 2):
-            if source not in there or source not in sources:
-                continue
-            after = sources[source]
-            if after != there[source]:
-                lines[number] = ("" if self.version == 1 else f"{source}:") + offsets_text(after)
+        for number, source in enumerate(self.sources, 2):
+            if source in there and offsets.get(source, there[source]) != there[source]:
+                lines[number] = ("" if self.version == 1 else f"{source}:") + offsets_text(offsets[source])
         return "\n".join(lines)
 
 
@@ -147,7 +124,8 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
     source_lines = lines[2:-1] if lines[-1] == "" else lines[2:]
     if not source_lines:
         raise _cut_off(name, "no line of a source", "one for each source, after the metadata")
-    sources: dict[str, SourceOffset] = {}
+    sources: dict[str, str | None] = {}
+    known: dict[str, Offsets] = {}
     for index, line in enumerate(source_lines):
         where = f"{name}, line {index + 3}"
         source, offset = (str(index), line) if version == 1 else _split_named(line, where)
@@ -157,10 +135,10 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
             )
         if not offset:
             raise _cut_off(where, "nothing", f"an offset as JSON, or {NO_OFFSET!r}")
-        sources[source] = SourceOffset(source, None if offset == NO_OFFSET else offset)
-        if offset != NO_OFFSET:
-            kafka_offsets(offset, where)  # report a cut-off line now, not when the offsets are read
-    return OffsetLogEntry(version, metadata, tuple(sources.values()), tuple(lines))
+        sources[source] = None if offset == NO_OFFSET else offset
+        if offset != NO_OFFSET and (offsets := kafka_offsets(offset, where)) is not None:
+            known[source] = offsets
+    return OffsetLogEntry(version, metadata, sources, known, tuple(lines))
 
 
 def check_commit_log(text: str, name: str) -> None:
@@ -217,7 +195,7 @@ def _version(line: str, name: str) -> int:
             f"{name}: the first line is {shown}; expected the log's version, v1 or v2, as Spark writes it"
         )
     version = int(found[1])
-    if version not in VERSIONS:
+    if version not in (1, 2):
         raise CheckpointFormatError(
             f"{name}: found version v{version}; expected v1 or v2, as Spark 3.5 to 4.2 write them: "
             "a newer version of this package may support it"

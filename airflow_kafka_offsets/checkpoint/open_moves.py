@@ -43,13 +43,7 @@ def has_run_since(
 ) -> bool:
     """Return whether the query has planned or finished a batch since a move."""
     batches = batches or read_checkpoint_batches(checkpoint)
-    # A restore puts back batches that are newer than the newest batch at its start.
-    planned = (batch for batch in batches.planned if f"offsets/{batch}" not in archived.files)
-    committed = (batch for batch in batches.committed if f"commits/{batch}" not in archived.files)
-    if (
-        max(planned, default=-1) > archived.newest_planned
-        or max(committed, default=-1) > archived.newest_committed
-    ):
+    if archived.has_newer_batches(batches.planned, batches.committed):
         return True
     # In an interrupted move each file still has one of the two known contents.
     return any(file_digest(checkpoint.read_file(path)) not in known for path, known in archived.files.items())
@@ -80,7 +74,7 @@ def refuse_taken_back(checkpoint: SparkCheckpoint, metadata: CommitMetadata) -> 
     """
     archives = read_archived_moves(checkpoint)
     moves = [each for each in archives if each.kind != "restore"]
-    tries = [each for each in moves if metadata.token and each.made_by.token == metadata.token]
+    tries = [each for each in moves if metadata.is_same_instance(each.made_by)]
     taken_back = restore_of_move(archives, tries[-1]) if tries else None
     if taken_back is not None:
         raise PlanRefusedError(

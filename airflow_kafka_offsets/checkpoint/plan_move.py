@@ -16,6 +16,9 @@ There are four kinds of moves. The query must be stopped (measured with Spark 3.
 Each plan is a list of files to write and remove. Their order ensures that Spark can start from the checkpoint
 after any interruption. :func:`~airflow_kafka_offsets.checkpoint.apply_move.apply_checkpoint_plan` applies the
 plan.
+
+Each function raises CheckpointError if the checkpoint cannot be read or no batch has finished yet, and
+MoveUnfinishedError if another request has begun a move and not finished it.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from airflow_kafka_offsets.checkpoint.guards import (
 )
 from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, resume_plan, unfinished_move_of_request
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.state_store import StateStores, is_stateful
+from airflow_kafka_offsets.checkpoint.state_store import StateFiles, is_stateful, read_state, snapshots_after
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind, Step, sources_json
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -68,8 +71,6 @@ def plan_seek(
         target keep their offsets.
     :param request: identifies the request; by default a digest of the targets.
     :param keep_pending_batch: whether an unfinished batch that began at the targets may stay.
-    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
-    :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or CheckpointPolicy()
     request = request or digest(kind, undoes, sources_json(targets))
@@ -87,7 +88,7 @@ def plan_seek(
     # Newest first: after each removal the previous batch is the newest, and its files are complete.
     steps = [Step(f"offsets/{number}", None) for number in reversed(discarded)]
     if after != before and not refusals:
-        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(targets).encode()))
+        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(after).encode()))
     without = [source.source for source in batches.state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
     plan = _plan(checkpoint, batches, earlier, kind, after, steps, request, refusals, discarded=discarded)
@@ -102,8 +103,6 @@ def plan_truncate(
 
     :param batch_id: the batch that becomes the newest; the query continues from its end offsets.
     :param policy: must name the sink.
-    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
-    :raises MoveUnfinishedError: if another move was begun and not finished.
     """
     policy = policy or CheckpointPolicy()
     request = digest("truncate", batch_id)
@@ -119,10 +118,10 @@ def plan_truncate(
         if number in there
     ]
     there = steps and batch_id in batches.planned & batches.committed
-    stores = StateStores.read(checkpoint) if there else StateStores({})
-    refusals = truncate_refusals(checkpoint, batches, batch_id, policy, stores)
+    state: StateFiles = read_state(checkpoint) if there else {}
+    refusals = truncate_refusals(checkpoint, batches, batch_id, policy, state)
     refusals += failover_refusals(checkpoint, batch_id)
-    derived = () if refusals else stores.snapshots_after(batch_id + 1)
+    derived = () if refusals else snapshots_after(state, batch_id + 1)
     refusals += link_refusals(checkpoint, derived)
     discarded = batches.pending
     plan = _plan(checkpoint, batches, earlier, "truncate", after, steps, request, refusals, discarded)
@@ -139,8 +138,8 @@ def plan_put_back_archive(
     checkpoint is moved to its offsets before the move.
 
     :param archive: name of the archive; by default the newest move that was not taken back.
-    :raises CheckpointError: if there is no such archive, or the checkpoint cannot be read.
-    :raises MoveUnfinishedError: if another move was begun and not finished.
+    :raises CheckpointError: also if there is no such archive.
+    :raises PlanRefusedError: if the archive is of another query, or of the time before a failover.
     """
     archived = find_archived_move(checkpoint, archive)
     if archived.undoes is not None and not archived.is_over:
@@ -224,8 +223,6 @@ def plan_checkpoint_failover(
     :param log_ids: ids of the new cluster and its topics.
     :param left: ids of the old cluster and its topics.
     :param again: sentence about the records that may be read again; empty if no record may be.
-    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished yet.
-    :raises MoveUnfinishedError: if another request has started a move and not finished it.
     """
     batches = read_checkpoint_batches(checkpoint)
     earlier = unfinished_move_of_request(checkpoint, request, batches)
@@ -240,7 +237,7 @@ def plan_checkpoint_failover(
     steps = [Step(f"offsets/{number}", None) for number in reversed(batches.pending)]
     after = {source: targets.get(source, offsets) for source, offsets in before.items()}
     if not found:
-        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_sources(after).encode()))
+        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(after).encode()))
     discarded = batches.pending
     plan = _plan(checkpoint, batches, earlier, "failover", after, steps, request, found, discarded)
     return replace(plan, log_ids=log_ids, left=left)

@@ -45,10 +45,6 @@ _LAST_BATCH = 2**63 - 1
 _ATTEMPTS = 5
 
 
-StateAndBatches = tuple[CheckpointState, OffsetLogEntry | None, set[int], set[int]]
-"""A state, its batch's file in ``offsets``, and the planned and committed batches that it was read from."""
-
-
 class _FileGoneError(StorageUnavailableError):
     """A listed file no longer exists: a running query removes old batches."""
 
@@ -116,8 +112,11 @@ class SparkCheckpoint:
         wait=wait_random_exponential(multiplier=0.05, max=0.5),
         reraise=True,
     )
-    def read_batches(self) -> StateAndBatches:
-        """Return the newest state as :meth:`read` does, and the batches that it was read from."""
+    def read_batches(self) -> tuple[CheckpointState, OffsetLogEntry | None, set[int], set[int]]:
+        """
+        Return the newest state as :meth:`read` does, its batch's file in ``offsets``, and the planned and
+        committed batches that it was read from.
+        """
         query_id = self.query_id()
         planned, committed = self.listed()
         done = planned & committed
@@ -174,6 +173,10 @@ class SparkCheckpoint:
         :param listed: whether its directory was listed just now, see :func:`read_bytes`.
         """
         return read_bytes(self.fs, f"{self.root}/{path}", listed=listed)
+
+    def list_names(self, directory: str) -> list[str]:
+        """Return the current names in a directory of the checkpoint; empty if it does not exist."""
+        return list_names(self.fs, f"{self.root}/{directory}") or []
 
     def write_file(self, path: str, data: bytes) -> None:
         """
@@ -253,7 +256,7 @@ class SparkCheckpoint:
     def batches(self, directory: str) -> set[int]:
         """Return the batches that a listing of ``offsets`` or ``commits`` shows now."""
         # A missing directory is valid: the query has not planned a batch yet.
-        names = list_names(self.fs, f"{self.root}/{directory}") or []
+        names = self.list_names(directory)
         return {number for name in names if _INDEX.fullmatch(name) and (number := int(name)) <= _LAST_BATCH}
 
     def has(self, directory: str, batch_id: int) -> bool:
@@ -295,8 +298,8 @@ class SparkCheckpoint:
 def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
     known = entry.kafka_offsets
     sources = [
-        CheckpointSource(source, known.get(source), source in known, text not in (None, "{}"))
-        for source, text in entry.sources
+        CheckpointSource(name, known.get(name), text not in (None, "{}"))
+        for name, text in entry.sources.items()
     ]
     # Version 2 has its lines in any order, which may differ between files.
     return tuple(sorted(sources, key=_plan_order))

@@ -1,7 +1,7 @@
 """
 Parses the files in which Delta Lake, Iceberg and Hudi record the batches of streaming queries.
 
-Functions take bytes or text and return a batch id; none opens a file::
+Functions take bytes and return a batch id; none opens a file::
 
     Delta Lake  _delta_log/<version>.json            {"txn": {"appId": "<query id>", "version": <batch id>}}
     Iceberg     metadata/<number>...metadata.json    spark.sql.streaming.queryId and .epochId in the
@@ -26,8 +26,6 @@ from airflow_kafka_offsets.storage import decode
 
 _CATALOG_FEATURES = ("catalogManaged", "catalogOwned", "coordinatedCommits")
 """An action of Delta: a catalog keeps the newest commits."""
-# The known versions, which keep snapshots, parents and summaries in the same place.
-_ICEBERG_VERSIONS = (1, 2, 3)
 _QUERY, _EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 _HUDI_KEY = "_hudi_streaming_sink_checkpoint"
 _AVRO_KEY = bytes([2 * len(_HUDI_KEY)]) + _HUDI_KEY.encode()
@@ -43,13 +41,14 @@ _LARGEST_ID = 2**63 - 1
 _SYNC = 16
 
 
-def delta_batch(text: str, name: str, query_id: str) -> int | None:
+def delta_batch(data: bytes, name: str, query_id: str) -> int | None:
     """
     Return the batch of a query that a commit of a Delta table records, ``None`` if it records none.
 
-    :raises CheckpointFormatError: if the text is not a commit, or a catalog may keep the table's newest
+    :raises CheckpointFormatError: if the data is not a commit, or a catalog may keep the table's newest
         commits.
     """
+    text = decode(data, name)
     if refusal := size_error(name, text, "\n"):
         raise CheckpointFormatError(refusal)
     batch_id = None
@@ -96,7 +95,8 @@ def iceberg_table(data: bytes, name: str, query_id: str) -> IcebergTable:
     """
     metadata = json_object(decode(_unpacked(data, name), name), name, "an Iceberg table's metadata")
     version = metadata.get("format-version")
-    if isinstance(version, bool) or version not in _ICEBERG_VERSIONS:
+    # These versions keep snapshots, parents and summaries in the same place.
+    if isinstance(version, bool) or version not in (1, 2, 3):
         raise CheckpointFormatError(
             f"{name}: found {describe_type(version)} as format-version; expected 1, 2 or 3: a newer version "
             "of this package may support it"
@@ -125,9 +125,9 @@ def iceberg_table(data: bytes, name: str, query_id: str) -> IcebergTable:
     return IcebergTable(None, earlier)
 
 
-def hudi_layout(text: str, name: str) -> int:
+def hudi_layout(data: bytes, name: str) -> int:
     """Return the layout of a Hudi table's timeline from its ``hoodie.properties``: 1 or 2 (since 1.0)."""
-    found = _LAYOUT.search(text)
+    found = _LAYOUT.search(decode(data, name))
     if found is None or int(found[1]) not in (1, 2):
         raise CheckpointFormatError(
             f"{name}: found {int(found[1]) if found else 'nothing'} as hoodie.timeline.layout.version; "

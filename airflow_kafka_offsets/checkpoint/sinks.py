@@ -12,14 +12,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.errors import CheckpointFormatError
 from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS
-from airflow_kafka_offsets.storage import (
-    decode,
-    fsspec_scheme,
-    list_names,
-    may_list_late,
-    open_location,
-    read_bytes,
-)
+from airflow_kafka_offsets.storage import fsspec_scheme, list_names, may_list_late, open_location, read_bytes
 
 MOST_FILES = 1_000
 """Maximum number of a table's log files to read."""
@@ -55,12 +48,12 @@ class _Directory(NamedTuple):
         """Return a file's content, ``None`` if it does not exist."""
         return read_bytes(self.fs, f"{self.path}/{name}")
 
-    def file(self, name: str) -> bytes:
-        """Return the content of a file that must exist."""
-        data = self.read(name)
+    def file(self, name: str) -> tuple[bytes, str]:
+        """Return the content and the path of a file that must exist."""
+        data, path = self.read(name), f"{self.path}/{name}"
         if data is None:
-            raise CheckpointFormatError(f"{self.path}/{name}: does not exist")
-        return data
+            raise CheckpointFormatError(f"{path}: does not exist")
+        return data, path
 
 
 def newest_recorded_batch(
@@ -89,7 +82,6 @@ def newest_recorded_batch(
 
 
 def _file_sink(log: _Directory, first: int) -> int | None:
-    """Return the newest batch that a file sink has recorded."""
     names = set(log.names())
     if may_list_late(log.fs):
         asked = {f"{number}{kind}" for number in (first - 1, first) for kind in ("", ".compact")}
@@ -117,8 +109,7 @@ def _delta(log: _Directory, query_id: str) -> int | None:
         while log.read(f"{newest + 1:020}.json") is not None:
             newest += 1
     for version in range(newest, max(newest - MOST_FILES, -1), -1):
-        name = f"{version:020}.json"
-        batch_id = delta_batch(decode(log.file(name), f"{log.path}/{name}"), f"{log.path}/{name}", query_id)
+        batch_id = delta_batch(*log.file(f"{version:020}.json"), query_id)
         if batch_id is not None:
             return batch_id
     if newest < MOST_FILES:
@@ -157,7 +148,7 @@ def _iceberg(log: _Directory, query_id: str) -> int | None:
         while log.read(unlisted := f"v{numbers[newest] + 1}.metadata.json") is not None:
             numbers[unlisted] = numbers[newest] + 1
             newest = unlisted
-    table = iceberg_table(log.file(newest), f"{log.path}/{newest}", query_id)
+    table = iceberg_table(*log.file(newest), query_id)
     oldest = min(numbers[name] for name in numbers if name == newest or name in table.earlier)
     others = sorted(name for name in numbers.keys() - table.earlier - {newest} if numbers[name] >= oldest)
     if len(others) > MOST_FILES:
@@ -165,7 +156,7 @@ def _iceberg(log: _Directory, query_id: str) -> int | None:
             f"{log.path}: found {len(others):,} files that {newest} does not list as earlier ones; expected "
             f"at most {MOST_FILES:,}"
         )
-    batches = [iceberg_table(log.file(name), f"{log.path}/{name}", query_id).batch_id for name in others]
+    batches = [iceberg_table(*log.file(name), query_id).batch_id for name in others]
     return max((batch for batch in (table.batch_id, *batches) if batch is not None), default=None)
 
 
@@ -179,12 +170,12 @@ def _hudi(log: _Directory) -> int | None:
     data = log.read(name)
     if data is None:
         return None
-    layout = hudi_layout(decode(data, f"{log.path}/{name}"), f"{log.path}/{name}")
+    layout = hudi_layout(data, f"{log.path}/{name}")
     timeline = log if layout == 1 else log.inner("timeline")
     commits = [name for name in timeline.names() if _HUDI[layout].fullmatch(name)]
     if len(commits) > MOST_FILES:
         raise CheckpointFormatError(
             f"{timeline.path}: found {len(commits):,} commits; expected at most {MOST_FILES:,}"
         )
-    found = [hudi_batch(timeline.file(name), f"{timeline.path}/{name}") for name in commits]
+    found = [hudi_batch(*timeline.file(name)) for name in commits]
     return max((batch for batch in found if batch is not None), default=None)

@@ -19,16 +19,22 @@ class CheckpointSource:
     :param source: its index in the query's plan, or its name (Spark 4.2).
     :param offsets: the next offset of each partition; ``None`` if the source is not Kafka or had no offset
         yet.
-    :param kafka: whether the offsets have Kafka's form. False for a source without an offset: the
-        checkpoint's newest batch does not say what kind of source it is.
     :param begun: whether the source has an offset. A Kafka source has none while its pattern matches no
         topic.
     """
 
     source: str
     offsets: Offsets | None
-    kafka: bool
     begun: bool = True
+
+    @property
+    def kafka(self) -> bool:
+        """
+        Whether the offsets have Kafka's form.
+
+        False for a source without an offset: the checkpoint's newest batch does not say what kind it is.
+        """
+        return self.offsets is not None
 
 
 @dataclass(frozen=True)
@@ -68,9 +74,8 @@ class CheckpointState:
 
         A source without an offset yet may be a Kafka source.
         """
-        if self.batch_id is None or not all(source.begun and not source.kafka for source in self.sources):
-            return None
-        return self.no_kafka_offsets
+        never = all(source.begun and not source.kafka for source in self.sources)
+        return self.no_kafka_offsets if never and self.batch_id is not None else None
 
     @property
     def no_kafka_offsets(self) -> str:

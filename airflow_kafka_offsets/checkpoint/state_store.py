@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.storage import list_names, may_list_late
+from airflow_kafka_offsets.storage import may_list_late
 
 _NUMBER = re.compile(r"[0-9]+")
 _FIRST = ("state/0/_metadata/metadata", "state/0/0/_metadata/schema")
@@ -24,78 +23,72 @@ _VERSION = re.compile(r"([0-9]+)(_[^.]*)?\.(delta|changelog|snapshot|zip)")
 # Suffixes of files with the whole state, of the HDFS-backed store and of RocksDB.
 _WHOLE = ("snapshot", "zip")
 
+StateFiles = Mapping[int, Mapping[int, Mapping[str, frozenset[str]]]]
+"""
+Operator -> partition -> store -> file names. A store is a directory below the partition, ``""`` except for a
+join.
+"""
+
 
 def is_stateful(checkpoint: SparkCheckpoint) -> bool:
     """Whether the query keeps state."""
-    if list_names(checkpoint.fs, f"{checkpoint.root}/state"):
+    if checkpoint.list_names("state"):
         return True
     return may_list_late(checkpoint.fs) and any(checkpoint.read_file(path) is not None for path in _FIRST)
 
 
-@dataclass(frozen=True)
-class StateStores:
+def read_state(checkpoint: SparkCheckpoint) -> StateFiles:
+    """List the files of a query's state, each directory once."""
+    return {
+        operator: {
+            partition: dict(_stores(checkpoint, f"state/{operator}/{partition}"))
+            for partition in _numbers(checkpoint, f"state/{operator}")
+        }
+        for operator in _numbers(checkpoint, "state")
+    }
+
+
+def loadable_versions(state: StateFiles, versions: Iterable[int]) -> list[int]:
+    """Return the versions that Spark can load in every operator, partition and store."""
+    left = sorted(versions) if state else []
+    for partitions in state.values():
+        if not partitions or max(partitions) >= len(partitions):
+            return []  # a partition is missing
+        stores = {
+            store
+            for partition in partitions.values()
+            for store, names in partition.items()
+            if any(_VERSION.fullmatch(name) for name in names)
+        }
+        for partition in partitions.values():
+            for store in stores or {""}:
+                loadable = _loadable(partition.get(store, ()))
+                left = [version for version in left if version in loadable]
+    return left
+
+
+def snapshots_after(state: StateFiles, version: int) -> tuple[str, ...]:
     """
-    The files of a query's state.
+    Return the files with the whole state of later versions that Spark can create again.
 
-    :param operators: operator -> partition -> store -> file names. A store is a directory below the
-        partition, ``""`` except for a join.
+    A query that runs its batches again writes the changes of each version again, but not the whole states:
+    Spark creates those from time to time in the background. It would then load an old whole state instead of
+    the new changes. A whole state without a file of changes is the only copy of its version; Spark writes
+    this kind with each batch, and so overwrites the old one.
     """
-
-    operators: Mapping[int, Mapping[int, Mapping[str, frozenset[str]]]]
-
-    @classmethod
-    def read(cls, checkpoint: SparkCheckpoint) -> StateStores:
-        """List a query's state, each directory once."""
-        return cls(
-            {
-                operator: {
-                    partition: dict(_stores(checkpoint, f"state/{operator}/{partition}"))
-                    for partition in _numbers(checkpoint, f"state/{operator}")
-                }
-                for operator in _numbers(checkpoint, "state")
-            }
-        )
-
-    def loadable_versions(self, versions: Iterable[int]) -> list[int]:
-        """Return the versions that Spark can load in every operator, partition and store."""
-        left = sorted(versions) if self.operators else []
-        for partitions in self.operators.values():
-            if not partitions or max(partitions) >= len(partitions):
-                return []  # a partition is missing
-            stores = {
-                store
-                for partition in partitions.values()
-                for store, names in partition.items()
-                if any(_VERSION.fullmatch(name) for name in names)
-            }
-            for partition in partitions.values():
-                for store in stores or {""}:
-                    loadable = _loadable(partition.get(store, ()))
-                    left = [version for version in left if version in loadable]
-        return left
-
-    def snapshots_after(self, version: int) -> tuple[str, ...]:
-        """
-        Return the files with the whole state of later versions that Spark can create again.
-
-        A query that runs its batches again writes the changes of each version again, but not the whole
-        states: Spark creates those from time to time in the background. It would then load an old whole state
-        instead of the new changes. A whole state without a file of changes is the only copy of its version;
-        Spark writes this kind with each batch, and so overwrites the old one.
-        """
-        found = []
-        for operator, partitions in self.operators.items():
-            for partition, stores in partitions.items():
-                for store, names in stores.items():
-                    for name in names:
-                        number, _, kind = name.partition(".")
-                        if kind not in _WHOLE or not _NUMBER.fullmatch(number) or int(number) <= version:
-                            continue
-                        changes = "delta" if kind == "snapshot" else "changelog"
-                        if f"{number}.{changes}" in names:
-                            directory = f"state/{operator}/{partition}"
-                            found.append("/".join(filter(None, (directory, store, name))))
-        return tuple(found)
+    found = []
+    for operator, partitions in state.items():
+        for partition, stores in partitions.items():
+            for store, names in stores.items():
+                for name in names:
+                    number, _, kind = name.partition(".")
+                    if kind not in _WHOLE or not _NUMBER.fullmatch(number) or int(number) <= version:
+                        continue
+                    changes = "delta" if kind == "snapshot" else "changelog"
+                    if f"{number}.{changes}" in names:
+                        directory = f"state/{operator}/{partition}"
+                        found.append("/".join(filter(None, (directory, store, name))))
+    return tuple(found)
 
 
 def _loadable(names: Iterable[str]) -> set[int]:
@@ -111,15 +104,13 @@ def _loadable(names: Iterable[str]) -> set[int]:
 
 
 def _numbers(checkpoint: SparkCheckpoint, directory: str) -> list[int]:
-    names = list_names(checkpoint.fs, f"{checkpoint.root}/{directory}") or []
-    return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+    return sorted(int(name) for name in checkpoint.list_names(directory) if _NUMBER.fullmatch(name))
 
 
 def _stores(checkpoint: SparkCheckpoint, directory: str) -> Iterator[tuple[str, frozenset[str]]]:
     """Return the names in a partition's directory, and in the directories of a join's stores below it."""
-    names = frozenset(list_names(checkpoint.fs, f"{checkpoint.root}/{directory}") or ())
+    names = frozenset(checkpoint.list_names(directory))
     yield "", names
     for name in sorted(names):
         if "." not in name and not name.startswith("_"):
-            deeper = list_names(checkpoint.fs, f"{checkpoint.root}/{directory}/{name}")
-            yield name, frozenset(deeper or ())
+            yield name, frozenset(checkpoint.list_names(f"{directory}/{name}"))

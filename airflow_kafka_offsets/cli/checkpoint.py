@@ -48,7 +48,7 @@ def checkpoint_show(checkpoint: SparkCheckpoint, output: str) -> None:
     rows = [("SOURCE", "TOPIC", "PARTITION", "OFFSET")]
     for source in state.sources:
         if source.offsets is None:
-            rows.append((source.source, "-" if source.kafka else "(not Kafka, or no offset yet)", "-", "-"))
+            rows.append((source.source, "(not Kafka, or no offset yet)", "-", "-"))
         for tp, end in sorted((source.offsets or {}).items()):
             rows.append((source.source, tp.topic, str(tp.partition), str(end)))
     lines = [

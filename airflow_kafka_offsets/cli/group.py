@@ -32,7 +32,7 @@ from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, UsageErr
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.names import parse_group
-from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions
+from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions, committed_offsets
 from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
 from airflow_kafka_offsets.model.text import escape_controls, shorten
@@ -185,7 +185,7 @@ def group_delete_offsets(
         raise parameter_error(
             "topics", " is missing: name the topics; 'group delete' deletes all offsets of a group"
         )
-    before = plan_offset_deletion(client, name, TopicScope.parse(topics)).before
+    before = committed_offsets(plan_offset_deletion(client, name, TopicScope.parse(topics)))
     if not before:
         raise PlanRefusedError(f"group {name!r} has no committed offsets of {', '.join(topics)}")
     lag = measure_lag(client, name, before)

@@ -257,7 +257,7 @@ def _moves(fleet: Fleet, state: StateFile, broker: BrokerOptions) -> FleetMoves:
 
     connections = Connections(broker, [member.plan.names for member in fleet.members])
     by = CommitMetadata(tool=click.get_current_context().command_path, at=int(time.time()))
-    return FleetMoves(fleet, state.write, lambda saved: connections.open(saved.names), by)
+    return FleetMoves(fleet, state.write, connections.open, by)
 
 
 def _stages(fleet: Fleet) -> list[str]:

@@ -104,9 +104,7 @@ class Connections:
 
     def open(self, names: Names) -> Opened:
         """Return the client and the checkpoint of a pipeline."""
-        from airflow_kafka_offsets.moves.fleet import Opened
-
-        return Opened(self._clients[_connection_of(names)], self._checkpoint(names))
+        return self._clients[_connection_of(names)], self._checkpoint(names)
 
     def _checkpoint(self, names: Names) -> SparkCheckpoint | None:
         location, conn_id = names.checkpoint_location, names.checkpoint_conn_id

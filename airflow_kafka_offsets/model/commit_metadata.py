@@ -172,9 +172,14 @@ class CommitMetadata:
         same = self.run == earlier.run and earlier.dag in ("", self.dag)
         return bool(self.run) and same and self.run_start.continues(earlier.run_start)
 
+    def is_same_instance(self, earlier: CommitMetadata) -> bool:
+        """Whether any try of this task since it was last cleared made an earlier commit or move."""
+        # Without a token, two of them are of different tasks.
+        return bool(self.token) and self.token == earlier.token
+
     def is_same_task(self, earlier: CommitMetadata) -> bool:
         """Whether any try of this task in this run made an earlier commit or move."""
-        if self.token and self.token == earlier.token:
+        if self.is_same_instance(earlier):
             return True
         # Before its first try a task has committed nothing: a commit with its name is from a deleted run.
         same = bool(self.identity) and self.identity == earlier.identity and self.try_number != 1

@@ -81,6 +81,7 @@ class FailoverPlan(PipelinePlan):
     :param was: translation of an interrupted try or of a saved plan, as plain JSON.
     """
 
+    may_be_empty: bool = True
     translated: Sequence[TranslatedPartition] = ()
     notes: Sequence[str] = ()
     was: Mapping[str, Any] | None = None

@@ -35,14 +35,6 @@ _FORM = 'the name of a consumer group, or {"topic": "group"}'
 
 
 @dataclass(frozen=True)
-class GroupOffsets:
-    """The target offsets of each group, and the partitions that the scope leaves out."""
-
-    by_group: Mapping[str, Offsets]
-    left_out: Sequence[TopicPartition] = ()
-
-
-@dataclass(frozen=True)
 class GroupSelection:
     """The groups and topics that a pipeline names; ``group_id`` is ``None`` if it names only topics."""
 
@@ -81,9 +73,9 @@ class GroupSelection:
     def _mapping(self) -> Mapping[str, str]:
         return self.group_id if isinstance(self.group_id, Mapping) else {}
 
-    def assign_offsets(self, sources: Sources, origin: str = CHECKPOINT) -> GroupOffsets:
+    def assign_offsets(self, sources: Sources, origin: str = CHECKPOINT) -> dict[str, Offsets]:
         """
-        Assign the offsets of sources to their groups.
+        Return the offsets of sources for each group, without partitions outside the scope.
 
         A key of ``group_id`` for the source wins over one for the topic.
 
@@ -92,17 +84,14 @@ class GroupSelection:
         """
         by_group: dict[str, Offsets] = {}
         holder: dict[tuple[str, TopicPartition], str] = {}
-        left_out: list[TopicPartition] = []
         twice: dict[tuple[str, str, str], list[TopicPartition]] = {}
         # All refusals are collected first, so that one run reports every mistake of a pipeline.
         for source, offsets in sources.items():
             for tp, offset in sorted(offsets.items()):
                 group = self._group(source, tp.topic)
-                if tp not in self.scope:
-                    left_out.append(tp)
-                elif group is None:
-                    continue  # see misnamed
-                elif (group, tp) in holder:
+                if tp not in self.scope or group is None:  # see misnamed
+                    continue
+                if (group, tp) in holder:
                     twice.setdefault((group, holder[group, tp], source), []).append(tp)
                 else:
                     holder[group, tp] = source
@@ -118,7 +107,7 @@ class GroupSelection:
             raise MisnamedError([*refusals, *misnamed])
         if refusals:
             raise PlanRefusedError(refusals)
-        return GroupOffsets(by_group, tuple(left_out))
+        return by_group
 
     def to_sources(self, sources: Sources, by_group: Mapping[str, Offsets]) -> dict[str, Offsets]:
         """Assign the offsets of groups to their sources: the inverse of :meth:`assign_offsets`."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from airflow_kafka_offsets.checkpoint.batch import first_offsets
 from airflow_kafka_offsets.errors import (
@@ -25,6 +25,7 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck
+from airflow_kafka_offsets.readings.positions import assign_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -51,16 +52,15 @@ class PositionCommit(NamedTuple):
         Return the commit with the positions before an earlier attempt of the task, if that attempt has
         written.
         """
-        if earlier is None or not self.metadata.token:
+        if earlier is None:
             return self
         first = {group_plan.group_id: group_plan.before for group_plan in earlier.group_plans}
         before = {
             group_plan.group_id: {
                 tp: first[group_plan.group_id][tp]
                 for tp, text in group_plan.metadata.items()
-                if (made := CommitMetadata.parse(text)) is not None
-                and made.token == self.metadata.token
-                and tp in first.get(group_plan.group_id, {})
+                if tp in first.get(group_plan.group_id, {})
+                and self.metadata.is_same_instance(CommitMetadata.parse(text) or CommitMetadata())
             }
             for group_plan in self.plan.group_plans
         }
@@ -95,10 +95,10 @@ def plan_checkpoint_commit(
     # Read before the position, so that a move in between is detected as a later move.
     known_moves = KnownMoves.read(checkpoint)
     state = _read(checkpoint)
-    targets = selection.assign_offsets(state.kafka_offsets)
+    targets = assign_offsets(selection, state.kafka_offsets)
     metadata = replace(metadata, query=state.query_id, batch=state.batch_id, move=known_moves.number)
     known_moves.log_unfinished_recovery(state.kafka_offsets, metadata)
-    everything = {tp: offset for offsets in targets.by_group.values() for tp, offset in offsets.items()}
+    everything = {tp: offset for offsets in targets.values() for tp, offset in offsets.items()}
     known_moves.check_work(metadata, everything, client)
     group_plans = plan_commits(
         client,
@@ -178,14 +178,11 @@ def retry_while_checkpoint_moves() -> Retrying:
     return Retrying(
         retry=retry_if_exception_type((CheckpointMovedError, GroupMovedError)),
         stop=stop_after_attempt(_TRIES),
-        before_sleep=_log_why,
+        before_sleep=lambda state: log.warning(
+            "Committing again: %s", state.outcome and state.outcome.exception()
+        ),
         reraise=True,
     )
-
-
-def _log_why(state: RetryCallState) -> None:
-    if state.outcome is not None:
-        log.warning("Committing again: %s", state.outcome.exception())
 
 
 def _read(checkpoint: SparkCheckpoint) -> CheckpointState:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
-from airflow_kafka_offsets.model.groups import GroupOffsets
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
+    Offsets,
     TopicPartition,
     committed_offsets,
     committed_texts,
@@ -28,12 +27,10 @@ from airflow_kafka_offsets.readings.log_ids import known_log_ids
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-log = logging.getLogger(__name__)
-
 
 def plan_commits(
     client: OffsetsClient,
-    targets: GroupOffsets,
+    targets: Mapping[str, Offsets],
     *,
     source: Mapping[str, Any],
     on_out_of_range: OutOfRangePolicy = "fail",
@@ -48,6 +45,7 @@ def plan_commits(
     """
     Compare target offsets with the groups' commits and the logs.
 
+    :param targets: group -> its target offsets.
     :param source: origin of the offsets, for the receipt.
     :param query: id of the Spark query; refuses a group that another query follows.
     :param may_go_back: given a group and its commits, returns the partitions that may always move back.
@@ -57,13 +55,8 @@ def plan_commits(
     :raises PlanRefusedError: if a partition is not on the broker.
     """
     # Called first, because a running commit of a window still changes the positions.
-    active = active_group_refusals(client, targets.by_group) if refuse_active else {}
-    if targets.left_out:
-        log.info(
-            "Left out, because topics does not name these partitions: %s",
-            summarize(targets.left_out, limit=20),
-        )
-    partitions = sorted({tp for offsets in targets.by_group.values() for tp in offsets})
+    active = active_group_refusals(client, targets) if refuse_active else {}
+    partitions = sorted({tp for offsets in targets.values() for tp in offsets})
     # Read before the logs: if a topic is recreated in between, the commit must not get the new id.
     ids = known_log_ids(client, {tp.topic for tp in partitions})
     try:
@@ -75,7 +68,7 @@ def plan_commits(
             f"format; correct the connection, or leave the topic out with {parameter_text('topics', ...)}"
         ) from error
     group_plans = []
-    for group_id, offsets in targets.by_group.items():
+    for group_id, offsets in targets.items():
         committed = client.committed(group_id, offsets)
         refusal = None if query is None else foreign_query(group_id, committed, query)
         refusals = [refusal] if refusal else []

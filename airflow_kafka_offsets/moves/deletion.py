@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError
 from airflow_kafka_offsets.kafka.groups import GroupDescription, name_members
 from airflow_kafka_offsets.model.commit_metadata import foreign_query
-from airflow_kafka_offsets.model.offsets import Commit, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, Positions, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.positions import group_positions
@@ -18,23 +17,19 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
-class DeletionPlan(NamedTuple):
-    """The offsets of each group that may be deleted, and the refusals for the others."""
-
-    before: Mapping[str, Positions]
-    refusals: Mapping[str, str]
-
-
-def plan_deletion(client: OffsetsClient, group_ids: Iterable[str]) -> DeletionPlan:
+def plan_deletion(
+    client: OffsetsClient, group_ids: Iterable[str]
+) -> tuple[dict[str, Positions], dict[str, str]]:
     """
     Read the offsets of groups to delete, after waiting for running commits of windows.
 
+    :return: the offsets of each group that may be deleted, and the refusals for the others.
     :raises NoCommitError: if the broker may hide some of a group's offsets from this user, so they cannot be
         saved.
     """
     groups = client.settled_groups(group_ids)
     refusals = {name: why for name, found in groups.items() if (why := _refusal(found))}
-    return DeletionPlan({name: _committed(client, name) for name in groups if name not in refusals}, refusals)
+    return {name: _committed(client, name) for name in groups if name not in refusals}, refusals
 
 
 def _refusal(group: GroupDescription) -> str | None:
@@ -60,24 +55,13 @@ def _committed(client: OffsetsClient, group_id: str) -> Positions:
         raise
 
 
-@dataclass(frozen=True)
-class OffsetDeletion:
-    """The commits of a group to delete."""
-
-    group_id: str
-    commits: Mapping[TopicPartition, Commit]
-
-    @property
-    def before(self) -> Positions:
-        """The offsets to delete."""
-        return {tp: commit.offset for tp, commit in self.commits.items()}
-
-
-def plan_offset_deletion(client: OffsetsClient, group_id: str, scope: TopicScope) -> OffsetDeletion:
+def plan_offset_deletion(
+    client: OffsetsClient, group_id: str, scope: TopicScope
+) -> dict[TopicPartition, Commit]:
     """
-    Read the offsets of a group in a scope with named topics.
+    Read the commits of a group to delete, in a scope with named topics.
 
-    :return: a plan without offsets if the group has no commit in the scope.
+    :return: empty if the group has no commit in the scope.
     :raises PlanRefusedError: if the consumer group does not exist, its members read one of the topics, or a
         topic is not on the broker.
     """
@@ -97,7 +81,7 @@ def plan_offset_deletion(client: OffsetsClient, group_id: str, scope: TopicScope
             "of topics that no member reads can be deleted; stop them first"
         )
     commits = client.committed(group_id, partitions)
-    return OffsetDeletion(group_id, {tp: commit for tp, commit in commits.items() if commit})
+    return {tp: commit for tp, commit in commits.items() if commit}
 
 
 def plan_left_topics(
@@ -106,10 +90,10 @@ def plan_left_topics(
     scope: TopicScope,
     read: Collection[TopicPartition],
     query: str,
-) -> list[OffsetDeletion]:
+) -> dict[str, Positions]:
     """
-    Plan the deletion of a pipeline's offsets in topics that it no longer reads; omit groups without such
-    offsets.
+    Return the offsets of a pipeline's groups in topics that it no longer reads, which are to be deleted; omit
+    groups without such offsets.
 
     :param read: the partitions that the pipeline reads.
     :param query: the pipeline's query; empty if it is unknown, or may replace another query in the group.
@@ -124,11 +108,11 @@ def plan_left_topics(
     _on_broker(client, scope)
     states = client.describe_groups(group_ids)
     there = [group_id for group_id, group in states.items() if group.state != "Dead"]
-    plans = [plan_offset_deletion(client, group_id, scope) for group_id in there]
-    others = [foreign_query(each.group_id, each.commits, query) for each in plans if query]
+    found = {group_id: plan_offset_deletion(client, group_id, scope) for group_id in there}
+    others = [foreign_query(group_id, commits, query) for group_id, commits in found.items() if query]
     if refusals := [f"{parameter_text(scope.parameter)}: {other}" for other in others if other]:
         raise PlanRefusedError(refusals)
-    return [plan for plan in plans if plan.before]
+    return {group_id: committed_offsets(commits) for group_id, commits in found.items() if commits}
 
 
 def _on_broker(client: OffsetsClient, scope: TopicScope) -> dict[str, list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import (
     newest_archived_move,
@@ -19,7 +19,6 @@ from airflow_kafka_offsets.checkpoint.open_moves import (
 )
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.failover_plan import (
@@ -30,12 +29,11 @@ from airflow_kafka_offsets.model.failover_plan import (
     again_text,
 )
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
-from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
@@ -121,8 +119,9 @@ def plan_failover(
     after = _sources_after(sources, translated, groups)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
     running = None if same else running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
-    if running and not policy.allow_running_mirror:
-        refusals.append(running)
+    notes = [*evidence.notes, *note]
+    if running:
+        (notes if policy.allow_running_mirror else refusals).append(running)
     moved = plan_checkpoint_failover(
         checkpoint,
         after,
@@ -133,8 +132,7 @@ def plan_failover(
         again=again_text(translated),
         refusals=refusals,
     )
-    notes = [*evidence.notes, *note, *([running] if running and policy.allow_running_mirror else [])]
-    return make_failover_plan(groups, moved, translated, notes)
+    return replace(FailoverPlan.combine(groups, moved), translated=translated, notes=notes)
 
 
 def failover_request(entered: str, selection: GroupSelection, mirror: Mirror) -> str:
@@ -214,7 +212,7 @@ def _group_plans(
             return []  # the failover is refused
         known[each.source][each.partition] = each.translation.offset
         names[each.partition] = each.mirrored
-    assigned = selection.assign_offsets(known).by_group
+    assigned = selection.assign_offsets(known)
     by_group = {
         group: moved
         for group, offsets in assigned.items()
@@ -263,33 +261,13 @@ def known_group_plans(
     """Return the plans of the groups on the mirror, with translated offsets."""
     return plan_commits(
         target,
-        GroupOffsets(offsets),
+        offsets,
         source={"failover": left.cluster},
         on_out_of_range=on_out_of_range,
         # MirrorMaker copies the metadata of commits, so that these commits name the old cluster.
         log_check=LogCheck(allow_new_cluster=True),
         if_lost=if_lost,
         refuse_active=True,
-    )
-
-
-def make_failover_plan(
-    groups: list[OffsetPlan],
-    moved: CheckpointPlan,
-    translated: list[TranslatedPartition],
-    notes: list[str],
-    was: Mapping[str, Any] | None = None,
-) -> FailoverPlan:
-    """Return the plan of the groups and the checkpoint together."""
-    plan = PipelinePlan.combine(groups, moved)
-    return FailoverPlan(
-        plan.group_plans,
-        # The ids that the groups' plans have read are those of the mirror.
-        replace(moved, log_ids=plan.checkpoint_plan.log_ids if plan.checkpoint_plan else moved.log_ids),
-        may_be_empty=True,
-        translated=translated,
-        notes=notes,
-        was=was,
     )
 
 
@@ -313,7 +291,4 @@ def resume_failover(
     was = load_json(
         read_attachment(checkpoint, move, FAILOVER_FILE) or "{}", FAILOVER_FILE, describe=describe_type
     )
-    plan = make_failover_plan(plans, moved, [], [], was)
-    return replace(
-        plan, group_plans=[each.with_before(before.get(each.group_id, {})) for each in plan.group_plans]
-    )
+    return replace(FailoverPlan.combine(plans, moved), was=was).with_before(before)

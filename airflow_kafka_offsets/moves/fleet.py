@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member, Stage
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, committed_offsets
-from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names, SavedPlan
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
@@ -37,14 +37,10 @@ Keep = Callable[[Fleet], None]
 """Saves a fleet so that it survives the end of this process."""
 
 
-class Opened(NamedTuple):
-    """The client and the checkpoint of a pipeline."""
+Opened = tuple["OffsetsClient", "SparkCheckpoint | None"]
+"""The client and the checkpoint of a pipeline."""
 
-    client: OffsetsClient
-    checkpoint: SparkCheckpoint | None
-
-
-Open = Callable[[SavedPlan], Opened]
+Open = Callable[[Names], Opened]
 
 
 class Failure(NamedTuple):
@@ -119,7 +115,7 @@ class FleetMoves:
 
         def move(number: int, member: Member) -> dict[str, Any]:
             by = replace(self._by, plan=member.plan.digest)
-            client, checkpoint = self._open(member.plan)
+            client, checkpoint = self._open(member.plan.names)
             plan = plan_saved(client, checkpoint, member.plan, now=now(), metadata=by, max_age=max_age)
             plan.check()
             self._note(number, stage="applying", receipt=plan.make_receipt(), error=None)
@@ -143,13 +139,15 @@ class FleetMoves:
         """
 
         def restore(number: int, member: Member) -> dict[str, Any]:
-            opened, names = self._open(member.plan), member.plan.names
-            if member.stage == "applying" and not has_moved(*opened, member.plan.digest, member.plan.groups):
+            client, checkpoint = self._open(names := member.plan.names)
+            if member.stage == "applying" and not has_moved(
+                client, checkpoint, member.plan.digest, member.plan.groups
+            ):
                 return {"stage": "planned", "receipt": None}
             plan = plan_restore_receipt(
-                opened.client,
+                client,
                 member.receipt,
-                opened.checkpoint,
+                checkpoint,
                 GroupSelection.parse(names.group_id, names.topics),
                 policy=policy or member.plan.policy,
                 metadata=self._by,
@@ -159,7 +157,7 @@ class FleetMoves:
             plan = replace(plan, may_be_empty=True)
             plan.check()
             self._note(number, stage="restoring", restored=plan.make_receipt(), error=None)
-            restored = apply_pipeline(opened.client, plan, self._by, opened.checkpoint, quiet_period)
+            restored = apply_pipeline(client, plan, self._by, checkpoint, quiet_period)
             return {"stage": "restored", "restored": restored}
 
         return self._each(BEGUN, restore, at_once)
@@ -182,13 +180,12 @@ class FleetMoves:
             member = self.fleet.members[number]
             try:
                 changes = move(number, member)
-            except KafkaOffsetsError as error:
+            except BaseException as error:
                 failed.set()
+                if not isinstance(error, KafkaOffsetsError):
+                    raise
                 self._note(number, error=str(error))
                 return Failure(member.name, error)
-            except BaseException:
-                failed.set()
-                raise
             self._note(number, error=None, **changes)
             return None
 
@@ -202,16 +199,13 @@ class FleetMoves:
             self._keep(self.fleet)
 
 
-class PipelineState(NamedTuple):
-    """Where a pipeline is now, and its lag."""
+def pipeline_state(opened: Opened, saved: SavedPlan) -> tuple[str, int]:
+    """
+    Compare the groups and the checkpoint with the offsets before and after a plan.
 
-    state: str
-    """``not moved``, ``moved``, ``moved in part``, ``read on`` or ``elsewhere``."""
-    lag: int
-
-
-def pipeline_state(opened: Opened, saved: SavedPlan) -> PipelineState:
-    """Compare the groups and the checkpoint with the offsets before and after a plan."""
+    :return: where the pipeline is now (``not moved``, ``moved``, ``moved in part``, ``read on`` or
+        ``elsewhere``), and its lag.
+    """
     client, checkpoint = opened
     found: set[str] = set()
     lag = 0
@@ -228,10 +222,10 @@ def pipeline_state(opened: Opened, saved: SavedPlan) -> PipelineState:
             now = {tp: offsets.get(source, {}).get(tp) for tp in before}
             found |= _states(now, dict(before), after)
     if len(found) < 2:
-        return PipelineState(found.pop() if found else "moved", lag)
+        return found.pop() if found else "moved", lag
     if found == {"not moved", "moved"}:
-        return PipelineState("moved in part", lag)
-    return PipelineState("elsewhere" if "elsewhere" in found else "read on", lag)
+        return "moved in part", lag
+    return "elsewhere" if "elsewhere" in found else "read on", lag
 
 
 def _states(now: Positions, before: Positions, after: Offsets) -> set[str]:

@@ -184,27 +184,22 @@ def _moved_before(
 ) -> dict[str, list[TopicPartition]]:
     """Return the partitions of each group that an earlier try of the same reset has moved."""
     makers = {
-        group_id: {tp: CommitMetadata.of(commit) for tp, commit in client.committed(group_id, before).items()}
+        group_id: {
+            tp: CommitMetadata.of(commit) or CommitMetadata()
+            for tp, commit in client.committed(group_id, before).items()
+        }
         for group_id, before in positions.items()
     }
     everything = [maker for group in makers.values() for maker in group.values()]
-    for maker in everything:
-        if maker is not None and metadata.is_same_task(maker) and metadata.is_other_request(maker):
-            raise PlanRefusedError(
-                "this task has already moved the group with other parameters, and nothing was committed "
-                "since: undo that move first, or trigger a new run"
-            )
-    retried = bool(metadata.token) and any(
-        maker is not None and maker.token == metadata.token for maker in everything
-    )
+    if any(metadata.is_same_task(maker) and metadata.is_other_request(maker) for maker in everything):
+        raise PlanRefusedError(
+            "this task has already moved the group with other parameters, and nothing was committed since: "
+            "undo that move first, or trigger a new run"
+        )
+    retried = any(map(metadata.is_same_instance, everything))
     if not retried and not (is_partly_moved(everything, metadata) if interrupted is None else interrupted):
         return {}
+    is_mine = metadata.is_same_instance if retried else metadata.is_same_task
     return {
-        group_id: [
-            tp
-            for tp, maker in group.items()
-            if maker is not None
-            and (maker.token == metadata.token if retried else metadata.is_same_task(maker))
-        ]
-        for group_id, group in makers.items()
+        group_id: [tp for tp, maker in group.items() if is_mine(maker)] for group_id, group in makers.items()
     }

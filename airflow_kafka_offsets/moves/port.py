@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from airflow_kafka_offsets.kafka.groups import GroupDescription
-from airflow_kafka_offsets.kafka.reader import LogIdsReader
+from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition
 
 
-class CommitPort(LogIdsReader, Protocol):
+class CommitPort(PositionsReader, Protocol):
     """The calls that commit to a group without members and read the commits back."""
-
-    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
-        """Return a group's commits; ``None`` for a partition without a commit."""
 
     def commit(
         self,

@@ -10,6 +10,7 @@ from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.archived_move import (
     ArchivedMove,
     archived_move_of_receipt,
+    later_moves,
     restore_of_move,
 )
 from airflow_kafka_offsets.checkpoint.open_moves import discarded_batches, has_finished_since
@@ -19,7 +20,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import (
     read_checkpoint_receipt,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.recovery import (
@@ -95,7 +96,7 @@ def _read_moved_checkpoint(
     if mine.undone:
         restoring_move = restore_of_move(archives, mine)
         # An earlier try of this task has undone the move, but its result was lost.
-        if restoring_move is not None and _is_of_try(restoring_move, metadata):
+        if restoring_move is not None and metadata.is_same_instance(restoring_move.made_by):
             again = _moved_again(made, archives, restoring_move)
             return replace(made, restored=True, not_restorable=again)
         return replace(
@@ -112,13 +113,7 @@ def _read_moved_checkpoint(
 
 def _moved_again(made: MovedCheckpoint, archives: Sequence[ArchivedMove], move: ArchivedMove) -> str:
     """Return that a later move is in effect; empty if none is."""
-    later = {each.name: each for each in archives if each.number >= move.number}
-    newer = [
-        each
-        for name, each in later.items()
-        # A move and the later move that undid it leave the checkpoint unchanged.
-        if name != move.name and not each.undone and each.undoes not in later
-    ]
+    newer = later_moves(archives, move)
     return f"{made.name} was moved again by {newer[-1]}, and is not put back" if newer else ""
 
 
@@ -167,9 +162,7 @@ def plan_without_move(
         if not committed_by_others(client.committed(group, offsets), movers)
     ]
     # Nothing moves, so a position out of range must not refuse the plan.
-    group_plans = plan_commits(
-        client, GroupOffsets(targets), source={"kept": list(work)}, on_out_of_range="skip"
-    )
+    group_plans = plan_commits(client, targets, source={"kept": list(work)}, on_out_of_range="skip")
     return PipelinePlan(group_plans), unfinished
 
 
@@ -187,11 +180,11 @@ def plan_of_earlier_restore(
     archives = read_archived_moves(checkpoint)
     moved = archived_move_of_receipt(archives, receipt)
     restoring_move = None if moved is None else restore_of_move(archives, moved)
-    if moved is None or restoring_move is None or not _is_of_try(restoring_move, metadata):
+    if moved is None or restoring_move is None or not metadata.is_same_instance(restoring_move.made_by):
         return None
     before, after = archived_group_offsets(checkpoint, restoring_move)
     source = {"restore": "receipt"}
-    group_plans = plan_commits(client, GroupOffsets(after), source=source, on_out_of_range="skip")
+    group_plans = plan_commits(client, after, source=source, on_out_of_range="skip")
     checkpoint_plan = CheckpointPlan(
         kind="restore",
         location=checkpoint.location,
@@ -205,8 +198,3 @@ def plan_of_earlier_restore(
         log_ids=restoring_move.log_ids,
     )
     return PipelinePlan.combine(group_plans, checkpoint_plan).with_before(before)
-
-
-def _is_of_try(move: ArchivedMove, metadata: CommitMetadata) -> bool:
-    # An empty token identifies no try: two moves without a token are different moves.
-    return bool(metadata.token) and move.made_by.token == metadata.token

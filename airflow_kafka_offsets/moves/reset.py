@@ -79,18 +79,18 @@ def plan_reset(
     """
     log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
     plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range, log_check=log_check)
-    if checkpoint is None and saved is not None:
-        return PipelinePlan(_to_known(plan, saved, place, old_offsets=False))
+    plan_place = partial(
+        plan, place=place, on_no_commit=on_no_commit, metadata=metadata, interrupted=interrupted
+    )
     if checkpoint is None:
+        if saved is not None:
+            return PipelinePlan(_to_known(plan, saved, place, old_offsets=False))
         if place.batch_id is not None:
             batch = parameter_text("to_batch")
             raise parameter_error("checkpoint_location", f" is missing: {batch} is a batch of a checkpoint")
-        scopes = selection.scopes()
-        return PipelinePlan(
-            plan(scopes, place, on_no_commit=on_no_commit, metadata=metadata, interrupted=interrupted)
-        )
+        return PipelinePlan(plan_place(selection.scopes()))
     sources = movable_sources(checkpoint)
-    positions = selection.assign_offsets(sources).by_group
+    positions = selection.assign_offsets(sources)
     who = metadata or CommitMetadata()
     request = digest(repr(place), selection.group_id, selection.scope.as_json())
     if saved is not None:
@@ -111,19 +111,10 @@ def plan_reset(
         before, planned = archived_group_offsets(checkpoint, open_move)
         known = planned if resumes else None
     if not resumes and place.batch_id is not None:
-        known = selection.assign_offsets(
-            _at_batch(checkpoint, place.batch_id, sources, selection.scope)
-        ).by_group
+        known = selection.assign_offsets(_at_batch(checkpoint, place.batch_id, sources, selection.scope))
     if known is None:
         scopes = {group: TopicScope.exactly(offsets) for group, offsets in positions.items()}
-        groups = plan(
-            scopes,
-            place,
-            on_no_commit=on_no_commit,
-            at_checkpoint=positions,
-            metadata=metadata,
-            interrupted=interrupted,
-        )
+        groups = plan_place(scopes, at_checkpoint=positions)
     else:
         if resumes and open_move is not None:
             log_check = _check_of(open_move, allow_new_cluster)
@@ -222,7 +213,7 @@ def _open_move(
         if metadata.is_same_task(each.made_by) or metadata.is_same_plan(each.made_by)
     ]
     last = mine[-1].made_by if mine else CommitMetadata()
-    retried = bool(metadata.token and last.token == metadata.token) or metadata.is_same_plan(last)
+    retried = metadata.is_same_instance(last) or metadata.is_same_plan(last)
     if not mine or not (cleared or retried):
         return None
     # On a retry, other commits to the group do not matter while the checkpoint is still at the target.

@@ -11,14 +11,10 @@ from airflow_kafka_offsets.checkpoint.archive import find_archived_move, read_ar
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, archived_move_of_receipt
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.checkpoint_plan import (
-    CheckpointPlan,
-    CheckpointReceipt,
-    read_checkpoint_receipt,
-)
+from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
@@ -105,8 +101,9 @@ def plan_restore_receipt(
             f"{parameter_text('checkpoint_location', None)}"
         )
     archive = archived_move_of_receipt(read_archived_moves(checkpoint), receipt)
-    restored = _restored_checkpoint(client, checkpoint, receipt, archive, on_out_of_range, policy, log_check)
-    plan = _combine(group_plans, restored, checkpoint)
+    plan = _with_checkpoint(
+        client, group_plans, checkpoint, receipt.before, archive, on_out_of_range, policy, log_check
+    )
     return judged(plan, sources_to=receipt.after, checkpoint=checkpoint, archive=archive)
 
 
@@ -133,12 +130,11 @@ def plan_restore_archive(
     origin = f"archive {archive.name}"
     log_check = LogCheck(allow_new_cluster, origin, archive.log_ids, checkpoint)
     group_plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
-    receipt = CheckpointReceipt(
-        checkpoint.location, archive.query_id, archive.before, archive.after, archive.name
+    plan = _with_checkpoint(
+        client, group_plans, checkpoint, archive.before, archive, on_out_of_range, policy, log_check
     )
-    restored = _restored_checkpoint(client, checkpoint, receipt, archive, on_out_of_range, policy, log_check)
     return refuse_stale(
-        _combine(group_plans, restored, checkpoint),
+        plan,
         after,
         archive.after,
         checkpoint=checkpoint,
@@ -146,17 +142,6 @@ def plan_restore_archive(
         metadata=CommitMetadata(),
         allow_stale=allow_stale,
     )
-
-
-def _combine(
-    group_plans: list[OffsetPlan], restored: CheckpointPlan, checkpoint: SparkCheckpoint
-) -> PipelinePlan:
-    """Return the whole plan; if it resumes a restore, with the groups' positions from before the restore."""
-    plan = PipelinePlan.combine(group_plans, restored)
-    if not restored.resumes:
-        return plan
-    before, _ = archived_group_offsets(checkpoint, find_archived_move(checkpoint, restored.archive))
-    return plan.with_before(before)
 
 
 def _plan_groups(
@@ -187,7 +172,7 @@ def _plan_groups(
     group_plans = []
     for group_plan in plan_commits(
         client,
-        GroupOffsets(targets),
+        targets,
         source={"restore": origin},
         on_out_of_range=on_out_of_range,
         log_check=log_check,
@@ -228,7 +213,7 @@ def plan_restore_file(
     }
     group_plans = plan_commits(
         client,
-        GroupOffsets(within),
+        within,
         source={"restore": uri},
         on_out_of_range=on_out_of_range,
         log_check=LogCheck(allow_new_cluster, checkpoint=checkpoint),
@@ -271,38 +256,46 @@ def _check_names(
         )
 
 
-def _restored_checkpoint(
+def _with_checkpoint(
     client: OffsetsClient,
+    group_plans: list[OffsetPlan],
     checkpoint: SparkCheckpoint,
-    receipt: CheckpointReceipt,
+    before: Mapping[str, Offsets],
     archive: ArchivedMove | None,
     on_out_of_range: OutOfRangePolicy,
     policy: CheckpointPolicy | None,
     log_check: LogCheck,
-) -> CheckpointPlan:
+) -> PipelinePlan:
+    """Return the plan of the groups, and of the checkpoint back to its offsets before the move."""
     if archive is not None and archive.fails_over:
         # Its offsets of before count on another cluster: files come back as they were, or it is refused.
-        return plan_put_back_archive(checkpoint, archive.name, policy)
-    now = checkpoint.read().kafka_offsets
-    ids = known_log_ids(client, {tp.topic for offsets in receipt.before.values() for tp in offsets})
-    refusals = log_check.refusals(ids)
-    group_plans = {
-        source: OffsetPlan.make(
-            source,
-            offsets,
-            {tp: now.get(source, {}).get(tp) for tp in offsets},
-            client.log_ranges(offsets),
-            on_out_of_range=on_out_of_range,
-            refusals=refusals,
-            log_ids=ids,
-        )
-        for source, offsets in receipt.before.items()
-    }
-    targets = {source: group_plan.after for source, group_plan in group_plans.items()}
-    undoes = None if archive is None or archive.undone else archive.name
-    # If offsets were clamped, they differ from the archived files, so the restore is a seek.
-    if undoes is not None and targets == receipt.before:
-        checkpoint_plan = plan_put_back_archive(checkpoint, undoes, policy)
+        restored = plan_put_back_archive(checkpoint, archive.name, policy)
     else:
-        checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", undoes=undoes)
-    return checkpoint_plan.with_group_plans(group_plans.values())
+        undoes = None if archive is None or archive.undone else archive.name
+        now = checkpoint.read().kafka_offsets
+        ids = known_log_ids(client, {tp.topic for offsets in before.values() for tp in offsets})
+        refusals = log_check.refusals(ids)
+        compared = {
+            source: OffsetPlan.make(
+                source,
+                offsets,
+                {tp: now.get(source, {}).get(tp) for tp in offsets},
+                client.log_ranges(offsets),
+                on_out_of_range=on_out_of_range,
+                refusals=refusals,
+                log_ids=ids,
+            )
+            for source, offsets in before.items()
+        }
+        targets = {source: source_plan.after for source, source_plan in compared.items()}
+        # If offsets were clamped, they differ from the archived files, so the restore is a seek.
+        if undoes is not None and targets == before:
+            restored = plan_put_back_archive(checkpoint, undoes, policy)
+        else:
+            restored = plan_seek(checkpoint, targets, policy, kind="restore", undoes=undoes)
+        restored = restored.with_group_plans(compared.values())
+    plan = PipelinePlan.combine(group_plans, restored)
+    if restored.resumes:
+        resumed = find_archived_move(checkpoint, restored.archive)
+        plan = plan.with_before(archived_group_offsets(checkpoint, resumed)[0])
+    return plan

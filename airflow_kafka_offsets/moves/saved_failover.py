@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.digest import digest
+from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets
@@ -18,7 +19,6 @@ from airflow_kafka_offsets.model.wording import dag_text
 from airflow_kafka_offsets.moves.failover import (
     begun_failover,
     known_group_plans,
-    make_failover_plan,
     resume_failover,
 )
 from airflow_kafka_offsets.moves.saved import with_saved_parts
@@ -29,7 +29,6 @@ from airflow_kafka_offsets.readings.renamed_topics import MovedPosition, unread_
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 
 
 def plan_saved_failover(
@@ -81,7 +80,6 @@ def _plan(
     left: LogIds,
     request: str,
 ) -> FailoverPlan:
-    """Plan the move with the offsets of a saved plan."""
     ids = known_log_ids(target, set(saved.log_ids.topics))
     refusals = []
     running = running_mirror(target, tuple(saved.targets), left.cluster, ids.cluster)
@@ -99,9 +97,8 @@ def _plan(
         left=left,
         refusals=refusals,
     )
-    return make_failover_plan(
-        known_group_plans(target, saved.targets, left), moved, [], [], saved.value["failover"]
-    )
+    plan = FailoverPlan.combine(known_group_plans(target, saved.targets, left), moved)
+    return replace(plan, was=saved.value["failover"])
 
 
 def _unread(target: OffsetsClient, saved: SavedPlan, after: Mapping[str, Offsets]) -> list[str]:

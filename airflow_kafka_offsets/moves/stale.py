@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, archive_number
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, later_moves
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -40,7 +40,8 @@ def refuse_stale(
     :param archive: archive of the move; ``None`` if it changed no file of a checkpoint.
     :param same_run: whether the move is known to be of this run; otherwise the archive decides.
     """
-    later = [] if checkpoint is None or archive is None else _later(checkpoint, archive)
+    # Read after the plan has taken its archive's number: the claim finds any move that begins from now on.
+    later = later_moves(read_archived_moves(checkpoint), archive) if checkpoint and archive else []
     same_run = same_run or (archive is not None and metadata.is_same_run(archive.made_by))
     found = [f"move {each} followed" for each in later if not metadata.is_same_run(each.made_by)]
     moves: list[tuple[int, int]] = []
@@ -72,17 +73,6 @@ def refuse_stale(
     first, *others = plan.group_plans
     first = replace(first, notes=(*first.notes, *notes), refusals=(*first.refusals, *refusals))
     return replace(plan, group_plans=[first, *others])
-
-
-def _later(checkpoint: SparkCheckpoint, archive: ArchivedMove) -> list[ArchivedMove]:
-    """Return the later moves that were not undone."""
-    return [
-        each
-        for each in read_archived_moves(checkpoint)
-        if each.number > archive.number
-        and not each.undone
-        and (each.undoes is None or archive_number(each.undoes) < archive.number)
-    ]
 
 
 def _commits_of_others(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text
-from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     OffsetRange,
+    Offsets,
     Positions,
     TopicPartition,
     committed_offsets,
@@ -29,6 +30,7 @@ from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.write import commit_groups, commit_window
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
+from airflow_kafka_offsets.readings.positions import assign_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def window_targets(window: OffsetWindow, selection: GroupSelection) -> GroupOffsets:
+def window_targets(window: OffsetWindow, selection: GroupSelection) -> dict[str, Offsets]:
     """
     Return each group's part of a window's end.
 
@@ -47,13 +49,13 @@ def window_targets(window: OffsetWindow, selection: GroupSelection) -> GroupOffs
     selection, without = selection.restricted_to_window(window.ranges, window.source)
     if without:
         log.info("Not in the window: %s", ", ".join(map(escape_controls, without)))
-    return selection.assign_offsets({"window": window.end}, "the window")
+    return assign_offsets(selection, {"window": window.end}, "the window")
 
 
 def plan_window_commits(
     client: OffsetsClient,
     window: OffsetWindow,
-    targets: GroupOffsets,
+    targets: Mapping[str, Offsets],
     *,
     source: Mapping[str, Any],
     on_out_of_range: OutOfRangePolicy = "fail",
@@ -72,26 +74,23 @@ def plan_window_commits(
     :return: a plan for each group. It has a refusal if the group is neither at the start nor at the end, if
         another run has committed the end, or if a topic was recreated since the window was planned.
     """
-    by_group = targets.by_group
-    part = window.only(tp for offsets in by_group.values() for tp in offsets)
+    part = window.only(tp for offsets in targets.values() for tp in offsets)
     elsewhere: list[str] = []
     if not allow_new_cluster:
         elsewhere = current_logs_refusals(client, "the window", part.log_ids, remedy="trigger a new run")
     group_plans = {}
-    for group, offsets in by_group.items() if committed_at and not elsewhere else ():
+    for group, offsets in targets.items() if committed_at and not elsewhere else ():
         if done := _plan_after_commit(client, group, window.only(offsets), source, str(committed_at)):
             group_plans[group] = done
-    left = replace(
-        targets, by_group={group: by_group[group] for group in by_group if group not in group_plans}
-    )
+    left = {group: offsets for group, offsets in targets.items() if group not in group_plans}
     check = LogCheck(allow_new_cluster)
     for plan in plan_commits(client, left, source=source, on_out_of_range=on_out_of_range, log_check=check):
-        refusals = (*elsewhere, *plan.refusals, *_refusals(window, plan))
+        part = _part(window, plan)
+        refusals = [*elsewhere, *plan.refusals, *_refusals(part, plan)]
         if not committed_at:
-            part = _part(window, plan)
-            refusals += tuple(_read_by_others(part, plan.group_id, plan.before, plan.metadata, run))
-        group_plans[plan.group_id] = replace(plan, refusals=refusals)
-    return [group_plans[group] for group in by_group]
+            refusals += _read_by_others(part, plan.group_id, plan.before, plan.metadata, run)
+        group_plans[plan.group_id] = replace(plan, refusals=tuple(refusals))
+    return [group_plans[group] for group in targets]
 
 
 def apply_window(
@@ -109,8 +108,9 @@ def apply_window(
         written.
     :raises BrokerError: if a commit failed; the text names the groups that were written.
     """
+    applied = {group_plan.group_id: group_plan for group_plan in plan.group_plans}
 
-    def write(client: GroupPort, plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
+    def write(client: GroupPort, plan: OffsetPlan, texts: Mapping[str, str]) -> None:
         part = _part(window, plan)
 
         def check(found: Commits) -> None:
@@ -123,13 +123,12 @@ def apply_window(
         moved = commit_window(
             client, plan.group_id, part, texts, fenced=fenced, check=None if again else check
         )
-        return plan.with_before({tp: end for tp, end in part.end.items() if tp not in moved})
+        already = {tp: end for tp, end in part.end.items() if tp not in moved}
+        applied[plan.group_id] = plan.with_before(already)
 
     plan.check()
-    written = commit_groups(client, plan.to_write, metadata, write)
-    plan = replace(
-        plan, group_plans=[written.get(group_plan.group_id, group_plan) for group_plan in plan.group_plans]
-    )
+    commit_groups(client, plan.to_write, metadata, write)
+    plan = replace(plan, group_plans=[*applied.values()])
     return plan.make_receipt(verified=not plan.is_empty)
 
 
@@ -164,8 +163,7 @@ def _plan_after_commit(
     )
 
 
-def _refusals(window: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
-    part = _part(window, group_plan)
+def _refusals(part: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
     if backwards := [tp for tp, offsets in part.ranges.items() if offsets.end < offsets.start]:
         return (
             f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and "

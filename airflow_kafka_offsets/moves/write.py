@@ -36,11 +36,8 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.moves.port import CommitPort, GroupPort
 
-    Write = Callable[[GroupPort, OffsetPlan, Mapping[str, str]], OffsetPlan]
-    """
-    Commits one group's plan with metadata (topic -> text), reads it back, and returns the plan as it was
-    applied.
-    """
+    Write = Callable[[GroupPort, OffsetPlan, Mapping[str, str]], None]
+    """Commits one group's plan with metadata (topic -> text) and reads it back."""
 
 log = logging.getLogger(__name__)
 
@@ -70,16 +67,14 @@ def commit_offsets(
     check_read_back(group_id, offsets, committed_offsets(client.committed(group_id, offsets)))
 
 
-def write_plan(client: CommitPort, group_plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
+def write_plan(client: CommitPort, group_plan: OffsetPlan, texts: Mapping[str, str]) -> None:
     """Commit a plan's offsets to a group that has not moved since the plan was made."""
     commit_offsets(client, group_plan.group_id, group_plan.after, texts, group_plan.check_not_moved)
-    return group_plan
 
 
-def overwrite(client: CommitPort, group_plan: OffsetPlan, texts: Mapping[str, str]) -> OffsetPlan:
+def overwrite(client: CommitPort, group_plan: OffsetPlan, texts: Mapping[str, str]) -> None:
     """Commit the offsets to which a checkpoint was moved, whatever the group's commits are."""
     commit_offsets(client, group_plan.group_id, group_plan.after, texts)
-    return group_plan
 
 
 def commit_window(
@@ -188,16 +183,12 @@ def prove_commits(client: GroupPort, group_plans: Sequence[OffsetPlan], *, alway
 
 def commit_groups(
     client: GroupPort, group_plans: Sequence[OffsetPlan], metadata: CommitMetadata, write: Write
-) -> dict[str, OffsetPlan]:
-    """
-    Commit checked plans, one after another; an error names the groups that were written.
-
-    :return: group -> its plan as it was applied.
-    """
-    written: dict[str, OffsetPlan] = {}
+) -> None:
+    """Commit checked plans, one after another; an error names the groups that were written."""
+    written: list[str] = []
     for group_plan in group_plans:
         try:
-            carried_out = write(client, group_plan, metadata.texts(group_plan.after, group_plan.log_ids))
+            write(client, group_plan, metadata.texts(group_plan.after, group_plan.log_ids))
         except (BrokerError, GroupMovedError, PlanRefusedError) as error:
             error.progress = CommitProgress(group_plan.group_id, tuple(written))
             if written:
@@ -206,11 +197,10 @@ def commit_groups(
                     "the rest"
                 )
             raise
-        written[group_plan.group_id] = carried_out
+        written.append(group_plan.group_id)
         log.info(
             "Committed and read back: group %r, %d partitions", group_plan.group_id, len(group_plan.after)
         )
-    return written
 
 
 def recommit_overtaken(

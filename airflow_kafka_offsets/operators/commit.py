@@ -145,6 +145,7 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
         from airflow_kafka_offsets.moves.commit import plan_commits
         from airflow_kafka_offsets.readings.log_checks import LogCheck
+        from airflow_kafka_offsets.readings.positions import assign_offsets
 
         self._overtaken = None
         with self.run_checked():
@@ -159,7 +160,7 @@ class CommitOffsetsOperator(MovingOperator):
                             self._commit_checkpoint, context, client, checkpoint, **allowed
                         )
                 origin = "offsets" if self.offsets is not None else "the store"
-                targets = self.selection().assign_offsets({"given": offsets or {}}, origin)
+                targets = assign_offsets(self.selection(), {"given": offsets or {}}, origin)
                 check = LogCheck(self.parse_parameter("allow_new_cluster"))
                 group_plans = plan_commits(
                     client, targets, source=source, read_at=read_at, log_check=check, **allowed
@@ -202,10 +203,10 @@ class CommitOffsetsOperator(MovingOperator):
         query = "" if self.parse_parameter("allow_new_query") else metadata.query
         deletions = plan_left_topics(client, self.selection().group_ids, scope, read, query)
         receipt = self.apply_plan(context, client, plan, metadata, apply, **how)
-        receipt["left_topics"] = {each.group_id: offsets_json(each.before) for each in deletions}
-        for each in deletions:
+        receipt["left_topics"] = {group: offsets_json(before) for group, before in deletions.items()}
+        for group_id, before in deletions.items():
             try:
-                errors = delete_offsets(client, each.group_id, each.before, self._log_deleted)
+                errors = delete_offsets(client, group_id, before, self._log_deleted)
             except PlanRefusedError as error:
                 why = "; ".join(error.refusals)
                 raise KafkaOffsetsError(
@@ -213,7 +214,7 @@ class CommitOffsetsOperator(MovingOperator):
                 ) from error
             if failed := [f"{tp}: {error}" for tp, error in errors.items() if error is not None]:
                 raise KafkaOffsetsError(
-                    f"the new offsets are committed, and group {each.group_id!r} still has offsets of "
+                    f"the new offsets are committed, and group {group_id!r} still has offsets of "
                     f"left_topics ({'; '.join(failed)})",
                     retriable=True,
                 )

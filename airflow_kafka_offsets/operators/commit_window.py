@@ -83,7 +83,7 @@ class CommitOffsetWindowOperator(MovingOperator):
             window = load_window(self.window, self.window_conn_id)
             self.committed_window = window
             targets = window_targets(window, self.selection())
-            groups = {group: offsets_json(offsets) for group, offsets in targets.by_group.items()}
+            groups = {group: offsets_json(offsets) for group, offsets in targets.items()}
             # For other groups, or on another cluster, the same window is a different commit.
             memory = CommitMemory(context, window, groups=groups, kafka_config_id=self.kafka_config_id)
             metadata = commit_metadata(context)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -29,13 +28,13 @@ from airflow_kafka_offsets.model.offsets import (
     Offsets,
     TopicPartition,
     committed_offsets,
-    summarize,
 )
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, last_commit_time, newer_records
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.positions import (
+    assign_offsets,
     check_partitions,
     existing_partitions,
     partitions_in_scope,
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.headroom import Retention
-
-log = logging.getLogger(__name__)
 
 
 def pipeline_drift(
@@ -162,15 +159,9 @@ def _targets(state: CheckpointState, selection: GroupSelection) -> Mapping[str, 
     if not state.kafka_offsets:
         raise CheckpointError(state.no_kafka_offsets)
     try:
-        targets = selection.assign_offsets(state.kafka_offsets)
+        return assign_offsets(selection, state.kafka_offsets)
     except PlanRefusedError as error:
         raise UsageError("; ".join(error.refusals)) from error
-    if targets.left_out:
-        log.info(
-            "Left out, because topics does not name these partitions: %s",
-            summarize(targets.left_out, limit=20),
-        )
-    return targets.by_group
 
 
 def _committed(

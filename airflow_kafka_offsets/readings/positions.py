@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,11 +18,13 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.kafka.reader import OffsetsReader, PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import CHECKPOINT, GroupSelection
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
     IsolationLevel,
+    Offsets,
     Positions,
     TopicPartition,
     committed_offsets,
@@ -34,6 +37,19 @@ from airflow_kafka_offsets.readings.retention import read_headrooms
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+log = logging.getLogger(__name__)
+
+
+def assign_offsets(
+    selection: GroupSelection, sources: Mapping[str, Offsets], origin: str = CHECKPOINT
+) -> dict[str, Offsets]:
+    """Assign the offsets of sources to their groups, and name in the log what ``topics`` leaves out."""
+    by_group = selection.assign_offsets(sources, origin)
+    left_out = [tp for offsets in sources.values() for tp in sorted(offsets) if tp not in selection.scope]
+    if left_out:
+        log.info("Left out, because topics does not name these partitions: %s", summarize(left_out, limit=20))
+    return by_group
 
 
 def partitions_in_scope(client: PositionsReader, scope: TopicScope) -> list[TopicPartition]:

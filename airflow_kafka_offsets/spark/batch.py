@@ -51,22 +51,22 @@ def batch_ranges(
     :raises CheckpointError: if the batch is not planned, or its start is no longer in the checkpoint.
     :raises UsageError: if there is no such Kafka source, or several read the same partition.
     """
-    from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch
+    from airflow_kafka_offsets.checkpoint.batch import batch_bounds
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
     if isinstance(checkpoint, str):
         checkpoint = SparkCheckpoint(checkpoint)
-    batch = CheckpointBatch(checkpoint, batch_id)
+    bounds = batch_bounds(checkpoint, batch_id, None if source is None else str(source))
     begin: Offsets = {}
     end: Offsets = {}
-    for name in batch.kafka_sources(None if source is None else str(source)):
-        if again := end.keys() & batch.ends[name].keys():
+    for starts, ends in bounds.values():
+        if again := end.keys() & ends.keys():
             raise UsageError(
                 f"{checkpoint.location}: several sources of batch {batch_id} read {summarize(again)}, each "
-                f"its own range: name one with source= (there are {', '.join(sorted(batch.ends))})"
+                f"its own range: name one with source= (there are {', '.join(sorted(bounds))})"
             )
-        begin.update(batch.start_offsets(name))
-        end.update(batch.ends[name])
+        begin |= starts
+        end |= ends
     added = end.keys() - begin.keys()
     if added and not fails_on_data_loss(options or {}):
         with open_broker_client(options or {}, spark=spark, client_config=client_config) as kafka:

@@ -164,7 +164,6 @@ def _of_checkpoint(
 
 def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.storage import list_names
 
     if isinstance(checkpoint, str):
         checkpoint = SparkCheckpoint(checkpoint)
@@ -172,7 +171,7 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
     # Where a listing may be late, look for the first batch by its name.
     batches |= {0} if not batches and checkpoint.has("offsets", 0) else set()
     # Spark writes these files before the first batch, and would start from them.
-    begun = list_names(checkpoint.fs, f"{checkpoint.root}/sources")
+    begun = checkpoint.list_names("sources")
     if batches:
         raise CheckpointError(
             f"{checkpoint.location}: found batches up to {max(batches)}; expected a new checkpoint: Spark "

@@ -25,14 +25,14 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archive import file_digest, read_archived_moves
-from airflow_kafka_offsets.checkpoint.batch import CheckpointBatch, finished_batch_ends
+from airflow_kafka_offsets.checkpoint.batch import batch_bounds, finished_batch_ends
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
-from airflow_kafka_offsets.checkpoint.state_store import StateStores
+from airflow_kafka_offsets.checkpoint.state_store import read_state, snapshots_after
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.config import (
     client_config,
@@ -516,10 +516,8 @@ def _ask_state(checkpoint: SparkCheckpoint) -> None:
 
 
 def _ask_batch(checkpoint: SparkCheckpoint) -> None:
-    batch = CheckpointBatch(checkpoint, 1)
-    for source in batch.kafka_sources(None):
-        batch.start_offsets(source)
-    CheckpointBatch(checkpoint, 0).start_offsets("0")
+    batch_bounds(checkpoint, 1)
+    batch_bounds(checkpoint, 0, "0")
     finished_batch_ends(checkpoint, 1)
 
 
@@ -528,7 +526,7 @@ def _ask_history(checkpoint: SparkCheckpoint) -> None:
 
 
 def _ask_moves(checkpoint: SparkCheckpoint) -> None:
-    StateStores.read(checkpoint).snapshots_after(1)
+    snapshots_after(read_state(checkpoint), 1)
     plans: tuple[Callable[[], CheckpointPlan], ...] = (
         lambda: plan_seek(checkpoint, {"0": {ORDERS_0: 3}}),
         lambda: plan_truncate(checkpoint, 1, CheckpointPolicy(sink="noop")),
@@ -710,7 +708,7 @@ READERS: Mapping[str, Reader] = {
         recorded("*/checkpoint/commits/*"),
     ),
     "Delta commit": Reader(
-        _read_batch(lambda data: delta_batch(decode(data, "7.json"), "7.json", _WRITER)),
+        _read_batch(lambda data: delta_batch(data, "7.json", _WRITER)),
         recorded("delta-*/_delta_log/*.json", under=TABLES),
     ),
     "Iceberg metadata": Reader(
@@ -722,7 +720,7 @@ READERS: Mapping[str, Reader] = {
         recorded("hudi-*/.hoodie/**/*.commit", under=TABLES),
     ),
     "Hudi properties": Reader(
-        lambda data: hudi_layout(decode(data, "hoodie.properties"), "hoodie.properties"),
+        lambda data: hudi_layout(data, "hoodie.properties"),
         recorded("hudi-*/.hoodie/hoodie.properties", under=TABLES),
     ),
     "query metadata": Reader(

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 import pytest
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.groups import GroupOffsets, GroupSelection
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -49,7 +49,7 @@ def test_commits_with_any_metadata_are_planned_upon(client, make_topic, new_grou
     assert not is_committed_by_run(
         client, GroupSelection.parse(group, topic), CommitMetadata(dag="dag", run="run")
     )
-    (move,) = plan_commits(client, GroupOffsets({group: {partition: 0}}), source={}, query="ours")
+    (move,) = plan_commits(client, {group: {partition: 0}}, source={}, query="ours")
     assert "\n".join(move.refusals).isprintable()
 
 
@@ -60,7 +60,7 @@ def test_the_metadata_of_another_query_are_shown_without_what_would_move_the_cur
     partition = TopicPartition(topic, 0)
     client.commit(group, {partition: 0}, json.dumps({"query": "other\x1b[2J\nrefused: nothing", "batch": 3}))
 
-    (plan,) = plan_commits(client, GroupOffsets({group: {partition: 0}}), source={}, query="ours")
+    (plan,) = plan_commits(client, {group: {partition: 0}}, source={}, query="ours")
 
     (refusal,) = plan.refusals
     assert r"other\x1b[2J\nrefused: nothing" in refusal

@@ -8,7 +8,7 @@ from written_query import Query
 
 from airflow_kafka_offsets.errors import CommitError, KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves import write
 from airflow_kafka_offsets.moves.deletion import plan_offset_deletion
@@ -78,11 +78,11 @@ def test_a_wrong_name_is_refused_with_nothing_changed(context, group, left, kept
 
 
 def test_offsets_that_were_committed_since_the_plan_are_not_deleted(group, left, broker):
-    plan = plan_offset_deletion(broker, group, TopicScope.parse(left))
+    before = committed_offsets(plan_offset_deletion(broker, group, TopicScope.parse(left)))
     broker.commit(group, {TopicPartition(left, 0): 5})
     saved = []
     with pytest.raises(PlanRefusedError, match="have changed since the plan was made"):
-        delete_offsets(broker, group, plan.before, saved.append)
+        delete_offsets(broker, group, before, saved.append)
     assert held(broker, group)[left] == 5
     assert not saved
 

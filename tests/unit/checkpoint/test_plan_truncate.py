@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from checkpoint_moves import ORDERS_0, THREE, apply_plan, files, spark_starts, truncate
 
-from airflow_kafka_offsets.checkpoint import state_store
+from airflow_kafka_offsets.checkpoint import reader
 from airflow_kafka_offsets.storage import list_names
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def test_the_directories_of_the_state_are_listed_once(three, monkeypatch):
         listed[path] += 1
         return list_names(fs, path)
 
-    monkeypatch.setattr(state_store, "list_names", count)
+    monkeypatch.setattr(reader, "list_names", count)
     assert truncate(three, 1, sink="noop").refusals == ()
     below = {path: number for path, number in listed.items() if "/state/" in path}
     assert (len(below), set(below.values())) == (201, {1})

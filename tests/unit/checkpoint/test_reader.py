@@ -45,7 +45,7 @@ def test_the_committed_batch_is_the_highest_in_both_directories(checkpoint):
         query_id=QUERY_ID,
         batch_id=1,
         pending_batch_id=2,
-        sources=(CheckpointSource("0", {ORDERS_0: 6}, kafka=True),),
+        sources=(CheckpointSource("0", {ORDERS_0: 6}),),
         batch_timestamp_ms=1795228309758,
     )
 
@@ -107,10 +107,10 @@ def test_sources_come_by_index_then_by_name_whatever_the_order_of_lines(checkpoi
     entry = f'v2\n{METADATA}\nrt:10\n10:0\norders:{{"orders":{{"0":7}}}}\n2:-'
     sources = read(checkpoint({0: entry}, [0])).sources
     assert sources == (
-        CheckpointSource("2", None, kafka=False, begun=False),
-        CheckpointSource("10", None, kafka=False),
-        CheckpointSource("orders", {ORDERS_0: 7}, kafka=True),
-        CheckpointSource("rt", None, kafka=False),
+        CheckpointSource("2", None, begun=False),
+        CheckpointSource("10", None),
+        CheckpointSource("orders", {ORDERS_0: 7}),
+        CheckpointSource("rt", None),
     )
 
 

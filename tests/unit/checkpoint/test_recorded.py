@@ -36,8 +36,8 @@ def test_an_offset_log_can_be_put_together_again_byte_for_byte(directory):
     for path in (directory / "checkpoint" / "offsets").glob("[0-9]*"):
         entry = parse_offset_log(path.read_text(), path.name)
         assert "\n".join(entry.lines).encode() == path.read_bytes()
-        for source, line in zip(entry.sources, entry.lines[2:], strict=True):
-            assert line.endswith(source.text or "-")
+        for text, line in zip(entry.sources.values(), entry.lines[2:], strict=True):
+            assert line.endswith(text or "-")
 
 
 @pytest.mark.parametrize("directory", RECORDED, ids=lambda path: path.name)

@@ -148,11 +148,11 @@ def test_a_recorded_checkpoint_is_sought_in_its_newest_offsets_alone_and_put_bac
     assert (after.version, after.lines[:2]) == (before.version, before.lines[:2])
     assert len(after.lines) == len(before.lines)
     for number, source in enumerate(before.sources, 2):
-        name = "" if before.version == 1 else f"{source.source}:"
-        if source.source in wanted:
+        name = "" if before.version == 1 else f"{source}:"
+        if source in wanted:
             line = json.loads(after.lines[number].removeprefix(name))
             assert {TopicPartition(t, int(p)): o for t, ps in line.items() for p, o in ps.items()} == wanted[
-                source.source
+                source
             ]
             assert after.lines[number].startswith(name)
         else:

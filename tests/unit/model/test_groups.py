@@ -81,7 +81,7 @@ def test_a_partition_that_is_named_but_not_there_is_still_asked_for():
 
 def test_one_group_takes_the_offsets_of_all_sources():
     found = GroupSelection("g").assign_offsets({"0": {A0: 1}, "2": {B0: 2}})
-    assert found.by_group == {"g": {A0: 1, B0: 2}}
+    assert found == {"g": {A0: 1, B0: 2}}
 
 
 def test_a_partition_in_two_sources_of_one_group_is_refused_with_the_remedy():
@@ -93,20 +93,19 @@ def test_a_partition_in_two_sources_of_one_group_is_refused_with_the_remedy():
 
 def test_two_sources_of_one_topic_go_to_a_group_each():
     found = GroupSelection({"source:0": "g", "source:1": "h"}).assign_offsets({"0": {A0: 1}, "1": {A0: 2}})
-    assert found.by_group == {"g": {A0: 1}, "h": {A0: 2}}
+    assert found == {"g": {A0: 1}, "h": {A0: 2}}
 
 
 def test_topics_go_to_their_groups():
     found = GroupSelection({"a": "g", "b": "h"}).assign_offsets({"0": {A0: 1, B0: 2}})
-    assert found.by_group == {"g": {A0: 1}, "h": {B0: 2}}
+    assert found == {"g": {A0: 1}, "h": {B0: 2}}
 
 
 def test_a_topic_without_a_group_is_refused_unless_left_out():
     with pytest.raises(PlanRefusedError, match="topic 'b' of source 0 has no group"):
         GroupSelection({"a": "g"}).assign_offsets({"0": {A0: 1, B0: 2}})
     found = GroupSelection({"a": "g"}, TopicScope.parse("a")).assign_offsets({"0": {A0: 1, B0: 2}})
-    assert found.by_group == {"g": {A0: 1}}
-    assert found.left_out == (B0,)
+    assert found == {"g": {A0: 1}}
 
 
 def test_a_name_that_the_checkpoint_does_not_have_is_refused():
@@ -168,7 +167,7 @@ def test_a_partition_that_the_checkpoint_does_not_have_is_refused_unless_the_bro
 
 def test_a_source_that_topics_leaves_out_needs_no_group():
     sources = {"0": {A0: 1}, "1": {A1: 1}}
-    assert GroupSelection({"source:0": "g"}, TopicScope.parse("a:0")).assign_offsets(sources).by_group == {
+    assert GroupSelection({"source:0": "g"}, TopicScope.parse("a:0")).assign_offsets(sources) == {
         "g": {A0: 1}
     }
     with pytest.raises(PlanRefusedError, match="topic 'a' of source 1 has no group"):
@@ -200,11 +199,7 @@ def test_names_select_something_each_or_are_refused(group_id, topics, sources):
             assert any(found.allows(topic) for found in scopes.values())
         assert all(found.topics is None or found.topics for found in scopes.values())
     with contextlib.suppress(PlanRefusedError):
-        found = (
-            GroupSelection(group_id, scope).assign_offsets(sources or {}).by_group
-            if sources
-            else {"": {A0: 0}}
-        )
+        found = GroupSelection(group_id, scope).assign_offsets(sources or {}) if sources else {"": {A0: 0}}
         assert any(found.values())
         selected = {tp for offsets in found.values() for tp in offsets}
         assert not sources or set(scope.topics or ()) <= {tp.topic for tp in selected}

@@ -57,7 +57,7 @@ class Pipeline:
             if len(committed) == groups:
                 raise KeyboardInterrupt
             committed.append(plan)
-            return write.overwrite(client, plan, texts)
+            write.overwrite(client, plan, texts)
 
         with self._patches.context() as patched:
             patched.setattr(apply, "overwrite", overwrite)

@@ -20,10 +20,11 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.moves.apply import apply_pipeline
-from airflow_kafka_offsets.moves.failover import known_group_plans, make_failover_plan
+from airflow_kafka_offsets.moves.failover import known_group_plans
 from airflow_kafka_offsets.moves.restore import plan_restore_archive
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -69,7 +70,7 @@ class Pipeline:
             left=left,
         )
         groups = known_group_plans(target, {"etl": {FIRST: 70}}, left)
-        apply_pipeline(target, make_failover_plan(groups, moved, [], []), by, checkpoint, 0)
+        apply_pipeline(target, FailoverPlan.combine(groups, moved), by, checkpoint, 0)
 
     def run(self, task: Any, cluster: str, **parameters: Any) -> Any:
         names = {"group_id": "etl", "topics": "orders", "checkpoint_location": self.query.location}

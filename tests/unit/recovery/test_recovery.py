@@ -479,8 +479,8 @@ def reset_between(pipeline, patch, *, before, die=False):
             client.commit(pipeline.group, offsets, metadata.text())
             if die:
                 raise KeyboardInterrupt
-            return {}
-        return written(client, plans, metadata, write)
+            return
+        written(client, plans, metadata, write)
 
     patch.setattr(plan_apply, "commit_groups", commit)
 
