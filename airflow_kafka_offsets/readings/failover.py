@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
@@ -47,10 +47,10 @@ class Evidence:
     :param notes: remarks about missing data.
     """
 
-    syncs: Mapping[TopicPartition, Sequence[OffsetSync]] = field(default_factory=dict)
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    read: Mapping[TopicPartition, Sequence[LastRead]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    syncs: Mapping[TopicPartition, Sequence[OffsetSync]]
+    ends: Mapping[TopicPartition, int]
+    read: Mapping[TopicPartition, Sequence[LastRead]]
+    notes: tuple[str, ...]
 
 
 def selected_sources(selection: GroupSelection, sources: Mapping[str, Offsets]) -> dict[str, Offsets]:
@@ -88,7 +88,7 @@ def gather_evidence(
     partitions = {tp for offsets in sources.values() for tp in offsets}
     kept = kept.without_old_syncs(mirrored_ids(target, mirror, {tp.topic for tp in partitions}))
     notes: list[str] = []
-    syncs: dict[TopicPartition, list[OffsetSync]] = {tp: list(each) for tp, each in kept.syncs.items()}
+    syncs = dict(kept.syncs)
     on = target if mirror.syncs_on == "target" else source
     if on is None:
         notes.append(f"the syncs are on the source, which does not answer: {_fallback_note(kept)}")
@@ -99,18 +99,15 @@ def gather_evidence(
             notes.append(error.refusals[0])
         else:
             for tp, each in found.by_partition.items():
-                syncs.setdefault(tp, []).extend(each)
+                syncs[tp] = [*syncs.get(tp, ()), *each]
             if not found.whole:
                 notes.append(f"only the newest syncs of {found.topic} were read")
-    read: dict[TopicPartition, list[LastRead]] = {tp: list(each) for tp, each in kept.read.items()}
-    ends: dict[TopicPartition, int] = dict(kept.ends)
     if source is None:
         notes.append(f"the source does not answer: {_fallback_note(kept)}")
-    else:
-        logs = source.log_ranges(partitions)
-        ends |= {tp: log.end for tp, log in logs.items()}
-        read = read_last(source, sources, logs, read)
-    return Evidence(syncs, ends, read, tuple(notes))
+        return Evidence(syncs, kept.ends, kept.read, tuple(notes))
+    logs = source.log_ranges(partitions)
+    ends = kept.ends | {tp: log.end for tp, log in logs.items()}
+    return Evidence(syncs, ends, read_last(source, sources, logs, kept.read), tuple(notes))
 
 
 def read_last(
@@ -168,17 +165,9 @@ def translate_sources(
             mirrored = mirror.partition(tp)
             log = logs.get(mirrored)
             missing = Translation(None, why=f"{mirrored} is not on the mirror")
-            found.append(
-                TranslatedPartition(
-                    name,
-                    tp,
-                    position,
-                    mirrored,
-                    translations.get(tp, missing),
-                    log,
-                    None if log is None else _unmirrored(evidence, tp, log.end),
-                )
-            )
+            translation = translations.get(tp, missing)
+            unmirrored = None if log is None else _unmirrored(evidence, tp, log.end)
+            found.append(TranslatedPartition(name, tp, position, mirrored, translation, log, unmirrored))
     return found
 
 

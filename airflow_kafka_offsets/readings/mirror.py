@@ -159,15 +159,14 @@ def record_identities(
     found: dict[TopicPartition, list[RecordIdentity]] = {}
 
     def take(tp: TopicPartition, record: Record) -> None:
-        found.setdefault(tp, []).append(record_identity(record))
+        found.setdefault(tp, []).append(_identity(record))
 
     level: IsolationLevel = "read_committed" if committed else "read_uncommitted"
     reached = client.read_records(ranges, take, within=within, isolation_level=level)
     return {tp: each for tp, each in found.items() if reached[tp] >= ranges[tp].end}
 
 
-def record_identity(record: Record) -> RecordIdentity:
-    """Return the properties that identify a record on the mirror."""
+def _identity(record: Record) -> RecordIdentity:
     return RecordIdentity(record.offset, record.timestamp, record_digest(record.key, record.value))
 
 
@@ -217,33 +216,25 @@ def look_for(
                 start = min(first, search.end)
                 by_time.add(tp)
         ranges[tp] = OffsetRange(start, min(search.end, start + MOST_RECORDS))
-    scanners = {tp: _Scanner(search.read.identity) for tp, search in searches.items()}
-    reached = client.read_records(
-        ranges, lambda tp, record: scanners[tp].take(record), within=max(0.1, end - time.monotonic())
-    )
-    return {tp: scanners[tp].scan(ranges[tp].start, reached[tp], by_time=tp in by_time) for tp in searches}
+    found: dict[TopicPartition, list[RecordIdentity]] = {tp: [] for tp in searches}
+    alike: dict[TopicPartition, list[int]] = {tp: [] for tp in searches}
 
+    def take(tp: TopicPartition, record: Record) -> None:
+        identity, wanted = _identity(record), searches[tp].read.identity
+        found[tp].append(identity)
+        if record.appended and identity.digest == wanted.digest and identity.timestamp != wanted.timestamp:
+            alike[tp].append(record.offset)
 
-class _Scanner:
-    """Compares the records of a partition with the wanted record, and with each other."""
-
-    def __init__(self, wanted: RecordIdentity) -> None:
-        self._wanted = wanted
-        self._seen: set[tuple[int, str]] = set()
-        self._copies: list[int] = []
-        self._alike: list[int] = []
-        self._records = 0
-
-    def take(self, record: Record) -> None:
-        _, timestamp, digest = record_identity(record)
-        self._records += 1
-        self._seen.add((timestamp, digest))
-        if digest == self._wanted.digest:
-            if timestamp == self._wanted.timestamp:
-                self._copies.append(record.offset)
-            elif record.appended:
-                self._alike.append(record.offset)
-
-    def scan(self, start: int, end: int, *, by_time: bool) -> Scan:
-        repeats = self._records - len(self._seen)
-        return Scan(start, end, self._copies, self._alike, self._records, repeats, by_time)
+    reached = client.read_records(ranges, take, within=max(0.1, end - time.monotonic()))
+    return {
+        tp: Scan(
+            ranges[tp].start,
+            reached[tp],
+            [each.offset for each in found[tp] if each[1:] == search.read.identity[1:]],
+            alike[tp],
+            records=len(found[tp]),
+            repeats=len(found[tp]) - len({each[1:] for each in found[tp]}),
+            by_time=tp in by_time,
+        )
+        for tp, search in searches.items()
+    }
