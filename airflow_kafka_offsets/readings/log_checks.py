@@ -94,7 +94,7 @@ def committed_after(commits: Iterable[Commit | None], move: ArchivedMove) -> boo
 
     :return: ``None`` if no commit records its time.
     """
-    made = [CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None]
+    made = map(CommitMetadata.of, commits)
     timed = [(each, each.at) for each in made if each is not None and each.at is not None]
     if not timed:
         return None

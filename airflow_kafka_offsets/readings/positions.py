@@ -173,7 +173,8 @@ def measure_group_lags(
     found = client.committed_groups(dict.fromkeys(names))
     # Positions are read before the logs: the lag of an active group is then never too low.
     on_broker: dict[str, list[int]] = client.partitions()
-    on_broker |= client.partitions(_topics(found) - on_broker.keys())  # Kafka's own
+    read = {tp.topic for each in found.values() if not isinstance(each, BrokerError) for tp in each}
+    on_broker |= client.partitions(read - on_broker.keys())  # Kafka's own
     results: dict[str, Lag | KafkaOffsetsError] = {}
     positions: dict[str, Positions] = {}
     for group_id, commits in sorted(found.items()):
@@ -198,10 +199,6 @@ def measure_group_lags(
             except BrokerError as own:  # noqa: PERF203  # each group has its own
                 results[group_id] = own
     return dict(sorted(results.items()))
-
-
-def _topics(found: Mapping[str, Mapping[TopicPartition, Commit] | BrokerError]) -> set[str]:
-    return {tp.topic for each in found.values() if not isinstance(each, BrokerError) for tp in each}
 
 
 def _positions_of_all(

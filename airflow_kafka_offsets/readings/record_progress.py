@@ -203,12 +203,8 @@ def complete_intervals(
 
     An interval is complete when all partitions have reached its end plus ``lateness``.
     """
-    now = progress.now
-
-    def passed(each: Interval) -> bool:
-        return complete_at(each, lateness) <= now
-
-    found = list(islice(takewhile(passed, schedule.since(since)), limit + 1))
+    passed = takewhile(lambda each: complete_at(each, lateness) <= progress.now, schedule.since(since))
+    found = list(islice(passed, limit + 1))
     moments = [complete_at(each, lateness) for each in found]
     count = _reached(progress, moments) if found else 0
     return found[: min(count, limit)], count > limit

@@ -102,15 +102,7 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll once; when the wait is over, the reading is the task's XCom; else defer if the sensor does."""
-        value = self._poke(context)
-        # Without an answer from the broker there may be no wait yet, because freezing its target needs one.
-        # Airflow's loop then polls again on the worker.
-        if self.deferrable and not value.is_done and self._wait is not None:
-            self._defer(context, self._wait)
-        return value
-
-    def _poke(self, context: Context) -> PokeReturnValue:
-        memory = WaitMemory(context)
+        memory, value = WaitMemory(context), PokeReturnValue(is_done=False)
         with fail_without_retry():
             try:
                 reading, progress = self._poll(memory)
@@ -120,10 +112,15 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
                 if self._progress is None or self._progress.is_new_error(error):
                     self.log.warning("This poll failed, and the wait continues: %s", error)
                 self._remember(memory)
-                return PokeReturnValue(is_done=False)
-        if not reading.done and (stalled := progress.stalled):
-            raise AirflowFailException(f"{stalled}\n{reading.text}")
-        return PokeReturnValue(is_done=reading.done, xcom_value=reading.as_json())
+            else:
+                if not reading.done and (stalled := progress.stalled):
+                    raise AirflowFailException(f"{stalled}\n{reading.text}")
+                value = PokeReturnValue(is_done=reading.done, xcom_value=reading.as_json())
+        # Without an answer from the broker there may be no wait yet, because freezing its target needs one.
+        # Airflow's loop then polls again on the worker.
+        if self.deferrable and not value.is_done and self._wait is not None:
+            self._defer(context, self._wait)
+        return value
 
     def execute(self, context: Context) -> Any:
         """Wait, and return the last reading."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, SetupError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
-from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -79,6 +78,10 @@ class CachedReader:
 
     def __init__(self, client: OffsetsClient) -> None:
         self._client = client
+        # Not shared: their answers change within a round, or hardly any poll asks for them.
+        self.cluster_id, self.log_ids = client.cluster_id, client.log_ids
+        self.sees_all_topics = client.sees_all_topics
+        self.offsets_for_time, self.first_since = client.offsets_for_time, client.first_since
         self._commits: dict[str, dict[TopicPartition, Commit] | BrokerError] = {}
         self._logs = {level: _LogRanges(client, level) for level in get_args(IsolationLevel)}
         self._forget()
@@ -130,14 +133,6 @@ class CachedReader:
                 raise BrokerUnavailableError(str(error)) from error
         return {topic: self._settings[topic] for topic in wanted}
 
-    def cluster_id(self) -> str:
-        """Return the id of the cluster from the client."""
-        return self._client.cluster_id()
-
-    def log_ids(self, topics: Iterable[str]) -> LogIds:
-        """Return the ids of the cluster and of topics; polls do not need them, so they are not cached."""
-        return self._client.log_ids(topics)
-
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Commit | None]:
@@ -153,10 +148,6 @@ class CachedReader:
         if isinstance(found, BrokerError):
             raise copy(found)  # callers append text to an error
         return found
-
-    def sees_all_topics(self) -> bool:
-        """Return whether the user may see all topics, according to the broker."""
-        return self._client.sees_all_topics()
 
     def assigned(self, group_id: str) -> Collection[TopicPartition]:  # noqa: ARG002
         """
@@ -176,12 +167,6 @@ class CachedReader:
             for tp in partitions:
                 self._partitions.pop(tp.topic, None)
             raise
-
-    def offsets_for_time(
-        self, partitions: Iterable[TopicPartition], timestamp_ms: int
-    ) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after a time."""
-        return self._client.offsets_for_time(partitions, timestamp_ms)
 
     def record_times(
         self,
@@ -206,9 +191,3 @@ class CachedReader:
             self._record_times |= {keys[tp]: at for tp, at in found.items() if at is not None}
             known |= found
         return known
-
-    def first_since(
-        self, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
-    ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Return the first record in each range that is not older than a time; no poll asks for it."""
-        return self._client.first_since(ranges, timestamp_ms)
