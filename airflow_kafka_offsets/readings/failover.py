@@ -117,9 +117,9 @@ def read_last(
     kept: Mapping[TopicPartition, Sequence[LastRead]],
     *,
     within: float = 20.0,
-) -> dict[TopicPartition, list[LastRead]]:
+) -> dict[TopicPartition, Sequence[LastRead]]:
     """Return the last records before positions, and those that were kept."""
-    read = {tp: list(each) for tp, each in kept.items()}
+    read = dict(kept)
     for offsets in sources.values():
         for tp, last in last_reads(source, offsets, logs, within=within).items():
             # The kept entry may count records that compaction has removed since.

@@ -27,7 +27,6 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.retention import read_headrooms
@@ -137,7 +136,6 @@ def measure_lag(
     name: str,
     positions: Positions,
     *,
-    on_no_commit: MissingCommitPolicy | None = None,
     isolation_level: IsolationLevel = "read_uncommitted",
     headroom: bool = False,
 ) -> Lag:
@@ -147,7 +145,7 @@ def measure_lag(
     :param headroom: whether to measure the headroom too; it is unknown if the broker refuses the request.
     """
     logs = client.log_ranges(positions, isolation_level=isolation_level)
-    lag = Lag.measure(name, positions, logs, on_no_commit)
+    lag = Lag.measure(name, positions, logs)
     if not headroom:
         return lag
     # Retention deletes records up to the log end, committed or not.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -49,7 +49,7 @@ def read_newest(
     sources, cluster = state.kafka_offsets, source.cluster_id()
     known = known.on(cluster)
     partitions = {tp for offsets in sources.values() for tp in offsets}
-    read: dict[TopicPartition, list[LastRead]] = {}
+    read: Mapping[TopicPartition, Sequence[LastRead]] = {}
     errors: list[str] = []
     with ThreadPoolExecutor(1, "readiness") as threads:
         syncs = threads.submit(_read_syncs, source, target, mirror, known, partitions)

@@ -45,13 +45,13 @@ def read_retentions(
         return dict.fromkeys(topics, str(error))
     result: dict[str, Retention | str] = {}
     for topic, settings in found.items():
-        if isinstance(settings, BrokerError):
-            if strict:
-                # The broker answers for each topic, so a right may be missing on a single topic.
-                raise settings
-            result[topic] = str(settings)
-        else:
+        if not isinstance(settings, BrokerError):
             result[topic] = Retention.from_settings(settings)
+        elif strict:
+            # The broker answers for each topic, so a right may be missing on a single topic.
+            raise settings
+        else:
+            result[topic] = str(settings)
     return result
 
 
