@@ -36,7 +36,7 @@ class Syncs(NamedTuple):
     """Partition of the source -> its syncs, in the order of the topic."""
     topic: str
     next: int
-    whole: bool = True
+    whole: bool
     """Whether all syncs of the topic were read."""
 
 

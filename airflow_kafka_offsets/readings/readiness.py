@@ -62,13 +62,12 @@ def read_newest(
     kept = known.with_position(int(state.batch_id or 0), int(time.time()), cluster, read, ends)
     try:
         found, mirrored = syncs.result()
-        found = found._replace(by_partition=kept.present_syncs(found.by_partition, mirrored))
-        kept = kept.without_old_syncs(mirrored)
+        new = kept.present_syncs(found.by_partition, mirrored)
+        kept = kept.without_old_syncs(mirrored).with_syncs(new, found.topic, found.next)
     except KafkaOffsetsError as error:
         errors.append(f"the syncs could not be read: {error}")
-        # Keep the position without new syncs: the known syncs may be around it.
-        found = Syncs({}, known.syncs_topic, known.syncs_next)
-    kept = kept.with_syncs(found.by_partition, found.topic, found.next)
+        # The syncs that are known may be around the new position.
+        kept = kept.with_syncs({}, known.syncs_topic, known.syncs_next)
     if size_error("the file", kept.as_text()):
         errors.append(f"{len(kept.ends)} partitions are too many for their offset syncs to be kept too")
         kept = replace(kept, syncs={})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
-    Commits,
     Logs,
     OffsetRange,
     Offsets,
@@ -86,7 +84,11 @@ def plan_window(
     # Read before the logs: if a topic is recreated in between, the window must not get the new id.
     log_ids = known_log_ids(client, {tp.topic for tp in partitions})
     if start.kind == "committed":
-        _refuse_foreign(commits, log_ids)
+        allowed = parameter_text("allow_new_cluster", True)
+        remedy = f"reset the group with {allowed} if the pipeline was moved there"
+        found = [foreign_logs(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
+        if foreign := [refusal for each in found for refusal in each]:
+            raise PlanRefusedError(foreign)
     # Positions are read before the logs: an active group may then seem too far behind, but never too far
     # ahead.
     logs = client.log_ranges(partitions)
@@ -136,15 +138,6 @@ def topics_matching(client: OffsetsClient, pattern: str) -> TopicScope:
             "pattern, or the connection"
         )
     return TopicScope(dict.fromkeys(topics))
-
-
-def _refuse_foreign(commits: Mapping[str, Commits], log_ids: LogIds) -> None:
-    """Refuse to start at the commits of a group that were made on another cluster or topic."""
-    allowed = parameter_text("allow_new_cluster", True)
-    remedy = f"reset the group with {allowed} if the pipeline was moved there"
-    found = [foreign_logs(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
-    if refusals := [refusal for each in found for refusal in each]:
-        raise PlanRefusedError(refusals)
 
 
 def _partitions(
