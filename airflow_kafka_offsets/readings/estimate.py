@@ -31,10 +31,6 @@ log = logging.getLogger(__name__)
 
 _WITHIN = 5.0
 """Seconds for a sample, a history or timestamps: no move depends on these numbers."""
-_SAMPLED = 8
-"""Partitions in the sample of sizes: those with the most records to read."""
-_PLACES = (0.0, 0.33, 0.67, 0.9)
-"""Positions of the samples in a partition, as shares of the range of offsets to read."""
 
 
 def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpoint | None) -> Estimate:
@@ -100,14 +96,14 @@ def _duration(records: int, checkpoint: SparkCheckpoint | None) -> Between | str
 def _size(
     client: OffsetsClient, after: Offsets, logs: Logs, records: int, reasons: dict[str, str]
 ) -> int | None:
-    """Return the bytes up to the log ends, estimated from a sample of records."""
+    """Return the bytes up to the log ends, estimated from records of the partitions with the most of them."""
     if not records:
         return 0
-    most = sorted(after, key=lambda tp: logs[tp].end - after[tp], reverse=True)[:_SAMPLED]
+    most = sorted(after, key=lambda tp: logs[tp].end - after[tp], reverse=True)[:8]
     samples: list[list[int]] = []
     end = time.monotonic() + _WITHIN
     try:
-        for place in _PLACES:
+        for place in (0.0, 0.33, 0.67, 0.9):  # shares of the range of offsets to read
             ranges = {tp: logs[tp].end - after[tp] for tp in most if logs[tp].end > after[tp]}
             offsets = {tp: after[tp] + int(place * left) for tp, left in ranges.items()}
             left = end - time.monotonic()

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-_WITHIN = 120.0
-"""Seconds to read all records; translations that are not exact by then stay safe."""
 _ROUNDS = 3
 """Most records of a partition to search for, one after another, until its translation is exact."""
 
@@ -141,8 +139,8 @@ def translate_sources(
     sources: Mapping[str, Offsets],
     evidence: Evidence,
 ) -> list[TranslatedPartition]:
-    """Translate the positions of a query's sources."""
-    end = time.monotonic() + _WITHIN
+    """Translate the positions of a query's sources; those that are not exact after 120 seconds stay safe."""
+    end = time.monotonic() + 120.0
     partitions = {tp for offsets in sources.values() for tp in offsets}
     wanted = {mirror.partition(tp) for tp in partitions}
     if len(wanted) < len(partitions):

@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_SYNCS = 500_000
-"""Most syncs to read, the newest ones: this takes some seconds."""
 MOST_RECORDS = 50_000
 """Most records of a partition to search for a copy."""
-_BACK = (16, 256, 4_096)
-"""Offsets before a position to search for its last record: markers and compaction leave gaps."""
 
 
 class Syncs(NamedTuple):
@@ -88,14 +84,14 @@ def read_syncs(
     partitions: Collection[TopicPartition],
     *,
     since: int = 0,
-    most: int = MOST_SYNCS,
+    most: int = 500_000,
     within: float = 20.0,
 ) -> Syncs:
     """
     Read the syncs of partitions of the source.
 
     :param since: offset of the syncs topic to read from.
-    :param most: most records of the topic to read, the newest ones.
+    :param most: most records of the topic to read, the newest ones; by default as many as take some seconds.
     """
     where = TopicPartition(topic, 0)  # MirrorMaker creates the topic with one partition
     found: dict[TopicPartition, list[OffsetSync]] = {}
@@ -122,7 +118,8 @@ def last_reads(
     """
     end = time.monotonic() + within
     found: dict[TopicPartition, list[RecordIdentity]] = {}
-    for back in _BACK:
+    # Markers and compaction leave gaps.
+    for back in (16, 256, 4_096):
         ranges = {
             tp: OffsetRange(max(logs[tp].start, position - back), min(position, logs[tp].end))
             for tp, position in positions.items()
@@ -130,7 +127,7 @@ def last_reads(
         }
         if not ranges or (left := end - time.monotonic()) <= 0:
             break
-        found |= record_identities(client, ranges, left, committed=True)
+        found |= record_identities(client, ranges, left, "read_committed")
     # Between the last committed record and the position there may be records of aborted transactions. Some
     # mirrors copy them too.
     gaps = {
@@ -140,7 +137,7 @@ def last_reads(
     }
     others = dict.fromkeys(found, 0)
     if gaps:
-        uncommitted = record_identities(client, gaps, max(0.1, end - time.monotonic()), committed=False)
+        uncommitted = record_identities(client, gaps, max(0.1, end - time.monotonic()), "read_uncommitted")
         compacted = _compacted(client, {tp.topic for tp in gaps})
         for tp, gap in gaps.items():
             others[tp] = gap.size if tp.topic in compacted else len(uncommitted.get(tp, ()))
@@ -153,7 +150,10 @@ def last_reads(
 
 
 def record_identities(
-    client: OffsetsClient, ranges: Mapping[TopicPartition, OffsetRange], within: float, *, committed: bool
+    client: OffsetsClient,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    within: float,
+    isolation_level: IsolationLevel,
 ) -> dict[TopicPartition, list[RecordIdentity]]:
     """Return the identities of the records in ranges that were read to their ends; omit empty ranges."""
     found: dict[TopicPartition, list[RecordIdentity]] = {}
@@ -161,8 +161,7 @@ def record_identities(
     def take(tp: TopicPartition, record: Record) -> None:
         found.setdefault(tp, []).append(_identity(record))
 
-    level: IsolationLevel = "read_committed" if committed else "read_uncommitted"
-    reached = client.read_records(ranges, take, within=within, isolation_level=level)
+    reached = client.read_records(ranges, take, within=within, isolation_level=isolation_level)
     return {tp: each for tp, each in found.items() if reached[tp] >= ranges[tp].end}
 
 

@@ -116,8 +116,8 @@ def _copies_aborted(
     """
     sample = [tp for tp in sorted(logs) if mirror.partition(tp) in there][:_SAMPLE]
     ranges = {tp: OffsetRange(max(logs[tp].start, logs[tp].end - _BACK), logs[tp].end) for tp in sample}
-    every = record_identities(source, ranges, 10.0, committed=False)
-    committed = record_identities(source, ranges, 10.0, committed=True)
+    every = record_identities(source, ranges, 10.0, "read_uncommitted")
+    committed = record_identities(source, ranges, 10.0, "read_committed")
     searches: dict[TopicPartition, Search] = {}
     for tp in sample:
         real = {each[1:] for each in committed.get(tp, ())}

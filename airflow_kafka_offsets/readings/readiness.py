@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_SYNCS = 20_000
-"""Most syncs that one commit reads, the newest ones; the next commit continues after them."""
 WITHIN = 5.0
 """Seconds to read the records of each cluster."""
 
@@ -90,4 +88,5 @@ def _read_syncs(
     since = known.syncs_next if topic == known.syncs_topic else 0
     # Before the syncs: those of a topic that is created again in between must not pass for the new one's.
     mirrored = mirrored_ids(target, mirror, {tp.topic for tp in partitions})
-    return read_syncs(client, topic, partitions, since=since, most=MOST_SYNCS, within=WITHIN), mirrored
+    # At most the newest 20,000; the next commit continues after them.
+    return read_syncs(client, topic, partitions, since=since, most=20_000, within=WITHIN), mirrored

@@ -31,11 +31,6 @@ AHEAD = 60_000
 TIMES_WITHIN = 5.0
 """Time limit in seconds for one fetch of timestamps."""
 
-_FURTHEST_BACK = 1024
-"""
-Largest number of offsets before the log end to search for the last record; transaction markers may follow it.
-"""
-
 
 def first_records(
     client: OffsetsReader,
@@ -125,10 +120,12 @@ def last_times(
     """
     Return the timestamp of the last record, or of one of the last records if many markers end the log.
 
+    A last record that is more than 1,024 offsets before the log end is not found.
+
     :param back: number of offsets before the log end at which the search begins.
     """
     times: dict[TopicPartition, int | None] = {}
-    while logs and back <= _FURTHEST_BACK:
+    while logs and back <= 1024:
         asked = {tp: max(log.start, log.end - back) for tp, log in logs.items()}
         found = client.record_times(asked, within=TIMES_WITHIN, isolation_level=isolation_level)
         times |= {tp: at for tp, at in found.items() if at is not None}

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-TRIGGERER_MAY_BE_LATE = 120.0
-"""Seconds after the timeout at which Airflow ends a wait that the triggerer has not ended itself."""
-
 
 class OffsetsSensor(PipelineTask, BaseSensorOperator):
     """
@@ -150,8 +147,8 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         self.defer(
             trigger=trigger,
             method_name="execute_complete",
-            # Later than the trigger's own timeout, whose event has the last reading.
-            timeout=timedelta(seconds=self.timeout + TRIGGERER_MAY_BE_LATE),
+            # Later than the trigger's own timeout, whose event has the last reading and may be late.
+            timeout=timedelta(seconds=self.timeout + 120.0),
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:

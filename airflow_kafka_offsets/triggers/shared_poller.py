@@ -32,9 +32,6 @@ log = logging.getLogger(__name__)
 FLOOR = 1.0
 """Minimum seconds between two polls of one wait."""
 
-EARLY = 5.0
-"""Maximum seconds by which a poll may come early; half of the interval if that is shorter."""
-
 JITTER = 0.1
 """Fraction of the interval by which polls vary, so that triggerers do not poll at the same time."""
 
@@ -43,9 +40,6 @@ GATHER = 0.1
 
 PATIENCE = 15.0
 """Seconds after which a round gives up on a broker or storage that does not answer."""
-
-# A storage that hangs blocks one thread; the other threads read the other waits' checkpoints.
-_STORAGE_THREADS = 4
 
 StorageKey = tuple[str | None, str | None, bool]
 """Checkpoint, connection of its storage, and whether the checkpoint has to exist."""
@@ -88,7 +82,7 @@ class PollRequest:
         # After the end of the wait its last poll is done, so the end no longer sets the due time.
         if now < self.ends:
             self.due = min(self.due, self.ends)
-        self.early = self.due - min(EARLY, pause / 2)
+        self.early = self.due - min(5.0, pause / 2)
         if was_due:
             self.interval = max(self.interval, min(self.interval * 2, self.longest))
 
@@ -132,7 +126,8 @@ class SharedPoller:
     def _run(self) -> None:
         from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
-        storage = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="read checkpoint")
+        # A storage that hangs blocks one thread; the other threads read the other waits' checkpoints.
+        storage = ThreadPoolExecutor(4, thread_name_prefix="read checkpoint")
         client: OffsetsClient | None = None
         try:
             client = self._open_client()

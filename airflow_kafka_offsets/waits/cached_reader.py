@@ -17,20 +17,6 @@ if TYPE_CHECKING:
 METADATA_AGE = 60.0
 """Seconds after which what is known of topics is read again."""
 
-_TOGETHER = 5.0
-"""
-Time limit in seconds for the commits of many groups, so that one unavailable coordinator does not stop all
-waits.
-"""
-
-_TIMES_WITHIN = 2.0
-"""
-Time limit in seconds for the timestamps of one wait; other waits are due, and the next poll can continue.
-"""
-
-_RECORD_TIMES = 10_000
-"""Largest number of cached timestamps."""
-
 
 class _LogRanges:
     """The ranges of logs, read once a round; the first request reads the last round's partitions."""
@@ -106,7 +92,8 @@ class CachedReader:
         if not group_ids:
             return
         try:
-            self._commits |= self._client.committed_groups(dict.fromkeys(group_ids), within=_TOGETHER)
+            # A short time limit, so that one unavailable coordinator does not stop all waits.
+            self._commits |= self._client.committed_groups(dict.fromkeys(group_ids), within=5.0)
         except BrokerError as error:
             self._commits |= dict.fromkeys(group_ids, error)
         except (SetupError, OSError) as error:
@@ -176,7 +163,7 @@ class CachedReader:
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
         """Return the timestamp of the first record at or after each offset; known timestamps are cached."""
-        if len(self._record_times) > _RECORD_TIMES:
+        if len(self._record_times) > 10_000:
             self._record_times = {}
         keys = {tp: (isolation_level, tp, offset) for tp, offset in offsets.items()}
         known: dict[TopicPartition, int | None] = {
@@ -184,9 +171,8 @@ class CachedReader:
         }
         missing = {tp: offset for tp, offset in offsets.items() if tp not in known}
         if missing:
-            found = self._client.record_times(
-                missing, within=within or _TIMES_WITHIN, isolation_level=isolation_level
-            )
+            # A short time limit: other waits are due, and the next poll can continue.
+            found = self._client.record_times(missing, within=within or 2.0, isolation_level=isolation_level)
             # "No record follows" is not cached, because it may change.
             self._record_times |= {keys[tp]: at for tp, at in found.items() if at is not None}
             known |= found
