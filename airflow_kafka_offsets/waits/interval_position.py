@@ -65,7 +65,16 @@ class IntervalPosition(Wait):
         logs = client.log_ranges(positions)
         for name, each in found.items():
             check_in_log(name, each, logs)
-        _check_lost(positions, logs)
+        lost = {
+            tp: logs[tp].start - at for tp, at in positions.items() if at is not None and at < logs[tp].start
+        }
+        if lost:
+            raise PlanRefusedError(
+                f"{sum(lost.values())} records of {summarize(lost)} were deleted by retention before they "
+                "were read, so that their intervals cannot be complete: reset the position with "
+                f"{parameter_text('to_offset', 'earliest')}; the intervals are then emitted as the rest is "
+                "read"
+            )
         now = int(time.time() * 1000)
         return RecordProgress(client, positions, logs, now=now, idle_after=idle_after), logs
 
@@ -92,13 +101,3 @@ class IntervalPosition(Wait):
                 led += [dict(offsets) for offsets in move.after.values()]
         newest = moves[-1].number if moves else 0
         return newest, furthest_behind(led)
-
-
-def _check_lost(positions: Positions, logs: Logs) -> None:
-    lost = {tp: logs[tp].start - at for tp, at in positions.items() if at is not None and at < logs[tp].start}
-    if lost:
-        raise PlanRefusedError(
-            f"{sum(lost.values())} records of {summarize(lost)} were deleted by retention before they were "
-            "read, so that their intervals cannot be complete: reset the position with "
-            f"{parameter_text('to_offset', 'earliest')}; the intervals are then emitted as the rest is read"
-        )
