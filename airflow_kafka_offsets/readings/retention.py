@@ -18,10 +18,7 @@ from airflow_kafka_offsets.model.headroom import (
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Logs, Offsets, TopicPartition
 
 _BY_TOPIC = 10.0
-"""
-Time limit in seconds for reading records topic by topic; records that are not read in time have no known
-timestamp.
-"""
+"""Seconds to read records topic by topic; a record that is not read by then has no known timestamp."""
 
 
 def read_retentions(

@@ -107,10 +107,7 @@ def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, momen
 
 
 def emptied_partitions(window: OffsetWindow, positions: Positions, logs: Logs) -> list[str]:
-    """
-    Return a refusal if retention has deleted all records of a partition, and records of the window may be
-    among them.
-    """
+    """Return a refusal if retention has deleted all records of a partition, maybe some of the window's."""
     emptied = [
         tp
         for tp in window.ranges

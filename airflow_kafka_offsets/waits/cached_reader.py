@@ -137,10 +137,7 @@ class CachedReader:
         return found
 
     def assigned(self, group_id: str) -> Collection[TopicPartition]:  # noqa: ARG002
-        """
-        Return no partitions: the request takes a child process, and the first poll of a wait has already sent
-        it.
-        """
+        """Return none: the request takes a child process, and a wait's first poll has already sent it."""
         return ()
 
     def log_ranges(

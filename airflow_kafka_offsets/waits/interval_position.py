@@ -50,8 +50,7 @@ class IntervalPosition(Wait):
         self, client: OffsetsReader, checkpoint: SparkCheckpoint | None, idle_after: float | None
     ) -> tuple[RecordProgress, Logs] | None:
         """
-        Return the progress of the position in the time of the records; ``None`` before a checkpoint's first
-        batch.
+        Return the position's progress in the time of the records; ``None`` before a checkpoint's first batch.
 
         :param idle_after: see :class:`~airflow_kafka_offsets.readings.record_progress.RecordProgress`.
         :raises DriftError: if the position belongs to other logs, or is beyond the log end.
@@ -80,8 +79,7 @@ class IntervalPosition(Wait):
 
     def moved_to(self, checkpoint: SparkCheckpoint | None, since: int | None) -> tuple[int | None, Positions]:
         """
-        Return the number of the checkpoint's newest move that is over, and the lowest targets of the moves
-        after ``since``.
+        Return the number of the newest move that is over, and the lowest targets of moves after ``since``.
 
         A move that was interrupted is over when the query has run since. A move that was undone does not
         count. If the position is a group's, a move that did not move groups does not count either.
