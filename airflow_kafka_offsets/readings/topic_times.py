@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
@@ -135,7 +135,7 @@ def last_times(
 
 
 def idle_partitions(
-    client: OffsetsReader, silent: Iterable[TopicPartition], active: Collection[str], idle_after: float
+    client: OffsetsReader, silent: Sequence[TopicPartition], active: Collection[str], idle_after: float
 ) -> list[TopicPartition]:
     """
     Return the idle ones among partitions without a record at or after a time.
@@ -143,7 +143,6 @@ def idle_partitions(
     :param active: the topics in which another partition has a record at or after the time.
     :param idle_after: a partition is idle if its newest record is older than this number of seconds.
     """
-    silent = list(silent)
     since = max(0, _now() - int(idle_after * 1000))
     newer = client.offsets_for_time(silent, since)
     return [tp for tp in silent if tp.topic in active and newer[tp] is None]

@@ -94,7 +94,7 @@ def plan_window(
     logs = client.log_ranges(partitions)
     if start.kind == "committed":
         wanted = {tp: positions.get(tp) for tp in partitions}
-        starts = _from_commits(wanted, _known_topics(client, selection, wanted), logs, on_no_commit)
+        starts = _from_commits(client, selection, wanted, logs, on_no_commit)
     else:
         starts = _bound_offsets(client, start, partitions, logs)
     ends = _bound_offsets(client, end, starts, logs)
@@ -172,18 +172,18 @@ def _partitions(
     return sorted(named)
 
 
-def _known_topics(client: OffsetsClient, selection: GroupSelection, wanted: Positions) -> set[str]:
-    """Return the topics with a commit of the group, in ``wanted`` or in other partitions."""
-    known = {tp.topic for tp, offset in wanted.items() if offset is not None}
-    if unknown := {tp.topic for tp in wanted} - known:
-        positions = window_positions(client, selection.with_scope(TopicScope(dict.fromkeys(sorted(unknown)))))
-        known |= {tp.topic for tp, offset in positions.items() if offset is not None}
-    return known
-
-
 def _from_commits(
-    wanted: Positions, known: set[str], logs: Logs, on_no_commit: MissingCommitPolicy
+    client: OffsetsClient,
+    selection: GroupSelection,
+    wanted: Positions,
+    logs: Logs,
+    on_no_commit: MissingCommitPolicy,
 ) -> Offsets:
+    # The group may have committed other partitions of a topic than the wanted ones.
+    known = {tp.topic for tp, offset in wanted.items() if offset is not None}
+    if rest := {tp.topic for tp in wanted} - known:
+        positions = window_positions(client, selection.with_scope(TopicScope(dict.fromkeys(sorted(rest)))))
+        known |= {tp.topic for tp, offset in positions.items() if offset is not None}
     added = [tp for tp, offset in wanted.items() if offset is None and tp.topic in known]
     unknown = [tp for tp, offset in wanted.items() if offset is None and tp.topic not in known]
     if unknown and on_no_commit == "fail":

@@ -168,13 +168,13 @@ class SharedPoller:
     def _poll(self, batch: Sequence[PollRequest], reader: CachedReader, storage: ThreadPoolExecutor) -> None:
         reader.next_round()
         reader.read_groups({group_id for request in batch for group_id in request.wait.group_ids})
-        states = self._read_checkpoints(batch, storage)
+        self._read_checkpoints(batch, storage)
         found: dict[PollRequest, Mapping[str, Positions]] = {}
 
         def find(request: PollRequest) -> None:
             state = None
             if request.checkpoint is not None:
-                if not (read := states[_storage_key(request)]).done():
+                if not (read := self._reading[_storage_key(request)]).done():
                     raise StorageUnavailableError(
                         f"{request.wait.checkpoint_location}: the storage did not answer within "
                         f"{PATIENCE:g} s: check whether the triggerer can reach it"
@@ -185,9 +185,7 @@ class SharedPoller:
         _for_each(batch, find)
         _for_each(found, lambda request: request.set_outcome(request.wait.judge(reader, found[request])))
 
-    def _read_checkpoints(
-        self, batch: Sequence[PollRequest], storage: ThreadPoolExecutor
-    ) -> dict[StorageKey, Future[CheckpointState | None]]:
+    def _read_checkpoints(self, batch: Sequence[PollRequest], storage: ThreadPoolExecutor) -> None:
         wanted = {_storage_key(request): request for request in batch if request.checkpoint is not None}
         # A checkpoint whose earlier read has not finished is not read again, and not waited for.
         late = {key: read for key, read in self._reading.items() if not read.done()}
@@ -198,7 +196,6 @@ class SharedPoller:
         }
         wait_for_futures(new.values(), timeout=PATIENCE)
         self._reading = late | new
-        return self._reading
 
 
 def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], None]) -> None:
