@@ -33,7 +33,7 @@ class Client(MemoryClient):
         self.commits = commits
         self.bulk_fails: Any = None
 
-    def list_groups(self):
+    def list_groups(self, states=None):
         return [SimpleNamespace(group_id=group) for group in self.commits]
 
     def committed_groups(self, wanted, within=None):
@@ -47,7 +47,7 @@ class Client(MemoryClient):
     def sees_all_topics(self):
         return True
 
-    def log_ranges(self, partitions, isolation_level):
+    def log_ranges(self, partitions, *, isolation_level="read_uncommitted"):
         if GONE in partitions:
             raise UnknownTopicPartitionError("gone-0 is not there", missing=[GONE])
         return dict.fromkeys(partitions, LogRange(0, 5))
