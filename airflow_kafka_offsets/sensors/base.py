@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -122,11 +121,16 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
     def execute(self, context: Context) -> Any:
         """Wait, and return the last reading."""
         self._began = time.time()
-        with self._leaving_the_last_reading(context):
-            try:
-                value = super().execute(context)
-            finally:
-                self._close()
+        try:
+            value = super().execute(context)
+        except (AirflowException, AirflowTaskTimeout) as error:
+            if self._last is not None and not isinstance(error, AirflowRescheduleException):
+                push_result(context, self._last.as_json())
+            if isinstance(error, AirflowSensorTimeout) and self._progress is not None:
+                raise AirflowSensorTimeout(f"{error}\n{self._progress.summary}") from error
+            raise
+        finally:
+            self._close()
         WaitMemory(context).forget()
         return value
 
@@ -220,17 +224,6 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         if not self.exponential_backoff:
             return self.poke_interval
         return self.max_wait.total_seconds() if self.max_wait else max(self.poke_interval, self.timeout)
-
-    @contextmanager
-    def _leaving_the_last_reading(self, context: Context) -> Iterator[None]:
-        try:
-            yield
-        except (AirflowException, AirflowTaskTimeout) as error:
-            if self._last is not None and not isinstance(error, AirflowRescheduleException):
-                push_result(context, self._last.as_json())
-            if isinstance(error, AirflowSensorTimeout) and self._progress is not None:
-                raise AirflowSensorTimeout(f"{error}\n{self._progress.summary}") from error
-            raise
 
     def _close(self) -> None:
         if self._client is not None:
