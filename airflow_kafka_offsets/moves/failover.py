@@ -102,10 +102,10 @@ def plan_failover(
     scoped = selected_sources(selection, sources)
     if same:
         scoped = renamed_sources(mirror, sources, scoped)
-        evidence = gather_records(target, scoped, usable)
+        evidence, missing = gather_records(target, scoped, usable)
         translated = check_partitions(target, translate_sources(target, mirror, scoped, evidence))
     else:
-        evidence = gather_evidence(source, target, mirror, scoped, usable)
+        evidence, missing = gather_evidence(source, target, mirror, scoped, usable)
         translated = translate_sources(target, mirror, scoped, evidence)
     if policy.on_unknown == "earliest":
         translated = [each.or_from(each.log and each.log.start) for each in translated]
@@ -133,7 +133,7 @@ def plan_failover(
         again=again_text(translated),
         refusals=refusals,
     )
-    notes = [*evidence.notes, *note, *([running] if running and policy.allow_running_mirror else [])]
+    notes = [*missing, *note, *([running] if running and policy.allow_running_mirror else [])]
     return make_failover_plan(groups, moved, translated, notes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
@@ -12,7 +12,7 @@ from airflow_kafka_offsets.errors import MisnamedError, OffsetsFormatError, Plan
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offset_syncs import OffsetSync, bracket
+from airflow_kafka_offsets.model.offset_syncs import bracket
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import LastRead, Sighting, Translation, translate
@@ -33,22 +33,6 @@ if TYPE_CHECKING:
 
 _ROUNDS = 3
 """Most records of a partition to search for, one after another, until its translation is exact."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """
-    The data for a translation, without the records of the mirror.
-
-    :param syncs: offset syncs of each partition of the source.
-    :param ends: ends of the source's logs, from the source or from the last commit that kept them.
-    :param notes: remarks about missing data.
-    """
-
-    syncs: Mapping[TopicPartition, Sequence[OffsetSync]]
-    ends: Mapping[TopicPartition, int]
-    read: Mapping[TopicPartition, Sequence[LastRead]]
-    notes: tuple[str, ...]
 
 
 def selected_sources(selection: GroupSelection, sources: Mapping[str, Offsets]) -> dict[str, Offsets]:
@@ -75,13 +59,14 @@ def gather_evidence(
     mirror: Mirror,
     sources: Mapping[str, Offsets],
     kept: Readiness,
-) -> Evidence:
+) -> tuple[Readiness, list[str]]:
     """
     Read the syncs and the last records before positions; without the source, use the kept data.
 
     :param source: the old cluster; ``None`` if it does not answer.
     :param sources: the offsets of each source of the query.
     :param kept: data that commits have kept of the old cluster.
+    :return: the kept data together with what was read, and notes about missing data.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
     kept = kept.without_old_syncs(mirrored_ids(target, mirror, {tp.topic for tp in partitions}))
@@ -102,10 +87,10 @@ def gather_evidence(
                 notes.append(f"only the newest syncs of {found.topic} were read")
     if source is None:
         notes.append(f"the source does not answer: {_fallback_note(kept)}")
-        return Evidence(syncs, kept.ends, kept.read, tuple(notes))
+        return replace(kept, syncs=syncs), notes
     logs = source.log_ranges(partitions)
     ends = kept.ends | {tp: log.end for tp, log in logs.items()}
-    return Evidence(syncs, ends, read_last(source, sources, logs, kept.read), tuple(notes))
+    return replace(kept, syncs=syncs, ends=ends, read=read_last(source, sources, logs, kept.read)), notes
 
 
 def read_last(
@@ -137,9 +122,13 @@ def translate_sources(
     target: OffsetsClient,
     mirror: Mirror,
     sources: Mapping[str, Offsets],
-    evidence: Evidence,
+    evidence: Readiness,
 ) -> list[TranslatedPartition]:
-    """Translate the positions of a query's sources; those that are not exact after 120 seconds stay safe."""
+    """
+    Translate the positions of a query's sources; those that are not exact after 120 seconds stay safe.
+
+    :param evidence: see :func:`gather_evidence`.
+    """
     end = time.monotonic() + 120.0
     partitions = {tp for offsets in sources.values() for tp in offsets}
     wanted = {mirror.partition(tp) for tp in partitions}
@@ -185,7 +174,7 @@ def left_out_refusals(
 
 
 def _translate(
-    target: OffsetsClient, mirror: Mirror, offsets: Offsets, logs: Logs, evidence: Evidence, end: float
+    target: OffsetsClient, mirror: Mirror, offsets: Offsets, logs: Logs, evidence: Readiness, end: float
 ) -> dict[TopicPartition, Translation]:
     """Return the translation of each partition that the mirror has."""
     sightings: dict[TopicPartition, list[Sighting]] = {}
@@ -218,7 +207,7 @@ def _records_to_find(position: int, read: Sequence[LastRead]) -> list[LastRead]:
     return [once[at] for at in sorted(once, reverse=True)][:_ROUNDS]
 
 
-def _unmirrored(evidence: Evidence, tp: TopicPartition, end: int) -> int | None:
+def _unmirrored(evidence: Readiness, tp: TopicPartition, end: int) -> int | None:
     """Return the most offsets of the source's log that the mirror has not copied."""
     syncs = [sync for sync in evidence.syncs.get(tp, ()) if sync.downstream < end]
     if tp not in evidence.ends or not syncs:
