@@ -64,7 +64,7 @@ class CachedReader:
 
     def __init__(self, client: OffsetsClient) -> None:
         self._client = client
-        # Not shared: their answers change within a round, or hardly any poll asks for them.
+        # Not cached here: the client keeps the answer itself, waits ask for different times, or no poll asks.
         self.cluster_id, self.log_ids = client.cluster_id, client.log_ids
         self.sees_all_topics = client.sees_all_topics
         self.offsets_for_time, self.first_since = client.offsets_for_time, client.first_since
