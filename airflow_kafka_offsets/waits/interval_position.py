@@ -37,8 +37,7 @@ class IntervalPosition(Wait):
         """
         whose: dict[str, Any] = {"group_id": plain_names(self.group_id)}
         if checkpoint is not None and self.position_is_checkpoint:
-            location = self.checkpoint_location
-            whose = {"checkpoint_location": location, "query_id": checkpoint.query_id()}
+            whose = {"checkpoint_location": self.checkpoint_location, "query_id": checkpoint.query_id()}
         topics = None if self.topics is None else self.selection.scope.as_json()
         return {"kafka_config_id": self.kafka_config_id, "topics": topics, **whose}
 
