@@ -100,10 +100,10 @@ def plan_failover(
     scoped = selected_sources(selection, sources)
     if same:
         scoped = renamed_sources(mirror, sources, scoped)
-        evidence = gather_records(target, scoped, usable)
+        evidence, missing = gather_records(target, scoped, usable)
         translated = check_partitions(target, translate_sources(target, mirror, scoped, evidence))
     else:
-        evidence = gather_evidence(source, target, mirror, scoped, usable)
+        evidence, missing = gather_evidence(source, target, mirror, scoped, usable)
         translated = translate_sources(target, mirror, scoped, evidence)
     if policy.on_unknown == "earliest":
         translated = [each.or_from(each.log and each.log.start) for each in translated]
@@ -119,7 +119,7 @@ def plan_failover(
     after = _sources_after(sources, translated, groups)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
     running = None if same else running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
-    notes = [*evidence.notes, *note]
+    notes = [*missing, *note]
     if running:
         (notes if policy.allow_running_mirror else refusals).append(running)
     moved = plan_checkpoint_failover(

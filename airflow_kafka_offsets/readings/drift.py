@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.headroom import Retention
 
 
 def pipeline_drift(
@@ -103,7 +102,7 @@ def pipeline_drift(
         again, silent = _recreated(committed[group], held, moved_to, now)
         if read_at is not None:
             again |= newer_records(client, silent, read_at).keys()
-        found = [
+        found = tuple(
             PartitionDrift(
                 tp,
                 wanted.get(tp),
@@ -114,14 +113,23 @@ def pipeline_drift(
                 other_query=_of_other_query(committed[group].get(tp), state.query_id),
             )
             for tp in sorted(partitions)
-        ]
+        )
         if min_headroom is not None:
-            found = _with_headroom(client, found, logs, kept, min_headroom)
+            read_up_to = {
+                each.topic_partition: each.log.start if each.position is None else each.position
+                for each in found
+                if each.log is not None
+            }
+            rooms = read_headrooms(client, read_up_to, logs, kept, min_headroom=min_headroom)
+            found = tuple(
+                replace(each, headroom=rooms.get(each.topic_partition), min_headroom=min_headroom)
+                for each in found
+            )
         reports.append(
             DriftReport(
                 group_id=group,
                 batch=batch,
-                partitions=tuple(found),
+                partitions=found,
                 checked_at=checked_at,
                 grace=grace,
                 last_commit_at=last_commit_time(committed[group].values()),
@@ -131,25 +139,6 @@ def pipeline_drift(
             )
         )
     return reports
-
-
-def _with_headroom(
-    client: OffsetsClient,
-    partitions: Sequence[PartitionDrift],
-    logs: Logs,
-    kept: Mapping[str, Retention | str],
-    min_headroom: float,
-) -> list[PartitionDrift]:
-    read_up_to = {
-        each.topic_partition: each.log.start if each.position is None else each.position
-        for each in partitions
-        if each.log is not None
-    }
-    found = read_headrooms(client, read_up_to, logs, kept, min_headroom=min_headroom)
-    return [
-        replace(each, headroom=found.get(each.topic_partition), min_headroom=min_headroom)
-        for each in partitions
-    ]
 
 
 def _targets(state: CheckpointState, selection: GroupSelection) -> Mapping[str, Offsets]:

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.estimate import (
     replay_seconds,
 )
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan
-from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
 if TYPE_CHECKING:
@@ -31,10 +31,6 @@ log = logging.getLogger(__name__)
 
 _WITHIN = 5.0
 """Seconds for a sample, a history or timestamps: no move depends on these numbers."""
-_SAMPLED = 8
-"""Partitions in the sample of sizes: those with the most records to read."""
-_PLACES = (0.0, 0.33, 0.67, 0.9)
-"""Positions of the samples in a partition, as shares of the range of offsets to read."""
 
 
 def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpoint | None) -> Estimate:
@@ -49,7 +45,9 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     if isinstance(plan, FailoverPlan):
         found = replace(found, records_again=plan.again)
     reasons: dict[str, str] = {}
-    seconds = _duration(found.lag, checkpoint, reasons)
+    seconds: Between | str | None = _duration(found.lag, checkpoint)
+    if isinstance(seconds, str):
+        reasons["seconds"], seconds = seconds, None
     size = _size(client, after, logs, found.lag, reasons)
     found = replace(found, bytes=size, seconds=seconds, time_lag=_time_lag(client, after, logs, reasons))
     try:
@@ -66,56 +64,46 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
 
 def _moved_positions(plan: PipelinePlan) -> tuple[Positions, Offsets, Logs]:
     """Return the offsets before and after the move, and the logs; of the query if a checkpoint moves."""
-    before: Positions = {}
-    after: Offsets = {}
-    logs: dict[TopicPartition, LogRange] = {}
+    moves = [move for group in plan.group_plans for move in group.moves]
+    after = {move.topic_partition: move.after for move in moves}
+    logs = {move.topic_partition: move.log for move in moves}
     if isinstance(plan, FailoverPlan):
         # The offsets before count on another cluster, and commits that a mirror has copied do not count.
-        moves = [move for group in plan.group_plans for move in group.moves]
-        after = {move.topic_partition: move.after for move in moves}
-        return {**after}, after, {move.topic_partition: move.log for move in moves}
-    for group in plan.group_plans:
-        for move in group.moves:
-            before[move.topic_partition], after[move.topic_partition] = move.before, move.after
-            logs[move.topic_partition] = move.log
+        return {**after}, after, logs
+    before: Positions = {move.topic_partition: move.before for move in moves}
     if plan.checkpoint_plan is not None:
         for offsets in plan.checkpoint_plan.before.values():
             before |= {tp: at for tp, at in offsets.items() if tp in after}
     return before, after, logs
 
 
-def _duration(records: int, checkpoint: SparkCheckpoint | None, reasons: dict[str, str]) -> Between | None:
+def _duration(records: int, checkpoint: SparkCheckpoint | None) -> Between | str:
+    """Return the seconds to read records, or why they are unknown."""
     if checkpoint is None:
-        reasons["seconds"] = "a group without a checkpoint has no history of batches"
-        return None
+        return "a group without a checkpoint has no history of batches"
     try:
         history = read_history(checkpoint, within=_WITHIN)
     except KafkaOffsetsError as error:
-        reasons["seconds"] = str(error)
-        return None
+        return str(error)
     batches = [
         Read(batch.records, batch.duration)
         for batch in history.batches
         if batch.records is not None and batch.duration is not None and batch.moved_in is None
     ]
-    found = replay_seconds(records, batches)
-    if isinstance(found, str):
-        reasons["seconds"] = found
-        return None
-    return found
+    return replay_seconds(records, batches)
 
 
 def _size(
     client: OffsetsClient, after: Offsets, logs: Logs, records: int, reasons: dict[str, str]
 ) -> int | None:
-    """Return the bytes up to the log ends, estimated from a sample of records."""
+    """Return the bytes up to the log ends, estimated from records of the partitions with the most of them."""
     if not records:
         return 0
-    most = sorted(after, key=lambda tp: logs[tp].end - after[tp], reverse=True)[:_SAMPLED]
+    most = sorted(after, key=lambda tp: logs[tp].end - after[tp], reverse=True)[:8]
     samples: list[list[int]] = []
     end = time.monotonic() + _WITHIN
     try:
-        for place in _PLACES:
+        for place in (0.0, 0.33, 0.67, 0.9):  # shares of the range of offsets to read
             ranges = {tp: logs[tp].end - after[tp] for tp in most if logs[tp].end > after[tp]}
             offsets = {tp: after[tp] + int(place * left) for tp, left in ranges.items()}
             left = end - time.monotonic()

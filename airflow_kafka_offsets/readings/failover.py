@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
@@ -12,7 +12,7 @@ from airflow_kafka_offsets.errors import MisnamedError, OffsetsFormatError, Plan
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offset_syncs import OffsetSync, bracket
+from airflow_kafka_offsets.model.offset_syncs import bracket
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import LastRead, Sighting, Translation, translate
@@ -31,26 +31,8 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-_WITHIN = 120.0
-"""Seconds to read all records; translations that are not exact by then stay safe."""
 _ROUNDS = 3
 """Most records of a partition to search for, one after another, until its translation is exact."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """
-    The data for a translation, without the records of the mirror.
-
-    :param syncs: offset syncs of each partition of the source.
-    :param ends: ends of the source's logs, from the source or from the last commit that kept them.
-    :param notes: remarks about missing data.
-    """
-
-    syncs: Mapping[TopicPartition, Sequence[OffsetSync]] = field(default_factory=dict)
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    read: Mapping[TopicPartition, Sequence[LastRead]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 def selected_sources(selection: GroupSelection, sources: Mapping[str, Offsets]) -> dict[str, Offsets]:
@@ -77,18 +59,19 @@ def gather_evidence(
     mirror: Mirror,
     sources: Mapping[str, Offsets],
     kept: Readiness,
-) -> Evidence:
+) -> tuple[Readiness, list[str]]:
     """
     Read the syncs and the last records before positions; without the source, use the kept data.
 
     :param source: the old cluster; ``None`` if it does not answer.
     :param sources: the offsets of each source of the query.
     :param kept: data that commits have kept of the old cluster.
+    :return: the kept data together with what was read, and notes about missing data.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
     kept = kept.without_old_syncs(mirrored_ids(target, mirror, {tp.topic for tp in partitions}))
     notes: list[str] = []
-    syncs: dict[TopicPartition, list[OffsetSync]] = {tp: list(each) for tp, each in kept.syncs.items()}
+    syncs = dict(kept.syncs)
     on = target if mirror.syncs_on == "target" else source
     if on is None:
         notes.append(f"the syncs are on the source, which does not answer: {_fallback_note(kept)}")
@@ -99,18 +82,15 @@ def gather_evidence(
             notes.append(error.refusals[0])
         else:
             for tp, each in found.by_partition.items():
-                syncs.setdefault(tp, []).extend(each)
+                syncs[tp] = [*syncs.get(tp, ()), *each]
             if not found.whole:
                 notes.append(f"only the newest syncs of {found.topic} were read")
-    read: dict[TopicPartition, list[LastRead]] = {tp: list(each) for tp, each in kept.read.items()}
-    ends: dict[TopicPartition, int] = dict(kept.ends)
     if source is None:
         notes.append(f"the source does not answer: {_fallback_note(kept)}")
-    else:
-        logs = source.log_ranges(partitions)
-        ends |= {tp: log.end for tp, log in logs.items()}
-        read = read_last(source, sources, logs, read)
-    return Evidence(syncs, ends, read, tuple(notes))
+        return replace(kept, syncs=syncs), notes
+    logs = source.log_ranges(partitions)
+    ends = kept.ends | {tp: log.end for tp, log in logs.items()}
+    return replace(kept, syncs=syncs, ends=ends, read=read_last(source, sources, logs, kept.read)), notes
 
 
 def read_last(
@@ -120,9 +100,9 @@ def read_last(
     kept: Mapping[TopicPartition, Sequence[LastRead]],
     *,
     within: float = 20.0,
-) -> dict[TopicPartition, list[LastRead]]:
+) -> dict[TopicPartition, Sequence[LastRead]]:
     """Return the last records before positions, and those that were kept."""
-    read = {tp: list(each) for tp, each in kept.items()}
+    read = dict(kept)
     for offsets in sources.values():
         for tp, last in last_reads(source, offsets, logs, within=within).items():
             # The kept entry may count records that compaction has removed since.
@@ -142,10 +122,14 @@ def translate_sources(
     target: OffsetsClient,
     mirror: Mirror,
     sources: Mapping[str, Offsets],
-    evidence: Evidence,
+    evidence: Readiness,
 ) -> list[TranslatedPartition]:
-    """Translate the positions of a query's sources."""
-    end = time.monotonic() + _WITHIN
+    """
+    Translate the positions of a query's sources; those that are not exact after 120 seconds stay safe.
+
+    :param evidence: see :func:`gather_evidence`.
+    """
+    end = time.monotonic() + 120.0
     partitions = {tp for offsets in sources.values() for tp in offsets}
     wanted = {mirror.partition(tp) for tp in partitions}
     if len(wanted) < len(partitions):
@@ -168,17 +152,9 @@ def translate_sources(
             mirrored = mirror.partition(tp)
             log = logs.get(mirrored)
             missing = Translation(None, why=f"{mirrored} is not on the mirror")
-            found.append(
-                TranslatedPartition(
-                    name,
-                    tp,
-                    position,
-                    mirrored,
-                    translations.get(tp, missing),
-                    log,
-                    None if log is None else _unmirrored(evidence, tp, log.end),
-                )
-            )
+            translation = translations.get(tp, missing)
+            unmirrored = None if log is None else _unmirrored(evidence, tp, log.end)
+            found.append(TranslatedPartition(name, tp, position, mirrored, translation, log, unmirrored))
     return found
 
 
@@ -198,7 +174,7 @@ def left_out_refusals(
 
 
 def _translate(
-    target: OffsetsClient, mirror: Mirror, offsets: Offsets, logs: Logs, evidence: Evidence, end: float
+    target: OffsetsClient, mirror: Mirror, offsets: Offsets, logs: Logs, evidence: Readiness, end: float
 ) -> dict[TopicPartition, Translation]:
     """Return the translation of each partition that the mirror has."""
     sightings: dict[TopicPartition, list[Sighting]] = {}
@@ -231,7 +207,7 @@ def _records_to_find(position: int, read: Sequence[LastRead]) -> list[LastRead]:
     return [once[at] for at in sorted(once, reverse=True)][:_ROUNDS]
 
 
-def _unmirrored(evidence: Evidence, tp: TopicPartition, end: int) -> int | None:
+def _unmirrored(evidence: Readiness, tp: TopicPartition, end: int) -> int | None:
     """Return the most offsets of the source's log that the mirror has not copied."""
     syncs = [sync for sync in evidence.syncs.get(tp, ()) if sync.downstream < end]
     if tp not in evidence.ends or not syncs:

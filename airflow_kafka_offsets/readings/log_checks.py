@@ -94,7 +94,7 @@ def committed_after(commits: Iterable[Commit | None], move: ArchivedMove) -> boo
 
     :return: ``None`` if no commit records its time.
     """
-    made = [CommitMetadata.parse(commit.metadata) for commit in commits if commit is not None]
+    made = map(CommitMetadata.of, commits)
     timed = [(each, each.at) for each in made if each is not None and each.at is not None]
     if not timed:
         return None
@@ -113,8 +113,7 @@ def last_commit_time(commits: Iterable[Commit | None]) -> int | None:
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
     """
-    Check, right before the first write, that the logs still have the planned ids and contain the planned
-    offsets.
+    Check right before the first write that the logs still have the planned ids and hold the planned offsets.
 
     :raises PlanRefusedError: if the logs have changed.
     """
@@ -146,8 +145,7 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
 
 def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
     """
-    Return refusals for records that a batch has read although they are newer than the batch. See
-    :func:`newer_records`.
+    Return refusals for records that a batch has read although they are newer, see :func:`newer_records`.
 
     :param offsets: the offsets at the end of the batch.
     :param read_at: when Spark planned the batch, in ms since 1970.
@@ -172,8 +170,7 @@ def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> l
 
 def newer_records(client: OffsetsClient, offsets: Offsets, read_at: int) -> dict[TopicPartition, int | None]:
     """
-    Return the partitions whose current log a batch cannot have read, because its records are newer than the
-    batch.
+    Return the partitions whose current log a batch cannot have read: its records are newer than the batch.
 
     The proof is that all records of the log, or the record before the offset, are newer than the batch.
     Without these records (retention), or if their timestamps are in the future, nothing is proven.

@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_SYNCS = 500_000
-"""Most syncs to read, the newest ones: this takes some seconds."""
 MOST_RECORDS = 50_000
 """Most records of a partition to search for a copy."""
-_BACK = (16, 256, 4_096)
-"""Offsets before a position to search for its last record: markers and compaction leave gaps."""
 
 
 class Syncs(NamedTuple):
@@ -36,7 +32,7 @@ class Syncs(NamedTuple):
     """Partition of the source -> its syncs, in the order of the topic."""
     topic: str
     next: int
-    whole: bool = True
+    whole: bool
     """Whether all syncs of the topic were read."""
 
 
@@ -88,14 +84,14 @@ def read_syncs(
     partitions: Collection[TopicPartition],
     *,
     since: int = 0,
-    most: int = MOST_SYNCS,
+    most: int = 500_000,
     within: float = 20.0,
 ) -> Syncs:
     """
     Read the syncs of partitions of the source.
 
     :param since: offset of the syncs topic to read from.
-    :param most: most records of the topic to read, the newest ones.
+    :param most: most records of the topic to read, the newest ones; by default as many as take some seconds.
     """
     where = TopicPartition(topic, 0)  # MirrorMaker creates the topic with one partition
     found: dict[TopicPartition, list[OffsetSync]] = {}
@@ -122,7 +118,8 @@ def last_reads(
     """
     end = time.monotonic() + within
     found: dict[TopicPartition, list[RecordIdentity]] = {}
-    for back in _BACK:
+    # Markers and compaction leave gaps.
+    for back in (16, 256, 4_096):
         ranges = {
             tp: OffsetRange(max(logs[tp].start, position - back), min(position, logs[tp].end))
             for tp, position in positions.items()
@@ -130,7 +127,7 @@ def last_reads(
         }
         if not ranges or (left := end - time.monotonic()) <= 0:
             break
-        found |= record_identities(client, ranges, left, committed=True)
+        found |= record_identities(client, ranges, left, "read_committed")
     # Between the last committed record and the position there may be records of aborted transactions. Some
     # mirrors copy them too.
     gaps = {
@@ -140,7 +137,7 @@ def last_reads(
     }
     others = dict.fromkeys(found, 0)
     if gaps:
-        uncommitted = record_identities(client, gaps, max(0.1, end - time.monotonic()), committed=False)
+        uncommitted = record_identities(client, gaps, max(0.1, end - time.monotonic()), "read_uncommitted")
         compacted = _compacted(client, {tp.topic for tp in gaps})
         for tp, gap in gaps.items():
             others[tp] = gap.size if tp.topic in compacted else len(uncommitted.get(tp, ()))
@@ -153,21 +150,22 @@ def last_reads(
 
 
 def record_identities(
-    client: OffsetsClient, ranges: Mapping[TopicPartition, OffsetRange], within: float, *, committed: bool
+    client: OffsetsClient,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    within: float,
+    isolation_level: IsolationLevel,
 ) -> dict[TopicPartition, list[RecordIdentity]]:
     """Return the identities of the records in ranges that were read to their ends; omit empty ranges."""
     found: dict[TopicPartition, list[RecordIdentity]] = {}
 
     def take(tp: TopicPartition, record: Record) -> None:
-        found.setdefault(tp, []).append(record_identity(record))
+        found.setdefault(tp, []).append(_identity(record))
 
-    level: IsolationLevel = "read_committed" if committed else "read_uncommitted"
-    reached = client.read_records(ranges, take, within=within, isolation_level=level)
+    reached = client.read_records(ranges, take, within=within, isolation_level=isolation_level)
     return {tp: each for tp, each in found.items() if reached[tp] >= ranges[tp].end}
 
 
-def record_identity(record: Record) -> RecordIdentity:
-    """Return the properties that identify a record on the mirror."""
+def _identity(record: Record) -> RecordIdentity:
     return RecordIdentity(record.offset, record.timestamp, record_digest(record.key, record.value))
 
 
@@ -217,33 +215,25 @@ def look_for(
                 start = min(first, search.end)
                 by_time.add(tp)
         ranges[tp] = OffsetRange(start, min(search.end, start + MOST_RECORDS))
-    scanners = {tp: _Scanner(search.read.identity) for tp, search in searches.items()}
-    reached = client.read_records(
-        ranges, lambda tp, record: scanners[tp].take(record), within=max(0.1, end - time.monotonic())
-    )
-    return {tp: scanners[tp].scan(ranges[tp].start, reached[tp], by_time=tp in by_time) for tp in searches}
+    found: dict[TopicPartition, list[RecordIdentity]] = {tp: [] for tp in searches}
+    alike: dict[TopicPartition, list[int]] = {tp: [] for tp in searches}
 
+    def take(tp: TopicPartition, record: Record) -> None:
+        identity, wanted = _identity(record), searches[tp].read.identity
+        found[tp].append(identity)
+        if record.appended and identity.digest == wanted.digest and identity.timestamp != wanted.timestamp:
+            alike[tp].append(record.offset)
 
-class _Scanner:
-    """Compares the records of a partition with the wanted record, and with each other."""
-
-    def __init__(self, wanted: RecordIdentity) -> None:
-        self._wanted = wanted
-        self._seen: set[tuple[int, str]] = set()
-        self._copies: list[int] = []
-        self._alike: list[int] = []
-        self._records = 0
-
-    def take(self, record: Record) -> None:
-        _, timestamp, digest = record_identity(record)
-        self._records += 1
-        self._seen.add((timestamp, digest))
-        if digest == self._wanted.digest:
-            if timestamp == self._wanted.timestamp:
-                self._copies.append(record.offset)
-            elif record.appended:
-                self._alike.append(record.offset)
-
-    def scan(self, start: int, end: int, *, by_time: bool) -> Scan:
-        repeats = self._records - len(self._seen)
-        return Scan(start, end, self._copies, self._alike, self._records, repeats, by_time)
+    reached = client.read_records(ranges, take, within=max(0.1, end - time.monotonic()))
+    return {
+        tp: Scan(
+            ranges[tp].start,
+            reached[tp],
+            [each.offset for each in found[tp] if each[1:] == search.read.identity[1:]],
+            alike[tp],
+            records=len(found[tp]),
+            repeats=len(found[tp]) - len({each[1:] for each in found[tp]}),
+            by_time=tp in by_time,
+        )
+        for tp, search in searches.items()
+    }

@@ -13,9 +13,9 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offset_syncs import bracket
 from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, Offsets, TopicPartition
+from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import LastRead
 from airflow_kafka_offsets.readings.failover import (
-    Evidence,
     gather_evidence,
     left_out_refusals,
     read_kept,
@@ -68,9 +68,10 @@ def check_mirror(
     sources = selected_sources(selection, state.kafka_offsets)
     kept, notes = read_kept(checkpoint)
     kept = kept.on(source.cluster_id())
-    evidence = gather_evidence(source, target, mirror, sources, kept)
+    evidence, missing = gather_evidence(source, target, mirror, sources, kept)
+    without_source, _ = gather_evidence(None, target, mirror, sources, kept)
     now = translate_sources(target, mirror, sources, evidence)
-    alone = translate_sources(target, mirror, sources, gather_evidence(None, target, mirror, sources, kept))
+    alone = translate_sources(target, mirror, sources, without_source)
     logs = source.log_ranges({tp for offsets in sources.values() for tp in offsets})
     there = target.log_ranges([each.mirrored for each in now if each.log is not None])
     return MirrorCheck(
@@ -82,14 +83,14 @@ def check_mirror(
         syncs_on_mirror=mirror.syncs_on == "target",
         copies_aborted=_copies_aborted(source, target, mirror, logs, there),
         keeps_times=_keeps_times(target, mirror, sources, evidence, there),
-        notes=(*evidence.notes, *notes),
+        notes=(*missing, *notes),
         group_ids=selection.group_ids,
         refusals=left_out_refusals(target, state.kafka_offsets, sources),
     )
 
 
 def _keeps_times(
-    target: OffsetsClient, mirror: Mirror, sources: Mapping[str, Offsets], evidence: Evidence, there: Logs
+    target: OffsetsClient, mirror: Mirror, sources: Mapping[str, Offsets], evidence: Readiness, there: Logs
 ) -> bool | None:
     """Return whether copies have the timestamps of the source; ``None`` if no copy was found."""
     searches: dict[TopicPartition, Search] = {}
@@ -116,8 +117,8 @@ def _copies_aborted(
     """
     sample = [tp for tp in sorted(logs) if mirror.partition(tp) in there][:_SAMPLE]
     ranges = {tp: OffsetRange(max(logs[tp].start, logs[tp].end - _BACK), logs[tp].end) for tp in sample}
-    every = record_identities(source, ranges, 10.0, committed=False)
-    committed = record_identities(source, ranges, 10.0, committed=True)
+    every = record_identities(source, ranges, 10.0, "read_uncommitted")
+    committed = record_identities(source, ranges, 10.0, "read_committed")
     searches: dict[TopicPartition, Search] = {}
     for tp in sample:
         real = {each[1:] for each in committed.get(tp, ())}

@@ -19,8 +19,6 @@ log = logging.getLogger(__name__)
 
 _OWN_TOPICS = re.compile(r"(?:mm2-offset-syncs[.](?P<syncs>.+)|(?P<checkpoints>.+)[.]checkpoints)[.]internal")
 """MirrorMaker's topics on the mirror; their names have the alias of the source."""
-_WORKERS = "{}-mm2"
-"""The group of a dedicated MirrorMaker's workers on the mirror."""
 
 
 def _is_copied(client: OffsetsClient, group: str, left: str, entered: str) -> bool:
@@ -34,10 +32,11 @@ def _workers(client: OffsetsClient) -> list[str]:
     """
     Return the groups of MirrorMaker's workers that are running now.
 
-    This finds a dedicated MirrorMaker. In other Connect clusters the user chooses the group's name.
+    This finds a dedicated MirrorMaker, whose group is ``<alias>-mm2``. In other Connect clusters the user
+    chooses the group's name.
     """
     found = filter(None, map(_OWN_TOPICS.fullmatch, client.partitions()))
-    names = sorted({_WORKERS.format(each["syncs"] or each["checkpoints"]) for each in found})
+    names = sorted({f"{each['syncs'] or each['checkpoints']}-mm2" for each in found})
     if not names:
         return []
     try:

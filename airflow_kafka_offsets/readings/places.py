@@ -89,33 +89,30 @@ def explicit_offsets(
     :raises PlanRefusedError: if the place is the group itself, or the other group's commits were made on
         another cluster or topic.
     """
-    if place.group_id is not None:
-        if place.group_id == group_id:
-            raise PlanRefusedError(
-                f"{parameter_text('to_group', group_id)} is the group that moves: name another group, or use "
-                f"{parameter_text('to_offset', 'committed')} to commit its offsets again"
-            )
-        if within is not None:
-            scope = TopicScope.exactly(tp for tp in within if tp in scope)
-        return _committed_by(client, place.group_id, scope, log_check)
-    named = place.offsets_for_group(group_id, scope, groups)
-    return None if named is None else dict(named)
-
-
-def _committed_by(client: OffsetsReader, group_id: str, scope: TopicScope, log_check: LogCheck) -> Positions:
+    other = place.group_id
+    if other is None:
+        named = place.offsets_for_group(group_id, scope, groups)
+        return None if named is None else dict(named)
+    if other == group_id:
+        raise PlanRefusedError(
+            f"{parameter_text('to_group', group_id)} is the group that moves: name another group, or use "
+            f"{parameter_text('to_offset', 'committed')} to commit its offsets again"
+        )
+    if within is not None:
+        scope = TopicScope.exactly(tp for tp in within if tp in scope)
     try:
-        commits = group_commits(client, group_id, scope)
+        commits = group_commits(client, other, scope)
     except NoCommitError:
         commits = {}
     if not any(commits.values()):
         raise NoCommitError(
-            f"{parameter_text('to_group', group_id)} has no committed offsets there: correct the name, "
+            f"{parameter_text('to_group', other)} has no committed offsets there: correct the name, "
             f"{parameter_text('topics', ...)} or the connection, or grant this user Describe on the group "
             "and its topics; Kafka also deletes the offsets of a group without members, by default 7 days "
             "after its last commit"
         )
     ids = known_log_ids(client, {tp.topic for tp in commits})
-    if refusals := log_check.refusals(ids, group_id, commits):
+    if refusals := log_check.refusals(ids, other, commits):
         raise PlanRefusedError(refusals)
     return committed_offsets(commits)
 
@@ -194,25 +191,17 @@ def _at_time(
     now: datetime,
     on_out_of_range: OutOfRangePolicy,
 ) -> ResolvedPlace:
-    if moment <= now:
-        offsets = place_offsets(client, place, partitions, logs)
-        return _compare_with_records(client, offsets, logs, moment, on_out_of_range)
-    text = f"{parameter_text('to_datetime', moment.isoformat())} is in the future"
-    if on_out_of_range == "fail":
-        latest = parameter_text("to_offset", "latest")
-        return ResolvedPlace(
-            {}, refusals=[f"{text}: give a time that has passed, or {latest} for the log end"]
-        )
-    if on_out_of_range == "skip":
-        return ResolvedPlace({}, [f"{text}: every partition is left alone"])
-    ends = {tp: logs[tp].end for tp in partitions}
-    return ResolvedPlace(ends, [f"{text}: moved to the log end"], clamped=list(ends))
-
-
-def _compare_with_records(
-    client: OffsetsReader, offsets: Offsets, logs: Logs, moment: datetime, on_out_of_range: OutOfRangePolicy
-) -> ResolvedPlace:
-    asked = timestamp_ms(moment)
+    if moment > now:
+        text = f"{parameter_text('to_datetime', moment.isoformat())} is in the future"
+        if on_out_of_range == "fail":
+            latest = parameter_text("to_offset", "latest")
+            refusal = f"{text}: give a time that has passed, or {latest} for the log end"
+            return ResolvedPlace({}, refusals=[refusal])
+        if on_out_of_range == "skip":
+            return ResolvedPlace({}, [f"{text}: every partition is left alone"])
+        ends = {tp: logs[tp].end for tp in partitions}
+        return ResolvedPlace(ends, [f"{text}: moved to the log end"], clamped=list(ends))
+    asked, offsets = timestamp_ms(moment), place_offsets(client, place, partitions, logs)
     try:
         times = client.record_times({tp: offset for tp, offset in offsets.items() if offset < logs[tp].end})
     except BrokerError as error:

@@ -30,7 +30,6 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.retention import read_headrooms
@@ -153,7 +152,6 @@ def measure_lag(
     name: str,
     positions: Positions,
     *,
-    on_no_commit: MissingCommitPolicy | None = None,
     isolation_level: IsolationLevel = "read_uncommitted",
     headroom: bool = False,
 ) -> Lag:
@@ -163,7 +161,7 @@ def measure_lag(
     :param headroom: whether to measure the headroom too; it is unknown if the broker refuses the request.
     """
     logs = client.log_ranges(positions, isolation_level=isolation_level)
-    lag = Lag.measure(name, positions, logs, on_no_commit)
+    lag = Lag.measure(name, positions, logs)
     if not headroom:
         return lag
     # Retention deletes records up to the log end, committed or not.
@@ -189,7 +187,8 @@ def measure_group_lags(
     found = client.committed_groups(dict.fromkeys(names))
     # Positions are read before the logs: the lag of an active group is then never too low.
     on_broker: dict[str, list[int]] = client.partitions()
-    on_broker |= client.partitions(_topics(found) - on_broker.keys())  # Kafka's own
+    read = {tp.topic for each in found.values() if not isinstance(each, BrokerError) for tp in each}
+    on_broker |= client.partitions(read - on_broker.keys())  # Kafka's own
     results: dict[str, Lag | KafkaOffsetsError] = {}
     positions: dict[str, Positions] = {}
     for group_id, commits in sorted(found.items()):
@@ -214,10 +213,6 @@ def measure_group_lags(
             except BrokerError as own:  # noqa: PERF203  # each group has its own
                 results[group_id] = own
     return dict(sorted(results.items()))
-
-
-def _topics(found: Mapping[str, Mapping[TopicPartition, Commit] | BrokerError]) -> set[str]:
-    return {tp.topic for each in found.values() if not isinstance(each, BrokerError) for tp in each}
 
 
 def _positions_of_all(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_SYNCS = 20_000
-"""Most syncs that one commit reads, the newest ones; the next commit continues after them."""
 WITHIN = 5.0
 """Seconds to read the records of each cluster."""
 
@@ -49,7 +47,7 @@ def read_newest(
     sources, cluster = state.kafka_offsets, source.cluster_id()
     known = known.on(cluster)
     partitions = {tp for offsets in sources.values() for tp in offsets}
-    read: dict[TopicPartition, list[LastRead]] = {}
+    read: Mapping[TopicPartition, Sequence[LastRead]] = {}
     errors: list[str] = []
     with ThreadPoolExecutor(1, "readiness") as threads:
         syncs = threads.submit(_read_syncs, source, target, mirror, known, partitions)
@@ -62,13 +60,12 @@ def read_newest(
     kept = known.with_position(int(state.batch_id or 0), int(time.time()), cluster, read, ends)
     try:
         found, mirrored = syncs.result()
-        found = found._replace(by_partition=kept.present_syncs(found.by_partition, mirrored))
-        kept = kept.without_old_syncs(mirrored)
+        new = kept.present_syncs(found.by_partition, mirrored)
+        kept = kept.without_old_syncs(mirrored).with_syncs(new, found.topic, found.next)
     except KafkaOffsetsError as error:
         errors.append(f"the syncs could not be read: {error}")
-        # Keep the position without new syncs: the known syncs may be around it.
-        found = Syncs({}, known.syncs_topic, known.syncs_next)
-    kept = kept.with_syncs(found.by_partition, found.topic, found.next)
+        # The syncs that are known may be around the new position.
+        kept = kept.with_syncs({}, known.syncs_topic, known.syncs_next)
     if size_error("the file", kept.as_text()):
         errors.append(f"{len(kept.ends)} partitions are too many for their offset syncs to be kept too")
         kept = replace(kept, syncs={})
@@ -91,4 +88,5 @@ def _read_syncs(
     since = known.syncs_next if topic == known.syncs_topic else 0
     # Before the syncs: those of a topic that is created again in between must not pass for the new one's.
     mirrored = mirrored_ids(target, mirror, {tp.topic for tp in partitions})
-    return read_syncs(client, topic, partitions, since=since, most=MOST_SYNCS, within=WITHIN), mirrored
+    # At most the newest 20,000; the next commit continues after them.
+    return read_syncs(client, topic, partitions, since=since, most=20_000, within=WITHIN), mirrored

@@ -9,7 +9,7 @@ that is tried.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from itertools import islice, takewhile
@@ -124,9 +124,8 @@ class RecordProgress:
         return self._missing[moment]
 
     def _look_up(self, moment: int) -> dict[TopicPartition, str]:
-        newest = self._times.newest
-        latest = self.now + AHEAD
-        undecided = [tp for tp in sorted(self._at) if not moment <= newest.get(tp, -1) <= latest]
+        times, latest = self._times, self.now + AHEAD
+        undecided = [tp for tp in sorted(self._at) if not moment <= times.newest.get(tp, -1) <= latest]
         first = self._client.offsets_for_time(undecided, moment)
         asked = {tp: offset for tp, offset in first.items() if offset is not None}
         silent = [tp for tp in undecided if first[tp] is None]
@@ -137,8 +136,12 @@ class RecordProgress:
         if missing:
             return missing
         missing = self._unproven(asked, moment)
-        active = {tp.topic for tp in self._at if tp not in missing and tp not in silent}
-        return missing | self._not_idle(silent, active)
+        if silent and self._idle_after is not None:
+            active = {tp.topic for tp in self._at if tp not in missing and tp not in silent}
+            idle = set(idle_partitions(self._client, silent, active, self._idle_after))
+            idle -= times.unread.keys() | times.unknown
+            missing |= {tp: "holds no record since, and is not idle" for tp in silent if tp not in idle}
+        return missing
 
     def taken_back(self, moment: int) -> list[TopicPartition]:
         """
@@ -178,16 +181,7 @@ class RecordProgress:
                 missing[tp] = f"has a record of {iso_time(time)}, ahead of the clock, at offset {offset}"
         return missing
 
-    def _not_idle(self, silent: Sequence[TopicPartition], active: set[str]) -> dict[TopicPartition, str]:
-        if not silent or self._idle_after is None:
-            return {}
-        unread = {tp for tp in silent if tp in self._times.unread or tp in self._times.unknown}
-        idle = idle_partitions(self._client, silent, active, self._idle_after)
-        return {
-            tp: "holds no record since, and is not idle" for tp in silent if tp in unread or tp not in idle
-        }
-
-    def _check_known(self, unknown: set[TopicPartition] | frozenset[TopicPartition]) -> None:
+    def _check_known(self, unknown: Collection[TopicPartition]) -> None:
         if unknown:
             raise BrokerUnavailableError(
                 f"the times of the next records in {summarize(unknown)} could not be read: expected each "
@@ -203,12 +197,8 @@ def complete_intervals(
 
     An interval is complete when all partitions have reached its end plus ``lateness``.
     """
-    now = progress.now
-
-    def passed(each: Interval) -> bool:
-        return complete_at(each, lateness) <= now
-
-    found = list(islice(takewhile(passed, schedule.since(since)), limit + 1))
+    passed = takewhile(lambda each: complete_at(each, lateness) <= progress.now, schedule.since(since))
+    found = list(islice(passed, limit + 1))
     moments = [complete_at(each, lateness) for each in found]
     count = _reached(progress, moments) if found else 0
     return found[: min(count, limit)], count > limit

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TIMES_WITHIN = 5.0
-"""Time limit in seconds for the timestamps of a table; they are only informative, so the limit is short."""
-
 
 def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
     """Return a plan with the timestamps of records at its positions, as far as they are read in time."""
@@ -28,7 +25,8 @@ def look_up_times(client: OffsetsClient, plan: PipelinePlan) -> PipelinePlan:
     try:
         logs = client.log_ranges({tp for tp, _ in positions})
         deleted = {(tp, offset) for tp, offset in positions if offset < logs[tp].start}
-        known = read_times_at(client, positions - deleted, _TIMES_WITHIN)
+        # The timestamps are only informative, so the time limit is short.
+        known = read_times_at(client, positions - deleted, 5.0)
         times: TimesByOffset = {**known, **dict.fromkeys(deleted, DELETED)}
         return plan.with_times(times)
     except BrokerError as error:

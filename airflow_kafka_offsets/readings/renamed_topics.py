@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summari
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Translation
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
-from airflow_kafka_offsets.readings.failover import Evidence, read_last
+from airflow_kafka_offsets.readings.failover import read_last
 from airflow_kafka_offsets.readings.mirror import Search, last_reads, look_for
 from airflow_kafka_offsets.readings.positions import existing_partitions
 
@@ -76,22 +76,25 @@ def _names_key() -> str:
     return dag_text("topics of mirror", parameter_text("topic_map"))
 
 
-def gather_records(client: OffsetsClient, sources: Mapping[str, Offsets], kept: Readiness) -> Evidence:
+def gather_records(
+    client: OffsetsClient, sources: Mapping[str, Offsets], kept: Readiness
+) -> tuple[Readiness, list[str]]:
     """
     Read the last records before positions; of a topic that is deleted, only those that were kept are known.
 
     :param kept: the readiness file's content for this cluster. Its syncs are of another cluster.
+    :return: the data for a translation, and notes about missing data.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
     there = existing_partitions(client, partitions)
     gone = partitions - there
-    notes = (f"{summarize(gone)}: deleted, so only what commits have kept is known",) if gone else ()
+    notes = [f"{summarize(gone)}: deleted, so only what commits have kept is known"] if gone else []
     logs = client.log_ranges(there)
     existing = {
         name: {tp: at for tp, at in offsets.items() if tp in there} for name, offsets in sources.items()
     }
     read = read_last(client, existing, logs, kept.read)
-    return Evidence({}, {tp: log.end for tp, log in logs.items()}, read, notes)
+    return Readiness(read=read, ends={tp: log.end for tp, log in logs.items()}), notes
 
 
 def check_partitions(

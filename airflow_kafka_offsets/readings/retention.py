@@ -10,7 +10,6 @@ from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError,
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.headroom import (
     Headroom,
-    Headrooms,
     Retention,
     measure_headrooms,
     partitions_without_verdict,
@@ -19,10 +18,7 @@ from airflow_kafka_offsets.model.headroom import (
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Logs, Offsets, TopicPartition
 
 _BY_TOPIC = 10.0
-"""
-Time limit in seconds for reading records topic by topic; records that are not read in time have no known
-timestamp.
-"""
+"""Seconds to read records topic by topic; a record that is not read by then has no known timestamp."""
 
 
 def read_retentions(
@@ -45,13 +41,13 @@ def read_retentions(
         return dict.fromkeys(topics, str(error))
     result: dict[str, Retention | str] = {}
     for topic, settings in found.items():
-        if isinstance(settings, BrokerError):
-            if strict:
-                # The broker answers for each topic, so a right may be missing on a single topic.
-                raise settings
-            result[topic] = str(settings)
-        else:
+        if not isinstance(settings, BrokerError):
             result[topic] = Retention.from_settings(settings)
+        elif strict:
+            # The broker answers for each topic, so a right may be missing on a single topic.
+            raise settings
+        else:
+            result[topic] = str(settings)
     return result
 
 
@@ -84,26 +80,10 @@ def read_headrooms(
         retentions = {**retentions, **refused}
     now_ms = int(time.time() * 1000)
     found = measure_headrooms(positions, logs, retentions, times, now_ms)
-    if min_headroom is not None:
-        found |= _decide_by_time_lookup(client, found, positions, retentions, min_headroom, now_ms)
-    return found
-
-
-def _decide_by_time_lookup(
-    client: OffsetsReader,
-    found: Headrooms,
-    positions: Offsets,
-    retentions: Mapping[str, Retention | str],
-    min_headroom: float,
-    now_ms: int,
-) -> dict[TopicPartition, Headroom]:
-    """
-    Decide by a lookup by time whether a headroom is sufficient, if the record's timestamp could not be read.
-
-    The lookup returns an offset instead of a record for each partition, so it works for any number of
-    partitions.
-    """
-    decided: dict[TopicPartition, Headroom] = {}
+    if min_headroom is None:
+        return found
+    # Where a record's timestamp could not be read, a lookup by time decides. It returns an offset for each
+    # partition instead of a record, so it works for any number of partitions.
     for kept, partitions in partitions_without_verdict(found, retentions).items():
         # Retention deletes a record kept.ms after it was written. A record with at least min_headroom left
         # was written at or after this time. Rounded up, so that the verdict "sufficient" is always right.
@@ -113,8 +93,8 @@ def _decide_by_time_lookup(
             # A record that is new enough, at or before the position, protects all records after it, see
             # model/headroom.py. Without it, the next record is too old.
             enough = (offset := first[tp]) is not None and offset <= positions[tp]
-            decided[tp] = found[tp].with_verdict(min_headroom, kept, enough=enough)
-    return decided
+            found[tp] = found[tp].with_verdict(min_headroom, kept, enough=enough)
+    return found
 
 
 def _times_by_topic(

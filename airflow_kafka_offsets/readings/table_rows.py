@@ -34,9 +34,6 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.database_errors import driver_error_text, may_pass
 
-_SNAPSHOTS = {"postgresql": "REPEATABLE READ", "mysql": "REPEATABLE READ", "mariadb": "REPEATABLE READ"}
-"""Isolation levels in which all statements of a transaction see the same rows."""
-
 _EXACT = {
     "sqlite": "BINARY",
     "postgresql": "C",
@@ -74,8 +71,9 @@ def read_rows(
         )
     try:
         with engine.connect() as connection:
-            if level := _SNAPSHOTS.get(engine.dialect.name):
-                connection = connection.execution_options(isolation_level=level)
+            if engine.dialect.name in ("postgresql", "mysql", "mariadb"):
+                # All statements of the transaction must see the same rows.
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
             if whole is None or table.topic_column is None:
                 whole = window
             return _Reading(connection, table, window, whole).read()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
@@ -30,11 +30,6 @@ AHEAD = 60_000
 
 TIMES_WITHIN = 5.0
 """Time limit in seconds for one fetch of timestamps."""
-
-_FURTHEST_BACK = 1024
-"""
-Largest number of offsets before the log end to search for the last record; transaction markers may follow it.
-"""
 
 
 def first_records(
@@ -125,10 +120,12 @@ def last_times(
     """
     Return the timestamp of the last record, or of one of the last records if many markers end the log.
 
+    A last record that is more than 1,024 offsets before the log end is not found.
+
     :param back: number of offsets before the log end at which the search begins.
     """
     times: dict[TopicPartition, int | None] = {}
-    while logs and back <= _FURTHEST_BACK:
+    while logs and back <= 1024:
         asked = {tp: max(log.start, log.end - back) for tp, log in logs.items()}
         found = client.record_times(asked, within=TIMES_WITHIN, isolation_level=isolation_level)
         times |= {tp: at for tp, at in found.items() if at is not None}
@@ -138,7 +135,7 @@ def last_times(
 
 
 def idle_partitions(
-    client: OffsetsReader, silent: Iterable[TopicPartition], active: Collection[str], idle_after: float
+    client: OffsetsReader, silent: Sequence[TopicPartition], active: Collection[str], idle_after: float
 ) -> list[TopicPartition]:
     """
     Return the idle ones among partitions without a record at or after a time.
@@ -146,7 +143,6 @@ def idle_partitions(
     :param active: the topics in which another partition has a record at or after the time.
     :param idle_after: a partition is idle if its newest record is older than this number of seconds.
     """
-    silent = list(silent)
     since = max(0, _now() - int(idle_after * 1000))
     newer = client.offsets_for_time(silent, since)
     return [tp for tp in silent if tp.topic in active and newer[tp] is None]

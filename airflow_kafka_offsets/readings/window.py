@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
-    Commits,
     Logs,
     OffsetRange,
     Offsets,
@@ -86,13 +84,17 @@ def plan_window(
     # Read before the logs: if a topic is recreated in between, the window must not get the new id.
     log_ids = known_log_ids(client, {tp.topic for tp in partitions})
     if start.kind == "committed":
-        _refuse_foreign(commits, log_ids)
+        allowed = parameter_text("allow_new_cluster", True)
+        remedy = f"reset the group with {allowed} if the pipeline was moved there"
+        found = [foreign_logs(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
+        if foreign := [refusal for each in found for refusal in each]:
+            raise PlanRefusedError(foreign)
     # Positions are read before the logs: an active group may then seem too far behind, but never too far
     # ahead.
     logs = client.log_ranges(partitions)
     if start.kind == "committed":
         wanted = {tp: positions.get(tp) for tp in partitions}
-        starts = _from_commits(wanted, _known_topics(client, selection, wanted), logs, on_no_commit)
+        starts = _from_commits(client, selection, wanted, logs, on_no_commit)
     else:
         starts = _bound_offsets(client, start, partitions, logs)
     ends = _bound_offsets(client, end, starts, logs)
@@ -138,15 +140,6 @@ def topics_matching(client: OffsetsClient, pattern: str) -> TopicScope:
     return TopicScope(dict.fromkeys(topics))
 
 
-def _refuse_foreign(commits: Mapping[str, Commits], log_ids: LogIds) -> None:
-    """Refuse to start at the commits of a group that were made on another cluster or topic."""
-    allowed = parameter_text("allow_new_cluster", True)
-    remedy = f"reset the group with {allowed} if the pipeline was moved there"
-    found = [foreign_logs(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
-    if refusals := [refusal for each in found for refusal in each]:
-        raise PlanRefusedError(refusals)
-
-
 def _partitions(
     client: OffsetsClient, scope: TopicScope, start: Place, end: Place, positions: Positions
 ) -> list[TopicPartition]:
@@ -179,18 +172,18 @@ def _partitions(
     return sorted(named)
 
 
-def _known_topics(client: OffsetsClient, selection: GroupSelection, wanted: Positions) -> set[str]:
-    """Return the topics with a commit of the group, in ``wanted`` or in other partitions."""
-    known = {tp.topic for tp, offset in wanted.items() if offset is not None}
-    if unknown := {tp.topic for tp in wanted} - known:
-        positions = window_positions(client, selection.with_scope(TopicScope(dict.fromkeys(sorted(unknown)))))
-        known |= {tp.topic for tp, offset in positions.items() if offset is not None}
-    return known
-
-
 def _from_commits(
-    wanted: Positions, known: set[str], logs: Logs, on_no_commit: MissingCommitPolicy
+    client: OffsetsClient,
+    selection: GroupSelection,
+    wanted: Positions,
+    logs: Logs,
+    on_no_commit: MissingCommitPolicy,
 ) -> Offsets:
+    # The group may have committed other partitions of a topic than the wanted ones.
+    known = {tp.topic for tp, offset in wanted.items() if offset is not None}
+    if rest := {tp.topic for tp in wanted} - known:
+        positions = window_positions(client, selection.with_scope(TopicScope(dict.fromkeys(sorted(rest)))))
+        known |= {tp.topic for tp, offset in positions.items() if offset is not None}
     added = [tp for tp, offset in wanted.items() if offset is None and tp.topic in known]
     unknown = [tp for tp, offset in wanted.items() if offset is None and tp.topic not in known]
     if unknown and on_no_commit == "fail":

@@ -62,10 +62,8 @@ def is_committed_by_run(client: OffsetsClient, selection: GroupSelection, run: C
         # The run has not committed a group without commits; other groups may have its commits.
         except NoCommitError:
             continue
-        for commit in commits.values():
-            by = CommitMetadata.of(commit)
-            loop = -1 if by is None or by.iteration is None else by.iteration
-            if by is not None and run.is_same_run(by) and loop >= first:
+        for by in filter(None, map(CommitMetadata.of, commits.values())):
+            if run.is_same_run(by) and (-1 if by.iteration is None else by.iteration) >= first:
                 return True
     return False
 
@@ -107,10 +105,7 @@ def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, momen
 
 
 def emptied_partitions(window: OffsetWindow, positions: Positions, logs: Logs) -> list[str]:
-    """
-    Return a refusal if retention has deleted all records of a partition, and records of the window may be
-    among them.
-    """
+    """Return a refusal if retention has deleted all records of a partition, maybe some of the window's."""
     emptied = [
         tp
         for tp in window.ranges

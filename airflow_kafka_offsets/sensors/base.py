@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -32,9 +31,6 @@ from airflow_kafka_offsets.waits.wait import Reading, Wait
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-TRIGGERER_MAY_BE_LATE = 120.0
-"""Seconds after the timeout at which Airflow ends a wait that the triggerer has not ended itself."""
 
 
 class OffsetsSensor(PipelineTask, BaseSensorOperator):
@@ -102,15 +98,7 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll once; when the wait is over, the reading is the task's XCom; else defer if the sensor does."""
-        value = self._poke(context)
-        # Without an answer from the broker there may be no wait yet, because freezing its target needs one.
-        # Airflow's loop then polls again on the worker.
-        if self.deferrable and not value.is_done and self._wait is not None:
-            self._defer(context, self._wait)
-        return value
-
-    def _poke(self, context: Context) -> PokeReturnValue:
-        memory = WaitMemory(context)
+        memory, value = WaitMemory(context), PokeReturnValue(is_done=False)
         with fail_without_retry():
             try:
                 reading, progress = self._poll(memory)
@@ -120,19 +108,29 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
                 if self._progress is None or self._progress.is_new_error(error):
                     self.log.warning("This poll failed, and the wait continues: %s", error)
                 self._remember(memory)
-                return PokeReturnValue(is_done=False)
-        if not reading.done and (stalled := progress.stalled):
-            raise AirflowFailException(f"{stalled}\n{reading.text}")
-        return PokeReturnValue(is_done=reading.done, xcom_value=reading.as_json())
+            else:
+                if not reading.done and (stalled := progress.stalled):
+                    raise AirflowFailException(f"{stalled}\n{reading.text}")
+                value = PokeReturnValue(is_done=reading.done, xcom_value=reading.as_json())
+        # Without an answer from the broker there may be no wait yet, because freezing its target needs one.
+        # Airflow's loop then polls again on the worker.
+        if self.deferrable and not value.is_done and self._wait is not None:
+            self._defer(context, self._wait)
+        return value
 
     def execute(self, context: Context) -> Any:
         """Wait, and return the last reading."""
         self._began = time.time()
-        with self._leaving_the_last_reading(context):
-            try:
-                value = super().execute(context)
-            finally:
-                self._close()
+        try:
+            value = super().execute(context)
+        except (AirflowException, AirflowTaskTimeout) as error:
+            if self._last is not None and not isinstance(error, AirflowRescheduleException):
+                push_result(context, self._last.as_json())
+            if isinstance(error, AirflowSensorTimeout) and self._progress is not None:
+                raise AirflowSensorTimeout(f"{error}\n{self._progress.summary}") from error
+            raise
+        finally:
+            self._close()
         WaitMemory(context).forget()
         return value
 
@@ -153,8 +151,8 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         self.defer(
             trigger=trigger,
             method_name="execute_complete",
-            # Later than the trigger's own timeout, whose event has the last reading.
-            timeout=timedelta(seconds=self.timeout + TRIGGERER_MAY_BE_LATE),
+            # Later than the trigger's own timeout, whose event has the last reading and may be late.
+            timeout=timedelta(seconds=self.timeout + 120.0),
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
@@ -226,17 +224,6 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         if not self.exponential_backoff:
             return self.poke_interval
         return self.max_wait.total_seconds() if self.max_wait else max(self.poke_interval, self.timeout)
-
-    @contextmanager
-    def _leaving_the_last_reading(self, context: Context) -> Iterator[None]:
-        try:
-            yield
-        except (AirflowException, AirflowTaskTimeout) as error:
-            if self._last is not None and not isinstance(error, AirflowRescheduleException):
-                push_result(context, self._last.as_json())
-            if isinstance(error, AirflowSensorTimeout) and self._progress is not None:
-                raise AirflowSensorTimeout(f"{error}\n{self._progress.summary}") from error
-            raise
 
     def _close(self) -> None:
         if self._client is not None:

@@ -36,7 +36,6 @@ class RefusableTrigger(BaseTrigger):
         return path, self.parameters if self.refused is None else self.refused[1]
 
 
-T = TypeVar("T", bound=RefusableTrigger)
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
@@ -49,7 +48,7 @@ def defer_refusal(init: Init) -> Init:
     with_defaults = none_is_default(init)
 
     @functools.wraps(init)
-    def make(self: T, **parameters: Any) -> None:
+    def make(self: RefusableTrigger, **parameters: Any) -> None:
         try:
             with_defaults(self, **parameters)
         except KafkaOffsetsError as error:

@@ -32,9 +32,6 @@ log = logging.getLogger(__name__)
 FLOOR = 1.0
 """Minimum seconds between two polls of one wait."""
 
-EARLY = 5.0
-"""Maximum seconds by which a poll may come early; half of the interval if that is shorter."""
-
 JITTER = 0.1
 """Fraction of the interval by which polls vary, so that triggerers do not poll at the same time."""
 
@@ -43,9 +40,6 @@ GATHER = 0.1
 
 PATIENCE = 15.0
 """Seconds after which a round gives up on a broker or storage that does not answer."""
-
-# A storage that hangs blocks one thread; the other threads read the other waits' checkpoints.
-_STORAGE_THREADS = 4
 
 StorageKey = tuple[str | None, str | None, bool]
 """Checkpoint, connection of its storage, and whether the checkpoint has to exist."""
@@ -88,7 +82,7 @@ class PollRequest:
         # After the end of the wait its last poll is done, so the end no longer sets the due time.
         if now < self.ends:
             self.due = min(self.due, self.ends)
-        self.early = self.due - min(EARLY, pause / 2)
+        self.early = self.due - min(5.0, pause / 2)
         if was_due:
             self.interval = max(self.interval, min(self.interval * 2, self.longest))
 
@@ -132,7 +126,8 @@ class SharedPoller:
     def _run(self) -> None:
         from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
-        storage = ThreadPoolExecutor(_STORAGE_THREADS, thread_name_prefix="read checkpoint")
+        # A storage that hangs blocks one thread; the other threads read the other waits' checkpoints.
+        storage = ThreadPoolExecutor(4, thread_name_prefix="read checkpoint")
         client: OffsetsClient | None = None
         try:
             client = self._open_client()
@@ -173,13 +168,13 @@ class SharedPoller:
     def _poll(self, batch: Sequence[PollRequest], reader: CachedReader, storage: ThreadPoolExecutor) -> None:
         reader.next_round()
         reader.read_groups({group_id for request in batch for group_id in request.wait.group_ids})
-        states = self._read_checkpoints(batch, storage)
+        self._read_checkpoints(batch, storage)
         found: dict[PollRequest, Mapping[str, Positions]] = {}
 
         def find(request: PollRequest) -> None:
             state = None
             if request.checkpoint is not None:
-                if not (read := states[_storage_key(request)]).done():
+                if not (read := self._reading[_storage_key(request)]).done():
                     raise StorageUnavailableError(
                         f"{request.wait.checkpoint_location}: the storage did not answer within "
                         f"{PATIENCE:g} s: check whether the triggerer can reach it"
@@ -190,9 +185,7 @@ class SharedPoller:
         _for_each(batch, find)
         _for_each(found, lambda request: request.set_outcome(request.wait.judge(reader, found[request])))
 
-    def _read_checkpoints(
-        self, batch: Sequence[PollRequest], storage: ThreadPoolExecutor
-    ) -> dict[StorageKey, Future[CheckpointState | None]]:
+    def _read_checkpoints(self, batch: Sequence[PollRequest], storage: ThreadPoolExecutor) -> None:
         wanted = {_storage_key(request): request for request in batch if request.checkpoint is not None}
         # A checkpoint whose earlier read has not finished is not read again, and not waited for.
         late = {key: read for key, read in self._reading.items() if not read.done()}
@@ -203,7 +196,6 @@ class SharedPoller:
         }
         wait_for_futures(new.values(), timeout=PATIENCE)
         self._reading = late | new
-        return self._reading
 
 
 def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], None]) -> None:

@@ -23,9 +23,6 @@ from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 log = logging.getLogger(__name__)
 
-LAST_POLL = 30.0
-"""Seconds after the sensor's timeout in which the last poll may still be answered."""
-
 
 class WaitTrigger(RefusableTrigger):
     """
@@ -84,9 +81,8 @@ class WaitTrigger(RefusableTrigger):
         ) as outcomes:
             while True:
                 try:
-                    # Slightly longer than the sensor's timeout: the poll that is due then may still be
-                    # answered.
-                    outcome = await asyncio.wait_for(anext(outcomes), self._time_left(LAST_POLL))
+                    # Longer than the sensor's timeout: the poll that is due then may still be answered.
+                    outcome = await asyncio.wait_for(anext(outcomes), self._time_left(30.0))
                 except asyncio.TimeoutError:
                     break
                 if isinstance(outcome, Reading):

@@ -9,28 +9,13 @@ from typing import TYPE_CHECKING, get_args
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, SetupError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
-from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 METADATA_AGE = 60.0
 """Seconds after which what is known of topics is read again."""
-
-_TOGETHER = 5.0
-"""
-Time limit in seconds for the commits of many groups, so that one unavailable coordinator does not stop all
-waits.
-"""
-
-_TIMES_WITHIN = 2.0
-"""
-Time limit in seconds for the timestamps of one wait; other waits are due, and the next poll can continue.
-"""
-
-_RECORD_TIMES = 10_000
-"""Largest number of cached timestamps."""
 
 
 class _LogRanges:
@@ -79,6 +64,10 @@ class CachedReader:
 
     def __init__(self, client: OffsetsClient) -> None:
         self._client = client
+        # Not cached here: the client keeps the answer itself, waits ask for different times, or no poll asks.
+        self.cluster_id, self.log_ids = client.cluster_id, client.log_ids
+        self.sees_all_topics = client.sees_all_topics
+        self.offsets_for_time, self.first_since = client.offsets_for_time, client.first_since
         self._commits: dict[str, dict[TopicPartition, Commit] | BrokerError] = {}
         self._logs = {level: _LogRanges(client, level) for level in get_args(IsolationLevel)}
         self._forget()
@@ -103,7 +92,8 @@ class CachedReader:
         if not group_ids:
             return
         try:
-            self._commits |= self._client.committed_groups(dict.fromkeys(group_ids), within=_TOGETHER)
+            # A short time limit, so that one unavailable coordinator does not stop all waits.
+            self._commits |= self._client.committed_groups(dict.fromkeys(group_ids), within=5.0)
         except BrokerError as error:
             self._commits |= dict.fromkeys(group_ids, error)
         except (SetupError, OSError) as error:
@@ -130,14 +120,6 @@ class CachedReader:
                 raise BrokerUnavailableError(str(error)) from error
         return {topic: self._settings[topic] for topic in wanted}
 
-    def cluster_id(self) -> str:
-        """Return the id of the cluster from the client."""
-        return self._client.cluster_id()
-
-    def log_ids(self, topics: Iterable[str]) -> LogIds:
-        """Return the ids of the cluster and of topics; polls do not need them, so they are not cached."""
-        return self._client.log_ids(topics)
-
     def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Commit | None]:
@@ -154,15 +136,8 @@ class CachedReader:
             raise copy(found)  # callers append text to an error
         return found
 
-    def sees_all_topics(self) -> bool:
-        """Return whether the user may see all topics, according to the broker."""
-        return self._client.sees_all_topics()
-
     def assigned(self, group_id: str) -> Collection[TopicPartition]:  # noqa: ARG002
-        """
-        Return no partitions: the request takes a child process, and the first poll of a wait has already sent
-        it.
-        """
+        """Return none: the request takes a child process, and a wait's first poll has already sent it."""
         return ()
 
     def log_ranges(
@@ -177,12 +152,6 @@ class CachedReader:
                 self._partitions.pop(tp.topic, None)
             raise
 
-    def offsets_for_time(
-        self, partitions: Iterable[TopicPartition], timestamp_ms: int
-    ) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after a time."""
-        return self._client.offsets_for_time(partitions, timestamp_ms)
-
     def record_times(
         self,
         offsets: Mapping[TopicPartition, int],
@@ -191,7 +160,7 @@ class CachedReader:
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> dict[TopicPartition, int | None]:
         """Return the timestamp of the first record at or after each offset; known timestamps are cached."""
-        if len(self._record_times) > _RECORD_TIMES:
+        if len(self._record_times) > 10_000:
             self._record_times = {}
         keys = {tp: (isolation_level, tp, offset) for tp, offset in offsets.items()}
         known: dict[TopicPartition, int | None] = {
@@ -199,16 +168,9 @@ class CachedReader:
         }
         missing = {tp: offset for tp, offset in offsets.items() if tp not in known}
         if missing:
-            found = self._client.record_times(
-                missing, within=within or _TIMES_WITHIN, isolation_level=isolation_level
-            )
+            # A short time limit: other waits are due, and the next poll can continue.
+            found = self._client.record_times(missing, within=within or 2.0, isolation_level=isolation_level)
             # "No record follows" is not cached, because it may change.
             self._record_times |= {keys[tp]: at for tp, at in found.items() if at is not None}
             known |= found
         return known
-
-    def first_since(
-        self, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
-    ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Return the first record in each range that is not older than a time; no poll asks for it."""
-        return self._client.first_since(ranges, timestamp_ms)

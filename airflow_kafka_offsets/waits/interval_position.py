@@ -37,8 +37,7 @@ class IntervalPosition(Wait):
         """
         whose: dict[str, Any] = {"group_id": plain_names(self.group_id)}
         if checkpoint is not None and self.position_is_checkpoint:
-            location = self.checkpoint_location
-            whose = {"checkpoint_location": location, "query_id": checkpoint.query_id()}
+            whose = {"checkpoint_location": self.checkpoint_location, "query_id": checkpoint.query_id()}
         topics = None if self.topics is None else self.selection.scope.as_json()
         return {"kafka_config_id": self.kafka_config_id, "topics": topics, **whose}
 
@@ -50,8 +49,7 @@ class IntervalPosition(Wait):
         self, client: OffsetsReader, checkpoint: SparkCheckpoint | None, idle_after: float | None
     ) -> tuple[RecordProgress, Logs] | None:
         """
-        Return the progress of the position in the time of the records; ``None`` before a checkpoint's first
-        batch.
+        Return the position's progress in the time of the records; ``None`` before a checkpoint's first batch.
 
         :param idle_after: see :class:`~airflow_kafka_offsets.readings.record_progress.RecordProgress`.
         :raises DriftError: if the position belongs to other logs, or is beyond the log end.
@@ -65,14 +63,22 @@ class IntervalPosition(Wait):
         logs = client.log_ranges(positions)
         for name, each in found.items():
             check_in_log(name, each, logs)
-        _check_lost(positions, logs)
+        lost = {
+            tp: logs[tp].start - at for tp, at in positions.items() if at is not None and at < logs[tp].start
+        }
+        if lost:
+            raise PlanRefusedError(
+                f"{sum(lost.values())} records of {summarize(lost)} were deleted by retention before they "
+                "were read, so that their intervals cannot be complete: reset the position with "
+                f"{parameter_text('to_offset', 'earliest')}; the intervals are then emitted as the rest is "
+                "read"
+            )
         now = int(time.time() * 1000)
         return RecordProgress(client, positions, logs, now=now, idle_after=idle_after), logs
 
     def moved_to(self, checkpoint: SparkCheckpoint | None, since: int | None) -> tuple[int | None, Positions]:
         """
-        Return the number of the checkpoint's newest move that is over, and the lowest targets of the moves
-        after ``since``.
+        Return the number of the newest move that is over, and the lowest targets of moves after ``since``.
 
         A move that was interrupted is over when the query has run since. A move that was undone does not
         count. If the position is a group's, a move that did not move groups does not count either.
@@ -92,13 +98,3 @@ class IntervalPosition(Wait):
                 led += [dict(offsets) for offsets in move.after.values()]
         newest = moves[-1].number if moves else 0
         return newest, furthest_behind(led)
-
-
-def _check_lost(positions: Positions, logs: Logs) -> None:
-    lost = {tp: logs[tp].start - at for tp, at in positions.items() if at is not None and at < logs[tp].start}
-    if lost:
-        raise PlanRefusedError(
-            f"{sum(lost.values())} records of {summarize(lost)} were deleted by retention before they were "
-            "read, so that their intervals cannot be complete: reset the position with "
-            f"{parameter_text('to_offset', 'earliest')}; the intervals are then emitted as the rest is read"
-        )

@@ -42,13 +42,6 @@ from airflow_kafka_offsets.waits.wait import (
     unknown_groups_text,
 )
 
-_NEW_RECEIPT = "give the receipt of a task that moved the group there"
-_SOON = 60_000
-"""
-Milliseconds up to which a target in the future is retried: clocks differ, and a run may start exactly at its
-target.
-"""
-
 
 @dataclass(frozen=True)
 class ReachedWait(Wait):
@@ -92,7 +85,8 @@ class ReachedWait(Wait):
             target = parameter_text("target")
             receipts = read_receipt(self.target) if _is_receipt(self.target) else ()
             recorded = LogIds.union(each.log_ids for each in receipts)
-            refuse_other_logs(current_logs_refusals(client, target, recorded, remedy=_NEW_RECEIPT))
+            remedy = "give the receipt of a task that moved the group there"
+            refuse_other_logs(current_logs_refusals(client, target, recorded, remedy=remedy))
             named = {"target": self._target}
             if refusals := GroupSelection(None, scope).unmatched_names(named, "the target", partitions=True):
                 raise UsageError("; ".join(refusals))
@@ -210,7 +204,8 @@ def _check_passed(moment: int) -> None:
             "before it may still come; give a time that has passed, or "
             + dag_text("put a sensor before this one that waits for it", "wait for it with 'wait topic'"),
             parameter="target",
-            retriable=moment - now <= _SOON,
+            # Up to a minute, because clocks differ and a run may start exactly at its target.
+            retriable=moment - now <= 60_000,
         )
 
 

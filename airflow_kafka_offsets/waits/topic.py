@@ -57,11 +57,7 @@ class TopicWait(Wait):
     @classmethod
     def check_parameters(cls, parameters: Any) -> None:
         """Refuse parameters that are missing or contradict each other."""
-        if (
-            parameters.topics is None
-            and parameters.group_id is None
-            and parameters.checkpoint_location is None
-        ):
+        if all(getattr(parameters, name) is None for name in ("topics", "group_id", "checkpoint_location")):
             raise UsageError(
                 f"no topic to read: give {parameter_text('topics')}{dag_text(', or **pipeline')}"
             )

@@ -109,9 +109,7 @@ class Wait:
         "isolation_level": choice_parser(IsolationLevel),
         "stalled_after": parse_interval,
     }
-    """
-    Parameter -> its parser, which takes the value and the name. ``None`` is not parsed; it means the default.
-    """
+    """Parameter -> its parser, which takes value and name. ``None`` is not parsed; it means the default."""
 
     group_id: str | Mapping[str, str] | None = None
     topics: Any = None
@@ -280,10 +278,7 @@ def partition_table(
     rows: Mapping[TopicPartition, Sequence[str]],
     order: Callable[[TopicPartition], Any],
 ) -> str:
-    """
-    Return a table with a row for each partition as lines for the log; of many partitions, the first in
-    ``order``.
-    """
+    """Return a table for the log, with a row for each partition; of many, the first ones in ``order``."""
     shown = sorted(sorted(rows, key=lambda tp: (order(tp), tp))[:SHOWN])
     cells = [(tp.topic, str(tp.partition), *rows[tp]) for tp in shown]
     more = [f"... and {len(rows) - len(shown)} more partitions"] if len(shown) < len(rows) else []

@@ -120,7 +120,7 @@ class Mirrored:
         """Translate a position, with or without the source."""
         sources = {"0": {tp: at}}
         source = self.on_source if alive else None
-        evidence = gather_evidence(source, self.on_target, mirror, sources, kept)
+        evidence, _ = gather_evidence(source, self.on_target, mirror, sources, kept)
         (found,) = translate_sources(self.on_target, mirror, sources, evidence)
         return found
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from memory_broker import MemoryBroker, MemoryClient
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -24,14 +25,15 @@ ORDERS, GONE, OWN = (TopicPartition(topic, 0) for topic in ("orders", "gone", "_
 MANY = [f"g{number}" for number in range(7)]
 
 
-class Client:
+class Client(MemoryClient):
     """A broker with three topics, of which the log of one cannot be read."""
 
     def __init__(self, commits):
+        super().__init__(MemoryBroker())
         self.commits = commits
         self.bulk_fails: Any = None
 
-    def list_groups(self):
+    def list_groups(self, states=None):
         return [SimpleNamespace(group_id=group) for group in self.commits]
 
     def committed_groups(self, wanted, within=None):
@@ -45,7 +47,7 @@ class Client:
     def sees_all_topics(self):
         return True
 
-    def log_ranges(self, partitions, isolation_level):
+    def log_ranges(self, partitions, *, isolation_level="read_uncommitted"):
         if GONE in partitions:
             raise UnknownTopicPartitionError("gone-0 is not there", missing=[GONE])
         return dict.fromkeys(partitions, LogRange(0, 5))
@@ -95,7 +97,8 @@ def test_a_process_that_cannot_be_started_is_an_error_that_passes(error):
 
 @pytest.mark.parametrize("error", [SetupError("no process"), OSError("too many open files")])
 def test_a_process_that_cannot_be_started_for_settings_is_no_reason_to_end_a_wait(error):
-    client: Any = SimpleNamespace(topic_settings=lambda _: (_ for _ in ()).throw(error))
+    client: Any = Client({})
+    client.topic_settings = lambda _: (_ for _ in ()).throw(error)
     with pytest.raises(BrokerUnavailableError, match=str(error)):
         CachedReader(client).topic_settings(["orders"])
 
@@ -107,7 +110,8 @@ def test_a_topic_without_an_answer_is_asked_for_again():
         asked.append(sorted(topics))
         return {topic: {"retention.ms": "1"} if topic == "a" else BrokerError("no") for topic in topics}
 
-    client: Any = SimpleNamespace(topic_settings=settings)
+    client: Any = Client({})
+    client.topic_settings = settings
     reader = CachedReader(client)
     for _ in range(2):
         assert isinstance(reader.topic_settings(["a", "b"])["b"], BrokerError)
