@@ -11,18 +11,15 @@ import sys
 import time
 import urllib.request
 import webbrowser
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.local.process import SupervisedProcess, log_tail
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 API_SERVER, *OTHERS = COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 USER = "admin"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -12,10 +13,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker_config import LOOPBACK
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 HERE = (LOOPBACK, "localhost")
 DAY = datetime.timedelta(days=1)

@@ -6,10 +6,11 @@ import importlib.util
 import os
 import platform
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.config import RETENTION, dropped_keys
@@ -18,9 +19,6 @@ from airflow_kafka_offsets.local.java import REMEDY, find_java
 from airflow_kafka_offsets.model.parameters import duration_text, parse_seconds
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import unexpected
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 _NEEDED = ("confluent_kafka", "fsspec", "tenacity")
 """Libraries that the commands need."""

@@ -10,6 +10,8 @@ import contextlib
 import os
 import re
 import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,12 +20,10 @@ from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.local.cache import cache_directory, lock_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
     from jgo.maven import MavenContext
 
-    Progress = Callable[[str], None]
+Progress = Callable[[str], None]
+"""Called with lines of text that report progress."""
 
 # The version that the tests use by default; the test matrix sets others.
 KAFKA_VERSION = os.environ.get("AIRFLOW_KAFKA_OFFSETS_KAFKA_VERSION", "4.1.0")

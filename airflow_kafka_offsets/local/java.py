@@ -6,13 +6,11 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import SetupError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MINIMUM = 17
 """Kafka 4 brokers and Spark 4 both need Java 17."""

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local import supervisor
@@ -17,10 +18,6 @@ try:
     import psutil
 except ImportError as error:
     raise SetupError("psutil is not installed: pip install 'airflow-kafka-offsets[demo]'") from error
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 _REST = 3.0
 

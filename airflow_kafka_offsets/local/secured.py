@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -22,11 +24,6 @@ from airflow_kafka_offsets.kafka.config import load_properties
 from airflow_kafka_offsets.local.broker_config import CONTROLLER, properties_text
 from airflow_kafka_offsets.local.certificates import Authority, write_private
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from concurrent.futures import Future
-    from typing import Self
 
 ADMIN = "admin"
 MECHANISM = "SCRAM-SHA-512"
