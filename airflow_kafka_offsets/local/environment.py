@@ -76,25 +76,23 @@ class Library(NamedTuple):
     source: str
 
 
-def check_environment(
-    *, packages: Sequence[str] = (), jars: Sequence[str] = (), environ: Mapping[str, str] | None = None
-) -> list[Check]:
+def check_environment(*, packages: Sequence[str] = (), jars: Sequence[str] = ()) -> list[Check]:
     """Check all needs of a broker and a Spark job with ``--packages`` and ``--jars``, most basic first."""
-    environ = os.environ if environ is None else environ
-    pyspark, home = _version("pyspark"), environ.get("SPARK_HOME") or _pyspark_directory()
+    spark_home, pyspark, directory = os.environ.get("SPARK_HOME"), _version("pyspark"), _pyspark_directory()
+    home = spark_home or directory
     installed = sorted(Path(home, "jars").glob("*.jar")) if home else []
     spark = spark_of_jars(jar.name for jar in installed)
     checks = [
         check_versions(),
         check_libraries(),
-        check_java(environ),
+        check_java(),
         check_pyspark(
             pyspark,
             _version("pyspark-client"),
             _version("databricks-connect"),
-            has_files=_pyspark_directory() is not None,
+            has_files=directory is not None,
         ),
-        *check_spark_home(environ.get("SPARK_HOME"), spark, pyspark),
+        *check_spark_home(spark_home, spark, pyspark),
     ]
     if spark is None and pyspark is not None:
         spark = default_spark(pyspark)
@@ -132,10 +130,10 @@ def _broken_text(broken: Mapping[str, str]) -> str:
     return "; ".join(f"{name} cannot be imported: {why}" for name, why in broken.items())
 
 
-def check_java(environ: Mapping[str, str] | None = None) -> Check:
+def check_java() -> Check:
     """Check for Java 17 or newer where Spark and Kafka look for it."""
     try:
-        java = find_java(environ)
+        java = find_java()
     except SetupError as error:
         return Check("Java", "fail", str(error).removesuffix(f": {REMEDY}"), REMEDY)
     return Check("Java", "ok", f"Java {java.version} ({java.path})")
@@ -149,14 +147,16 @@ def check_pyspark(
 
     :param has_files: whether the directory has a package: to uninstall one package removes the files of all.
     """
-    installed = {"pyspark": pyspark, "pyspark-client": client, "databricks-connect": databricks}
-    names = [f"{name}=={version}" for name, version in installed.items() if version is not None]
-    if names and not has_files:
+    versions = {"pyspark": pyspark, "pyspark-client": client, "databricks-connect": databricks}
+    installed = {name: version for name, version in versions.items() if version is not None}
+    if installed and not has_files:
+        names = [f"{name}=={version}" for name, version in installed.items()]
         found = f"{' and '.join(names)} installed, but without files: another package has removed them"
         repair = " ".join(f"'{name}'" for name in names)
         return Check("pyspark", "fail", found, f"pip install --force-reinstall --no-deps {repair}")
     if databricks is not None:
-        return _check_databricks(databricks, {"pyspark": pyspark, "pyspark-client": client})
+        del installed["databricks-connect"]
+        return _check_databricks(databricks, installed)
     if pyspark is None:
         found = f"only pyspark-client {client}, which has no spark-submit" if client else "not installed"
         remedy = "pip install 'airflow-kafka-offsets[spark]'"
@@ -169,16 +169,15 @@ def check_pyspark(
     return Check("pyspark", "ok", f"pyspark {pyspark}{f' and pyspark-client {client}' if client else ''}")
 
 
-def _check_databricks(version: str, others: Mapping[str, str | None]) -> Check:
+def _check_databricks(version: str, others: Mapping[str, str]) -> Check:
     """Refuse another PySpark beside databricks-connect, which is compatible with no version of it."""
     ours = f"databricks-connect {version}"
-    installed = {name: other for name, other in others.items() if other is not None}
-    if not installed:
+    if not others:
         return Check("pyspark", "ok", f"{ours}, which includes PySpark but no spark-submit")
-    found = f"{ours} and {' and '.join(map(' '.join, installed.items()))} have overwritten each other's files"
+    found = f"{ours} and {' and '.join(map(' '.join, others.items()))} have overwritten each other's files"
     reinstall = f"pip install --force-reinstall --no-deps 'databricks-connect=={version}'"
     remedy = (
-        f"pip uninstall -y {' '.join(installed)} && {reinstall}, or install databricks-connect in a "
+        f"pip uninstall -y {' '.join(others)} && {reinstall}, or install databricks-connect in a "
         "separate environment"
     )
     return Check("pyspark", "fail", f"{found}; only one of them can be installed", remedy)

@@ -47,15 +47,15 @@ class SupervisedProcess:
                 cwd=directory,
                 env=environment,
             )
-        # Clean up even after Ctrl-C.
-        with contextlib.ExitStack() as undo:
-            undo.callback(self._close)
+        try:
             first_line = self._supervisor.stdout.readline() if self._supervisor.stdout else b""
             if not first_line:
                 last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
                 raise SetupError(f"{command[0]} could not be started: {last or 'no output'}")
             self.pid = int(first_line)
-            undo.pop_all()
+        except BaseException:  # also after Ctrl-C
+            self._close()
+            raise
 
     @property
     def status(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -141,18 +141,18 @@ class SecuredKafka(EmbeddedKafka):
         wanted = [
             UserScramCredentialUpsertion(user, method, word.encode()) for user, word in passwords.items()
         ]
-        admin = self._admin()
-        _finish(admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT).values())
+        self._administer(lambda admin: admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT))
 
     def grant(self, *grants: tuple[str, Grant]) -> None:
         """Add grants for users."""
         wanted = [grant.binding(user) for user, grant in grants]
-        admin = self._admin()
-        _finish(admin.create_acls(wanted, request_timeout=TIMEOUT).values())
+        self._administer(lambda admin: admin.create_acls(wanted, request_timeout=TIMEOUT))
 
-    def _admin(self) -> AdminClient:
-        # Callers must keep a reference until the response arrives: without it the client ends its calls.
-        return AdminClient({**self.client_config(), "log_level": 0})
+    def _administer(self, request: Callable[[AdminClient], Mapping[Any, Future[None]]]) -> None:
+        # Without a reference to it, the client would end its calls before the responses arrive.
+        admin = AdminClient({**self.client_config(), "log_level": 0})
+        for answer in request(admin).values():
+            answer.result(TIMEOUT)
 
     def _security(self) -> dict[str, str]:
         return {
@@ -179,15 +179,17 @@ class SecuredKafka(EmbeddedKafka):
         for user in USERS:
             file = self.clients / f"{user}.properties"
             password = self.password(user) if file.exists() else secrets.token_urlsafe(24)
-            both = {"bootstrap.servers": self.servers(SASL_SSL), "security.protocol": "SASL_SSL"}
-            librdkafka = {
+            both = {
+                "bootstrap.servers": self.servers(SASL_SSL),
+                "security.protocol": "SASL_SSL",
                 "sasl.mechanism": MECHANISM,
+            }
+            librdkafka = {
                 "sasl.username": user,
                 "sasl.password": password,
                 "ssl.ca.location": str(self.ca),
             }
             java = {
-                "sasl.mechanism": MECHANISM,
                 "sasl.jaas.config": f'{_SCRAM_LOGIN} required username="{user}" password="{password}";',
                 "ssl.truststore.type": "PEM",
                 "ssl.truststore.location": str(self.ca),
@@ -201,8 +203,3 @@ class SecuredKafka(EmbeddedKafka):
 def clients_directory(home: Path) -> Path:
     """Return the directory of users' files in a secured Kafka's directory; other Kafkas do not have it."""
     return home / "clients"
-
-
-def _finish(answers: Iterable[Future[None]]) -> None:
-    for answer in answers:
-        answer.result(TIMEOUT)
