@@ -45,9 +45,9 @@ from airflow_kafka_offsets.spark.listener.refusals import (
 )
 from airflow_kafka_offsets.spark.listener.threads import (
     BackgroundThread,
-    DaemonCall,
     LimitedCalls,
     NoThreadError,
+    call_on_daemon,
 )
 
 if TYPE_CHECKING:
@@ -182,7 +182,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         timeout = min(_LONGEST, timeout)
         deadline = time.monotonic() + timeout
         try:
-            DaemonCall(lambda: self._end(deadline), "kafka-offset-committer-ends").wait(timeout + _GRACE)
+            end = call_on_daemon(lambda: self._end(deadline), "kafka-offset-committer-ends")
+            end.result(timeout + _GRACE)
         except NoThreadError:
             self._end(deadline)
         except TimeoutError:
