@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from airflow_kafka_offsets.checkpoint.apply_move import wait_until_quiet
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.successor import finished_position
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_quiet_period
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
-    LogRange,
+    Logs,
     OffsetRange,
     Offsets,
     Positions,
@@ -28,15 +31,12 @@ from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.spark.broker import open_broker_client
+from airflow_kafka_offsets.storage import list_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.checkpoint.successor import FinishedPosition
-
 log = logging.getLogger(__name__)
-
 
 OutOfRange = Literal["fail", "clamp"]
 """How to treat an offset outside the log."""
@@ -104,10 +104,6 @@ def starting_offsets(
     :raises UsageError: if a parameter has no effect on this kind of source, or the old query has several
         Kafka sources and none is named.
     """
-    from airflow_kafka_offsets.checkpoint.apply_move import wait_until_quiet
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.checkpoint.successor import finished_position
-
     parse_choice(on_no_commit, StartMissingCommitPolicy, "on_no_commit")
     parse_choice(on_out_of_range, OutOfRange, "on_out_of_range")
     _check_effect(source, query_source, pipeline, allow_stateful)
@@ -120,7 +116,11 @@ def starting_offsets(
         what = f"batch {found.batch_id} of {source.location}"
     with open_broker_client(options or {}, spark=spark, client_config=client_config) as kafka:
         if isinstance(source, SparkCheckpoint):
-            positions, known = _of_checkpoint(kafka, source, found, scope)
+            remedy = "move the old checkpoint to the new cluster first (FailOverOperator)"
+            check = LogCheck(checkpoint=source, remedy=remedy)
+            if refusals := check.refusals(LogIds(kafka.cluster_id())):
+                raise PlanRefusedError(refusals)
+            positions, known = _of_offsets(kafka, found.offsets, scope)
         elif isinstance(source, str):
             what = f"group {source!r}"
             positions, known = _of_group(kafka, source, scope)
@@ -128,44 +128,26 @@ def starting_offsets(
             what = f"pipeline {pipeline!r} of the store"
             positions, known = _of_store(kafka, source, pipeline, scope)
         logs = kafka.log_ranges(positions)
-    offsets = _with_numbers(what, positions, known, logs, on_no_commit)
-    start = _inside(what, offsets, logs, on_out_of_range)
+    start = _in_logs(what, positions, known, logs, on_no_commit, on_out_of_range)
     options_of_window = OffsetWindow({tp: OffsetRange(at, at) for tp, at in start.items()}).spark_options()
     return {key: options_of_window[key] for key in ("assign", "startingOffsets")}
 
 
 def _check_effect(source: object, query_source: object, pipeline: object, allow_stateful: object) -> None:
     """Refuse parameters that have no effect on this kind of source."""
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-
-    if isinstance(source, SparkCheckpoint):
-        if pipeline is not None:
-            raise parameter_error("pipeline", " has no effect: the source is a checkpoint, not a store")
-        return
     if isinstance(source, str) and "://" in source:
         raise unexpected("source", source, "a group, or SparkCheckpoint(...) for an old checkpoint")
-    if isinstance(source, str) and pipeline is not None:
-        raise parameter_error("pipeline", " has no effect: the source is a group, not a store")
+    if isinstance(source, str | SparkCheckpoint) and pipeline is not None:
+        kind = "group" if isinstance(source, str) else "checkpoint"
+        raise parameter_error("pipeline", f" has no effect: the source is a {kind}, not a store")
+    if isinstance(source, SparkCheckpoint):
+        return
     for name, given in (("query_source", query_source is not None), ("allow_stateful", allow_stateful)):
         if given:
             raise parameter_error(name, " has no effect: the source is not a SparkCheckpoint")
 
 
-def _of_checkpoint(
-    kafka: PositionsReader, checkpoint: SparkCheckpoint, found: FinishedPosition, scope: TopicScope
-) -> tuple[Positions, set[str]]:
-    """Return the positions of a source in the scope, and the topics that the source has."""
-    remedy = "move the old checkpoint to the new cluster first (FailOverOperator)"
-    check = LogCheck(checkpoint=checkpoint, remedy=remedy)
-    if refusals := check.refusals(LogIds(kafka.cluster_id())):
-        raise PlanRefusedError(refusals)
-    return _of_offsets(kafka, found.offsets, scope)
-
-
 def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.storage import list_names
-
     if isinstance(checkpoint, str):
         checkpoint = SparkCheckpoint(checkpoint)
     batches = checkpoint.batches("offsets") | checkpoint.batches("commits")
@@ -224,13 +206,15 @@ def _of_offsets(
     return {tp: known.get(tp) for tp in sorted(partitions)}, topics
 
 
-def _with_numbers(
+def _in_logs(
     what: str,
     positions: Positions,
     known: set[str],
-    logs: Mapping[TopicPartition, LogRange],
+    logs: Logs,
     on_no_commit: StartMissingCommitPolicy,
+    on_out_of_range: OutOfRange,
 ) -> Offsets:
+    """Return the offset in its log at which each partition starts."""
     without = sorted({tp.topic for tp in positions} - known)
     if without and on_no_commit == "fail":
         raise NoCommitError(
@@ -238,12 +222,7 @@ def _with_numbers(
             "brokers (Kafka also forgets a group without members, 7 days after its last commit by "
             "default); for a first start set on_no_commit to earliest or latest"
         )
-    return starting_points(positions, logs, on_no_commit, known)
-
-
-def _inside(
-    what: str, offsets: Offsets, logs: Mapping[TopicPartition, LogRange], on_out_of_range: OutOfRange
-) -> Offsets:
+    offsets = starting_points(positions, logs, on_no_commit, known)
     outside = {tp: offset for tp, offset in offsets.items() if offset not in logs[tp]}
     if not outside:
         return offsets
