@@ -171,10 +171,11 @@ def load_window(spark: SparkSession, window: Window | None) -> OffsetWindow:
     value = load_json(window, what) if isinstance(window, str) else window
     if not isinstance(value, Mapping) or "start" in value or "window_file" not in value:
         return OffsetWindow.parse(value, what)
-    # The window is too large for an XCom: the plan names the window's file.
+    # The window is too large for an XCom: the plan names the window's file, and the digest of its ranges.
     uri = str(value["window_file"])
     planned = _window_in_file(spark, uri, what)
-    if planned.source != value.get("source"):
+    source = value.get("source")
+    if source not in (planned.source, {**planned.source, "ranges": planned.digest}):
         raise UsageError(
             f"{uri} contains another window than the planned one (of {shorten(planned.source)}): give "
             "each run a separate window_file"
