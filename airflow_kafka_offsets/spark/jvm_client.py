@@ -36,7 +36,6 @@ _CLOSE = 1_000
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """An id of all zeros: the broker is too old for topic ids."""
 
-_ENTRY = "{topic}-{partition}"
 _RENAMED = {"UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_SERVER_ERROR": "UNKNOWN"}
 """Java's error names -> librdkafka's, which this package uses."""
 
@@ -107,7 +106,8 @@ class JvmOffsetsClient:
             found = self._wait(self._admin.listConsumerGroupOffsets(group_id).partitionsToOffsetAndMetadata())
             # Read all commits as one text: each read of a Java object is a round trip.
             commits = json.loads(self._json.writeValueAsString(found))
-        return {tp: _commit_of(commits.get(_ENTRY.format(**tp._asdict()))) for tp in partitions}
+        # Keys are Java's text of a partition, which is also ours.
+        return {tp: _commit_of(commits.get(str(tp))) for tp in partitions}
 
     def commit(
         self,
