@@ -19,12 +19,7 @@ from airflow_kafka_offsets.model.audited_rows import (
 )
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
-from airflow_kafka_offsets.model.offset_ranges import (
-    RangesByPartition,
-    covering_ranges,
-    merge,
-    subtract,
-)
+from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, covering_ranges, merge, subtract
 from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition, check_partitions
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
