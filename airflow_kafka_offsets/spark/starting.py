@@ -15,12 +15,9 @@ from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_quiet_period
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
-    Logs,
     OffsetRange,
     Offsets,
-    Positions,
     TopicPartition,
-    committed_offsets,
     starting_points,
     summarize,
 )
@@ -120,15 +117,14 @@ def starting_offsets(
             check = LogCheck(checkpoint=source, remedy=remedy)
             if refusals := check.refusals(LogIds(kafka.cluster_id())):
                 raise PlanRefusedError(refusals)
-            positions, known = _of_offsets(kafka, found.offsets, scope)
+            known = found.offsets
         elif isinstance(source, str):
             what = f"group {source!r}"
-            positions, known = _of_group(kafka, source, scope)
+            known = _committed(kafka, source, scope)
         else:
             what = f"pipeline {pipeline!r} of the store"
-            positions, known = _of_store(kafka, source, pipeline, scope)
-        logs = kafka.log_ranges(positions)
-    start = _in_logs(what, positions, known, logs, on_no_commit, on_out_of_range)
+            known = _saved(source, pipeline, scope)
+        start = _in_logs(kafka, what, known, scope, on_no_commit, on_out_of_range)
     options_of_window = OffsetWindow({tp: OffsetRange(at, at) for tp, at in start.items()}).spark_options()
     return {key: options_of_window[key] for key in ("assign", "startingOffsets")}
 
@@ -170,21 +166,16 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
         )
 
 
-def _of_group(kafka: PositionsReader, group_id: str, scope: TopicScope) -> tuple[Positions, set[str]]:
-    """Return the group's positions in the scope, and the topics in which it has any commit."""
+def _committed(kafka: PositionsReader, group_id: str, scope: TopicScope) -> Offsets:
     if scope.topics is None:
         raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
-    wanted = partitions_in_scope(kafka, scope)
     # Of whole topics: if a topic has commits, a partition without a commit was added later.
     whole = partitions_in_scope(kafka, TopicScope(dict.fromkeys(scope.topics)))
-    found = committed_offsets(kafka.committed(group_id, sorted({*wanted, *whole})))
-    return {tp: found[tp] for tp in wanted}, {tp.topic for tp, offset in found.items() if offset is not None}
+    commits = kafka.committed(group_id, whole)
+    return {tp: commit.offset for tp, commit in commits.items() if commit is not None}
 
 
-def _of_store(
-    kafka: PositionsReader, store: OffsetStore, pipeline: str | None, scope: TopicScope
-) -> tuple[Positions, set[str]]:
-    """Return the store's positions in the scope, and the topics in which it has any offset."""
+def _saved(store: OffsetStore, pipeline: str | None, scope: TopicScope) -> Offsets:
     if not pipeline:
         raise UsageError("pipeline is missing: expected the name under which the store keeps the offsets")
     saved = store.load(pipeline)
@@ -193,36 +184,35 @@ def _of_store(
             f"pipeline {pipeline!r}: the store has no offsets for it: correct pipeline, or name topics= and "
             "set on_no_commit to earliest or latest for a first start"
         )
-    return _of_offsets(kafka, saved, scope)
-
-
-def _of_offsets(
-    kafka: PositionsReader, known: Mapping[TopicPartition, int], scope: TopicScope
-) -> tuple[Positions, set[str]]:
-    """Return known positions in the scope, and the topics that have any."""
-    topics = {tp.topic for tp in known}
-    wanted = scope.restricted_to(topics if scope.topics is None else scope.topics)
-    partitions = {*partitions_in_scope(kafka, wanted), *(tp for tp in known if tp in wanted)}
-    return {tp: known.get(tp) for tp in sorted(partitions)}, topics
+    return dict(saved)
 
 
 def _in_logs(
+    kafka: PositionsReader,
     what: str,
-    positions: Positions,
-    known: set[str],
-    logs: Logs,
+    known: Offsets,
+    scope: TopicScope,
     on_no_commit: StartMissingCommitPolicy,
     on_out_of_range: OutOfRange,
 ) -> Offsets:
-    """Return the offset in its log at which each partition starts."""
-    without = sorted({tp.topic for tp in positions} - known)
+    """
+    Return the offset in its log at which each partition in the scope starts.
+
+    :param known: the offsets of the source; its topics are the default of the scope.
+    """
+    topics = {tp.topic for tp in known}
+    wanted = scope.restricted_to(topics if scope.topics is None else scope.topics)
+    partitions = {*partitions_in_scope(kafka, wanted), *(tp for tp in known if tp in wanted)}
+    positions = {tp: known.get(tp) for tp in sorted(partitions)}
+    logs = kafka.log_ranges(positions)
+    without = sorted({tp.topic for tp in positions} - topics)
     if without and on_no_commit == "fail":
         raise NoCommitError(
             f"{what} has no offset for any partition of {', '.join(without)}: correct the names, or the "
             "brokers (Kafka also forgets a group without members, 7 days after its last commit by "
             "default); for a first start set on_no_commit to earliest or latest"
         )
-    offsets = starting_points(positions, logs, on_no_commit, known)
+    offsets = starting_points(positions, logs, on_no_commit, topics)
     outside = {tp: offset for tp, offset in offsets.items() if offset not in logs[tp]}
     if not outside:
         return offsets

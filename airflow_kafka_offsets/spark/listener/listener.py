@@ -18,6 +18,7 @@ import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from socket import socket
 from typing import TYPE_CHECKING, Any
 
@@ -141,12 +142,10 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         """
         return self._committer.outcomes.errors
 
-    @property
+    @cached_property
     def _jlistener(self) -> Any:
         """The Java listener, which PySpark attaches and removes."""
-        if not hasattr(self, "_jlistenerobj"):
-            self._jlistenerobj = self._jvm.PythonStreamingQueryListenerWrapper(BriefEvents(self))
-        return self._jlistenerobj
+        return self._jvm.PythonStreamingQueryListenerWrapper(BriefEvents(self))
 
     def flush(self, timeout: float = FLUSH) -> None:
         """
