@@ -109,11 +109,6 @@ class EmbeddedKafka:
         return self.brokers[1].process.pid
 
     @property
-    def log_file(self) -> Path:
-        """Output file of the first broker."""
-        return self.brokers[1].log_file
-
-    @property
     def running(self) -> bool:
         """Whether all brokers were started and none has ended."""
         return all(broker.running for broker in self.brokers.values())

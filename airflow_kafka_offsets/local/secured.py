@@ -111,18 +111,13 @@ class SecuredKafka(EmbeddedKafka):
             for name in (_BROKER, *USERS):
                 authority.issue(name)
             super().start()
-            self._write_clients()
-            self.add_users({user: self.password(user) for user in USERS})
+            self.add_users(self._write_clients())
             self.grant(*((user, grant) for user, grants in USERS.items() for grant in grants))
         return self
 
     def client_config(self) -> dict[str, Any]:
         """Return the admin's configuration, with a certificate: passwords work only after they are set."""
-        return self.by_certificate(ADMIN)
-
-    def by_certificate(self, user: str) -> dict[str, Any]:
-        """Return the configuration of a client on the MTLS listener."""
-        file = str(self.certificates / f"{user}.pem")
+        file = str(self.certificates / f"{ADMIN}.pem")
         return {
             "bootstrap.servers": self.servers(MTLS),
             "security.protocol": "SSL",
@@ -130,10 +125,6 @@ class SecuredKafka(EmbeddedKafka):
             "ssl.certificate.location": file,
             "ssl.key.location": file,
         }
-
-    def password(self, user: str) -> str:
-        """Return the password of one of the :data:`USERS`, after the start."""
-        return load_properties(self.clients / f"{user}.properties")["sasl.password"]
 
     def add_users(self, passwords: Mapping[str, str]) -> None:
         """Set the passwords of users; replace existing ones."""
@@ -173,12 +164,14 @@ class SecuredKafka(EmbeddedKafka):
             ),
         }
 
-    def _write_clients(self) -> None:
-        """Write the files of all users, with the passwords of the last start."""
+    def _write_clients(self) -> dict[str, str]:
+        """Write the files of all users, with the passwords of the last start; return the passwords."""
         self.clients.mkdir(mode=0o700, exist_ok=True)
+        passwords = {}
         for user in USERS:
             file = self.clients / f"{user}.properties"
-            password = self.password(user) if file.exists() else secrets.token_urlsafe(24)
+            known = load_properties(file) if file.exists() else {"sasl.password": secrets.token_urlsafe(24)}
+            passwords[user] = password = known["sasl.password"]
             both = {
                 "bootstrap.servers": self.servers(SASL_SSL),
                 "security.protocol": "SASL_SSL",
@@ -198,6 +191,7 @@ class SecuredKafka(EmbeddedKafka):
             write_private(
                 self.clients / f"{user}.java.properties", properties_text({**both, **java}).encode()
             )
+        return passwords
 
 
 def clients_directory(home: Path) -> Path:
