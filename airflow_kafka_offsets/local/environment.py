@@ -78,7 +78,8 @@ class Library(NamedTuple):
 
 def check_environment(*, packages: Sequence[str] = (), jars: Sequence[str] = ()) -> list[Check]:
     """Check all needs of a broker and a Spark job with ``--packages`` and ``--jars``, most basic first."""
-    spark_home, pyspark, directory = os.environ.get("SPARK_HOME"), _version("pyspark"), _pyspark_directory()
+    versions = [_version(name) for name in ("pyspark", "pyspark-client", "databricks-connect")]
+    pyspark, spark_home, directory = versions[0], os.environ.get("SPARK_HOME"), _pyspark_directory()
     home = spark_home or directory
     installed = sorted(Path(home, "jars").glob("*.jar")) if home else []
     spark = spark_of_jars(jar.name for jar in installed)
@@ -86,12 +87,7 @@ def check_environment(*, packages: Sequence[str] = (), jars: Sequence[str] = ())
         check_versions(),
         check_libraries(),
         check_java(),
-        check_pyspark(
-            pyspark,
-            _version("pyspark-client"),
-            _version("databricks-connect"),
-            has_files=directory is not None,
-        ),
+        check_pyspark(*versions, has_files=directory is not None),
         *check_spark_home(spark_home, spark, pyspark),
     ]
     if spark is None and pyspark is not None:
@@ -108,26 +104,20 @@ def check_versions() -> Check:
 
 def check_libraries() -> Check:
     """Import the libraries that commands need: one that is installed may lack a library of the system."""
-    broken = _import_errors(_NEEDED)
-    if broken:
-        remedy = f"pip install --force-reinstall {' '.join(broken)}".replace("_", "-")
-        return Check("libraries", "fail", _broken_text(broken), remedy)
-    return Check("libraries", "ok", f"{', '.join(_NEEDED)} can be imported")
+    working = Check("libraries", "ok", f"{', '.join(_NEEDED)} can be imported")
+    return _check_imports("libraries", "fail", _NEEDED) or working
 
 
-def _import_errors(names: Iterable[str]) -> dict[str, str]:
-    """Return the modules that cannot be imported, each with the reason."""
-    found = {}
+def _check_imports(check: str, status: Literal["warn", "fail"], names: Iterable[str]) -> Check | None:
+    """Return a check with this status if a module cannot be imported."""
+    broken = {}
     for name in names:
         try:
             import_module(name)
         except Exception as error:  # noqa: BLE001, PERF203  # a broken library may raise anything
-            found[name] = shorten(str(error))
-    return found
-
-
-def _broken_text(broken: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} cannot be imported: {why}" for name, why in broken.items())
+            broken[name] = f"{name} cannot be imported: {shorten(str(error))}"
+    remedy = f"pip install --force-reinstall {' '.join(broken)}".replace("_", "-")
+    return Check(check, status, "; ".join(broken.values()), remedy) if broken else None
 
 
 def check_java() -> Check:
@@ -237,9 +227,8 @@ def check_demo() -> Check:
     if missing := [module for module in _DEMO if importlib.util.find_spec(module) is None]:
         found = f"{', '.join(missing)} not installed (the demo and the embedded Kafka need them)"
         return Check(name, "warn", found, "pip install 'airflow-kafka-offsets[demo]'")
-    if broken := _import_errors(_QUICK):
-        remedy = f"pip install --force-reinstall {' '.join(broken)}"
-        return Check(name, "warn", _broken_text(broken), remedy)
+    if broken := _check_imports(name, "warn", _QUICK):
+        return broken
     from airflow_kafka_offsets.local.jars import listing_file, read_listing
 
     listing = listing_file()
