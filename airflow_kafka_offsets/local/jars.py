@@ -62,13 +62,16 @@ def kafka_classpath(progress: Progress = silent) -> list[Path]:
 
     :raises SetupError: if jars are missing and cannot be fetched, for example because jgo is not installed.
     """
-    return cached_jars(_KAFKA, listing_file(), progress)
+    resolve = with_dependencies((f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", LOGGING))
+    program = Program("Kafka", f"Apache Kafka {KAFKA_VERSION}", "about 45 MB", resolve)
+    return cached_jars(program, listing_file(), progress)
 
 
 def tools_classpath(progress: Progress = silent) -> list[Path]:
     """Return the jars of Kafka's command line tools, see :func:`kafka_classpath`."""
+    title = f"the command line tools for Kafka {KAFKA_VERSION}"
     listing = listing_file().with_name(f"kafka-tools-for-{KAFKA_VERSION}.classpath")
-    return cached_jars(_TOOLS, listing, progress)
+    return cached_jars(Program("Kafka", title, "about 30 MB", _resolve_tools), listing, progress)
 
 
 def cached_jars(program: Program, listing: Path, progress: Progress = silent) -> list[Path]:
@@ -195,15 +198,6 @@ def _resolve_tools(context: MavenContext) -> list[Path]:
     # Without Kafka Connect and its web server: only the plugin tools use them, and they would double the
     # download.
     return with_dependencies((tools, LOGGING), [("org.apache.kafka", "connect-runtime")])(context)
-
-
-_KAFKA = Program(
-    "Kafka",
-    f"Apache Kafka {KAFKA_VERSION}",
-    "about 45 MB",
-    with_dependencies((f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", LOGGING)),
-)
-_TOOLS = Program("Kafka", f"the command line tools for Kafka {KAFKA_VERSION}", "about 30 MB", _resolve_tools)
 
 
 def _remove_partial_files(repository: Path) -> None:
