@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import psutil
 
 _MAIN = "kafka.Kafka"
-# Lines of the broker's log in the error text.
-_LOG_LINES = 40
 
 
 class Broker:
@@ -98,7 +96,7 @@ class Broker:
 
     def log_tail(self) -> str:
         """Return the last lines of the broker's output."""
-        return log_tail(self.log_file, _LOG_LINES) or "(it is empty)"
+        return log_tail(self.log_file, 40) or "(it is empty)"
 
 
 def broker_command(home: Path, heap: str, progress: Progress) -> list[str]:

@@ -36,8 +36,6 @@ _ATTEMPT = 5.0
 """Seconds of one attempt: a new broker may never answer the first commit, but a second client's."""
 
 _READY = "airflow-kafka-offsets-ready"
-# Number of output lines of Kafka's tool in the error: the last lines name the bad property.
-_OUTPUT_LINES = 40
 # Another program may take a port between the search for a free one and the broker's start.
 _PORT_ATTEMPTS = 3
 _PLAIN = {"PLAINTEXT": "PLAINTEXT"}
@@ -272,7 +270,8 @@ class EmbeddedKafka:
             arguments = ("format", "-c", str(broker.configuration), f"--cluster-id={self._cluster_id}")
             done = run_tool("kafka.tools.StorageTool", *arguments, timeout=READY_TIMEOUT)
             if done.returncode != 0:
-                output = "\n".join((done.stdout + done.stderr).splitlines()[-_OUTPUT_LINES:])
+                # The last lines name the bad property.
+                output = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
                 raise SetupError(
                     f"Kafka refused to format {broker.data} (status {done.returncode}): correct the property "
                     f"that its output names:\n{output}"

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = "airflow_kafka_offsets"
-_METHODS = ("start", "toTable")
 
 
 def launcher_path() -> str:
@@ -108,7 +107,7 @@ def _attach_before_each_start(listeners: list[tuple[Any, Any]], options: argpars
 
         return start
 
-    for name in _METHODS:
+    for name in ("start", "toTable"):
         setattr(DataStreamWriter, name, attaching(getattr(DataStreamWriter, name)))
 
 

@@ -12,9 +12,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Seconds after an unexpected error; the next event wakes the thread sooner.
-_AGAIN_AFTER_ERROR = 60.0
-
 
 class NoThreadError(TimeoutError):
     """Python is ending and starts no more threads: the function was not called."""
@@ -110,7 +107,7 @@ class BackgroundThread:
                 pause = None if self._stopped else self._step()
             except Exception:
                 log.exception("An unexpected error; trying again")
-                pause = _AGAIN_AFTER_ERROR
+                pause = 60.0  # the next event wakes the thread sooner
             with self._lock:
                 if self._stopped or (pause is None and not self._woken.is_set()):
                     self._thread = None
