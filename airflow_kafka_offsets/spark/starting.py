@@ -148,17 +148,15 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
         checkpoint = SparkCheckpoint(checkpoint)
     batches = checkpoint.batches("offsets") | checkpoint.batches("commits")
     # Where a listing may be late, look for the first batch by its name.
-    batches |= {0} if not batches and checkpoint.has("offsets", 0) else set()
-    # Spark writes these files before the first batch, and would start from them.
-    begun = list_names(checkpoint.fs, f"{checkpoint.root}/sources")
-    if batches:
+    if batches or checkpoint.has("offsets", 0):
         raise CheckpointError(
-            f"{checkpoint.location}: found batches up to {max(batches)}; expected a new checkpoint: Spark "
-            "continues from these and ignores startingOffsets. To move the query, stop it and use "
-            "ResetOffsetsOperator or airflow-kafka-offsets checkpoint seek; to start from the beginning, use "
-            "another checkpointLocation"
+            f"{checkpoint.location}: found batches up to {max(batches, default=0)}; expected a new "
+            "checkpoint: Spark continues from these and ignores startingOffsets. To move the query, stop it "
+            "and use ResetOffsetsOperator or airflow-kafka-offsets checkpoint seek; to start from the "
+            "beginning, use another checkpointLocation"
         )
-    if begun:
+    # Spark writes these files before the first batch, and would start from them.
+    if list_names(checkpoint.fs, f"{checkpoint.root}/sources"):
         raise CheckpointError(
             f"{checkpoint.location}: found the first offsets of a query (sources/) and no batch; expected a "
             "new checkpoint: Spark starts from those offsets and ignores startingOffsets. Nothing was "
