@@ -145,7 +145,11 @@ def test_a_demo_with_a_ui_shows_it_until_ctrl_c_and_leaves_no_process_behind(tmp
         answer = httpx.post(f"{url}/auth/token", json={"username": user, "password": password}, timeout=30)
         token = {"Authorization": f"Bearer {answer.json()['access_token']}"}
         found = httpx.get(f"{url}/kafka-offsets/api/pipelines", headers=token, timeout=30).json()["pipelines"]
-        assert {pipeline["dag_id"] for pipeline in found} == {"daily_flights", "recover_flights"}
+        assert {pipeline["dag_id"] for pipeline in found} == {
+            "daily_flights",
+            "one_bad_day",
+            "recover_flights",
+        }
     finally:
         demo.send_signal(signal.SIGINT)
         demo.wait(timeout=90)
