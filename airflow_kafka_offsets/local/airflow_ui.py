@@ -11,8 +11,9 @@ import sys
 import time
 import urllib.request
 import webbrowser
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
@@ -20,19 +21,16 @@ from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.local.process import SupervisedProcess, log_tail
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-API_SERVER, *OTHERS = COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+API_SERVER = "api-server"
+# The log servers of two components would listen on every interface.
+COMMANDS = (
+    (API_SERVER,),
+    ("scheduler", "--skip-serve-logs"),
+    ("dag-processor",),
+    ("triggerer", "--skip-serve-logs"),
+)
 USER = "admin"
-# The log servers of these two components would listen on every interface.
-SKIP_SERVE_LOGS = ("scheduler", "triggerer")
 READY = 180.0
-# Seconds between two checks whether Airflow is ready.
-_TICK = 0.5
-# Lines of a component's log in the error text.
-_TAIL = 25
 
 
 class AirflowUI:
@@ -69,9 +67,17 @@ class AirflowUI:
         with os.fdopen(descriptor, "w") as file:
             json.dump({USER: self.password}, file)
         try:
-            for component in COMPONENTS:
-                self._start(component)
-            self._wait_until_ready()
+            for component, *options in COMMANDS:
+                command = [sys.executable, "-m", "airflow", component, *options]
+                process = SupervisedProcess(command, self._log(component), self._home, self._environment)
+                self._running[component] = process
+            deadline = time.monotonic() + READY
+            while not self._is_ready():
+                self._watch()
+                if time.monotonic() > deadline:
+                    raise SetupError(
+                        f"Airflow was not ready within {READY:.0f} s; its logs are in {self._home}"
+                    )
         except BaseException:
             self.__exit__()
             raise
@@ -80,9 +86,11 @@ class AirflowUI:
     def __exit__(self, *_: object) -> None:
         click.echo("\nstopping Airflow, which takes up to 20 seconds")
         # Stop the api-server last: running tasks still report to it.
-        with ThreadPoolExecutor(len(OTHERS)) as at_the_same_time:
-            list(at_the_same_time.map(self._stop, OTHERS))
-        self._stop(API_SERVER)
+        api_server = self._running.pop(API_SERVER, None)
+        with ThreadPoolExecutor() as at_the_same_time:
+            list(at_the_same_time.map(SupervisedProcess.end_all, self._running.values()))
+        if api_server is not None:
+            api_server.end_all()
 
     def wait(self) -> None:
         """
@@ -91,38 +99,20 @@ class AirflowUI:
         :raises SetupError: if a component ends.
         """
         while True:
-            self._check()
-            time.sleep(_TICK)
+            self._watch()
 
     def _log(self, component: str) -> Path:
         return self._home / f"airflow-{component}.log"
 
-    def _start(self, component: str) -> None:
-        command = [sys.executable, "-m", "airflow", component]
-        if component in SKIP_SERVE_LOGS:
-            command.append("--skip-serve-logs")
-        log = self._log(component)
-        self._running[component] = SupervisedProcess(command, log, self._home, self._environment)
-
-    def _stop(self, component: str) -> None:
-        if process := self._running.pop(component, None):
-            process.end_all()
-
-    def _check(self) -> None:
+    def _watch(self) -> None:
+        """Wait half a second; raise an error if a component has ended."""
+        time.sleep(0.5)
         for component, process in self._running.items():
             if process.status is not None:
                 log = self._log(component)
                 raise SetupError(
-                    f"Airflow's {component} has ended; its log {log} ends with:\n{log_tail(log, _TAIL)}"
+                    f"Airflow's {component} has ended; its log {log} ends with:\n{log_tail(log, 25)}"
                 )
-
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + READY
-        while not self._is_ready():
-            self._check()
-            if time.monotonic() > deadline:
-                raise SetupError(f"Airflow was not ready within {READY:.0f} s; its logs are in {self._home}")
-            time.sleep(_TICK)
 
     def _is_ready(self) -> bool:
         try:
@@ -140,21 +130,18 @@ def show_ui(home: Path, environment: Mapping[str, str], page: str) -> None:
     click.echo("starting Airflow's UI, which takes about a minute")
     with AirflowUI(home, environment) as airflow, contextlib.suppress(KeyboardInterrupt):
         address = f"{airflow.url}/{page}"
+        names = ("PATH", "AIRFLOW_HOME", "AIRFLOW_CONN_KAFKA_DEFAULT")
+        exports = " ".join(f"{name}={shlex.quote(environment[name])}" for name in names)
         click.echo(
             f"\nAirflow is at  {address}\nlog in as      {USER}\nwith password  {airflow.password}\n"
             "To run the commands that its pages show, use another terminal after\n"
-            f"    export {_exports(environment)}\n"
+            f"    export {exports}\n"
             "Press Ctrl-C to stop it."
         )
         if _has_display():
             webbrowser.open(address)
         airflow.wait()
     click.echo("Airflow has ended.")
-
-
-def _exports(environment: Mapping[str, str]) -> str:
-    names = ("PATH", "AIRFLOW_HOME", "AIRFLOW_CONN_KAFKA_DEFAULT")
-    return " ".join(f"{name}={shlex.quote(environment[name])}" for name in names)
 
 
 def _has_display() -> bool:

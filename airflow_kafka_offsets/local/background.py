@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker import find_brokers
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, listener_ports
 from airflow_kafka_offsets.local.cache import cache_directory, lock_file
-from airflow_kafka_offsets.local.jars import silent
+from airflow_kafka_offsets.local.jars import Progress, silent
 from airflow_kafka_offsets.local.kafka import READY_TIMEOUT, EmbeddedKafka
 from airflow_kafka_offsets.local.process import end_processes
 from airflow_kafka_offsets.local.secured import SecuredKafka, clients_directory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
 
 class RunningKafka(NamedTuple):
@@ -37,7 +34,7 @@ def start_background(
     brokers: int | None = None,
     *,
     secured: bool = False,
-    progress: Callable[[str], None] = silent,
+    progress: Progress = silent,
 ) -> RunningKafka:
     """
     Start a Kafka that outlives this process, or return the one that runs in the directory.
@@ -121,7 +118,7 @@ def kafka_directory(directory: Path | None) -> Path:
     return (directory or cache_directory() / "kafka").resolve()
 
 
-def _lock(directory: Path, progress: Callable[[str], None] = silent) -> AbstractContextManager[None]:
+def _lock(directory: Path, progress: Progress = silent) -> AbstractContextManager[None]:
     doing = "starting or stopping this Kafka"
     # The other command may use READY_TIMEOUT for its start, and needs some time before and after it.
     return lock_file(directory / "lock", doing, READY_TIMEOUT + 60, progress)

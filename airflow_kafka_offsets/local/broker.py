@@ -5,26 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local import broker_config
-from airflow_kafka_offsets.local.jars import kafka_classpath
+from airflow_kafka_offsets.local.jars import Progress, kafka_classpath
 from airflow_kafka_offsets.local.process import SupervisedProcess, find_processes, log_tail
 from airflow_kafka_offsets.local.tools import java_command
 
 if TYPE_CHECKING:
-    import signal
-    from collections.abc import Mapping
-    from pathlib import Path
-
     import psutil
 
-    from airflow_kafka_offsets.local.jars import Progress
-
 _MAIN = "kafka.Kafka"
-# Lines of the broker's log in the error text.
-_LOG_LINES = 40
 
 
 class Broker:
@@ -101,7 +96,7 @@ class Broker:
 
     def log_tail(self) -> str:
         """Return the last lines of the broker's output."""
-        return log_tail(self.log_file, _LOG_LINES) or "(it is empty)"
+        return log_tail(self.log_file, 40) or "(it is empty)"
 
 
 def broker_command(home: Path, heap: str, progress: Progress) -> list[str]:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import random
 import re
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from airflow_kafka_offsets.errors import SetupError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
 
 # Not "localhost", which may be ::1, where the broker does not listen.
 LOOPBACK = "127.0.0.1"

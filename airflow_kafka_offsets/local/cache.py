@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import SetupError
 
@@ -15,9 +15,6 @@ try:
 except ImportError as error:
     missing = f"{error.name} is not installed" if error.name else f"a library cannot be imported ({error})"
     raise SetupError(f"{missing}: pip install 'airflow-kafka-offsets[demo]'") from error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def cache_directory() -> Path:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -12,10 +13,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker_config import LOOPBACK
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 HERE = (LOOPBACK, "localhost")
 DAY = datetime.timedelta(days=1)
@@ -58,7 +55,6 @@ class Authority:
         hosts: Iterable[str] = HERE,
         start: datetime.timedelta = -DAY,
         end: datetime.timedelta = _VALID,
-        file_name: str = "",
     ) -> Path:
         """
         Return a file with a key and its certificate; create it if needed.
@@ -66,9 +62,8 @@ class Authority:
         :param name: common name; for a client, the user.
         :param hosts: names and addresses of a server.
         :param start: start of the validity, relative to now; ``end``: its end.
-        :param file_name: name of the file, without ``.pem``; default: ``name``.
         """
-        file = self.directory / f"{file_name or name}.pem"
+        file = self.directory / f"{name}.pem"
         if file.exists():
             return file
         key = ec.generate_private_key(ec.SECP256R1())

@@ -55,7 +55,10 @@ def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False
             agrees = _report(home, kafka.bootstrap_servers)
             if ui:
                 if days > 1:
-                    _recover(environment, home)
+                    # The UI can then show a reset.
+                    click.echo("running recover_flights, which resets to the second day and reads it again")
+                    command = ["airflow", "dags", "test", "recover_flights", "--conf", SINCE]
+                    list(_lines(command, environment, home / "airflow-recovery.log"))
                 show_ui(home, environment, PAGE)
             if keep:
                 _print_next_steps(environment, home, kafka)
@@ -175,22 +178,21 @@ def _lines(command: list[str], environment: Mapping[str, str], log: Path) -> Ite
         raise SetupError(f"{ended_with}; its log {log} ends with:\n{log_tail(log, 25)}")
 
 
-def _recover(environment: Mapping[str, str], home: Path) -> None:
-    """Reset to the second day and read it again, so that the UI can show a reset."""
-    click.echo("running recover_flights, which resets to the second day and reads it again")
-    command = ["airflow", "dags", "test", "recover_flights", "--conf", SINCE]
-    list(_lines(command, environment, home / "airflow-recovery.log"))
+def describe_demo_group(servers: str) -> tuple[str, int, int]:
+    """Return what ``kafka-consumer-groups --describe`` prints, the sum of the commits, and the lag."""
+    described = describe_group(servers, GROUP, click.echo)
+    # GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG
+    rows = [line.split() for line in described.splitlines() if line.startswith(f"{GROUP} ")]
+    committed, lag = (sum(int(row[column]) for row in rows if row[column] != "-") for column in (3, 5))
+    return described, committed, lag
 
 
 def _report(home: Path, servers: str) -> bool:
     output, checkpoint = home / "flights" / "output", home / "flights" / "checkpoint"
     # Includes the files of earlier demos in this directory.
     published = sum(json.loads(file.read_text())["rows"] for file in (output / "published").glob("*.json"))
-    described = describe_group(servers, GROUP, click.echo)
+    described, committed, lag = describe_demo_group(servers)
     click.echo(f"kafka-consumer-groups --describe, Kafka's own tool, prints:{described}")
-    # GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG
-    rows = [line.split() for line in described.splitlines() if line.startswith(f"{GROUP} ")]
-    committed, lag = (sum(int(row[column]) for row in rows if row[column] != "-") for column in (3, 5))
     agrees = 0 < committed == published and lag == 0
     click.echo(
         f"{'Everything agrees' if agrees else 'Something does not agree'}: {published} flights are "

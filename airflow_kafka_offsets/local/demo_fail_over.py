@@ -30,13 +30,13 @@ from airflow_kafka_offsets.local.demo import (
     copy_dags,
     demo_directory,
     demo_environment,
+    describe_demo_group,
     find_dag,
     migrate_airflow,
     run_days,
 )
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.local.mirror_maker import MirrorMaker, mirror_settings
-from airflow_kafka_offsets.local.tools import describe_group
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.table import align_rows
 
@@ -45,10 +45,8 @@ PARTITIONS = 3
 OLD_RECORDS = 1_000
 """Records of each partition that the first Kafka deletes before the first day."""
 PIPELINE = 'checkpoint_location=f"{HOME}/checkpoint",'
-MIRROR = {"kafka_config_id": "kafka_standby"}
-MIRRORED = "\n    ".join([PIPELINE, "=".join(["mirror", f"{MIRROR},"])])
+MIRRORED = f"{PIPELINE}\n    mirror={{'kafka_config_id': 'kafka_standby'}},"
 """A line of the DAG's pipeline, with the mirror that the demo adds."""
-CAUGHT_UP = 60.0
 
 
 def run_fail_over_demo(directory: Path | None = None) -> int:
@@ -135,7 +133,7 @@ def _wait_for_mirror(mirror: MirrorMaker, primary: EmbeddedKafka, standby: Embed
             ends = {tp: each.end - OLD_RECORDS for tp, each in left.log_ranges(wanted).items()}
             return ends == {tp: each.end for tp, each in entered.log_ranges(wanted).items()}
 
-        mirror.wait(caught_up, "the mirror to catch up", CAUGHT_UP)
+        mirror.wait(caught_up, "the mirror to catch up")
 
 
 def _fail_over(home: Path, primary: str, standby: str) -> dict[str, object]:
@@ -176,10 +174,8 @@ def _report(home: Path, servers: str, translated: Mapping[str, object]) -> bool:
         agrees = agrees and published == there == once > 0
         kafka = "primary" if number < 2 else "standby"
         rows.append((day, kafka, str(published), str(there), str(once), str(there - once)))
-    described = describe_group(servers, GROUP, click.echo)
-    lines = [line.split() for line in described.splitlines() if line.startswith(f"{GROUP} ")]
-    lag = sum(int(line[5]) for line in lines if line[5] != "-")
-    agrees = agrees and lag == 0 and bool(lines)
+    described, committed, lag = describe_demo_group(servers)
+    agrees = agrees and lag == 0 < committed
     click.echo("\n".join(align_rows(rows)))
     click.echo(f"kafka-consumer-groups --describe, on the standby, prints:{described}")
     promised = f"the plan said at most {translated.get('again')}"

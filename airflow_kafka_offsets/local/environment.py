@@ -6,10 +6,11 @@ import importlib.util
 import os
 import platform
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.config import RETENTION, dropped_keys
@@ -18,9 +19,6 @@ from airflow_kafka_offsets.local.java import REMEDY, find_java
 from airflow_kafka_offsets.model.parameters import duration_text, parse_seconds
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import unexpected
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 _NEEDED = ("confluent_kafka", "fsspec", "tenacity")
 """Libraries that the commands need."""
@@ -78,25 +76,19 @@ class Library(NamedTuple):
     source: str
 
 
-def check_environment(
-    *, packages: Sequence[str] = (), jars: Sequence[str] = (), environ: Mapping[str, str] | None = None
-) -> list[Check]:
+def check_environment(*, packages: Sequence[str] = (), jars: Sequence[str] = ()) -> list[Check]:
     """Check all needs of a broker and a Spark job with ``--packages`` and ``--jars``, most basic first."""
-    environ = os.environ if environ is None else environ
-    pyspark, home = _version("pyspark"), environ.get("SPARK_HOME") or _pyspark_directory()
+    versions = [_version(name) for name in ("pyspark", "pyspark-client", "databricks-connect")]
+    pyspark, spark_home, directory = versions[0], os.environ.get("SPARK_HOME"), _pyspark_directory()
+    home = spark_home or directory
     installed = sorted(Path(home, "jars").glob("*.jar")) if home else []
     spark = spark_of_jars(jar.name for jar in installed)
     checks = [
         check_versions(),
         check_libraries(),
-        check_java(environ),
-        check_pyspark(
-            pyspark,
-            _version("pyspark-client"),
-            _version("databricks-connect"),
-            has_files=_pyspark_directory() is not None,
-        ),
-        *check_spark_home(environ.get("SPARK_HOME"), spark, pyspark),
+        check_java(),
+        check_pyspark(*versions, has_files=directory is not None),
+        *check_spark_home(spark_home, spark, pyspark),
     ]
     if spark is None and pyspark is not None:
         spark = default_spark(pyspark)
@@ -112,32 +104,26 @@ def check_versions() -> Check:
 
 def check_libraries() -> Check:
     """Import the libraries that commands need: one that is installed may lack a library of the system."""
-    broken = _import_errors(_NEEDED)
-    if broken:
-        remedy = f"pip install --force-reinstall {' '.join(broken)}".replace("_", "-")
-        return Check("libraries", "fail", _broken_text(broken), remedy)
-    return Check("libraries", "ok", f"{', '.join(_NEEDED)} can be imported")
+    working = Check("libraries", "ok", f"{', '.join(_NEEDED)} can be imported")
+    return _check_imports("libraries", "fail", _NEEDED) or working
 
 
-def _import_errors(names: Iterable[str]) -> dict[str, str]:
-    """Return the modules that cannot be imported, each with the reason."""
-    found = {}
+def _check_imports(check: str, status: Literal["warn", "fail"], names: Iterable[str]) -> Check | None:
+    """Return a check with this status if a module cannot be imported."""
+    broken = {}
     for name in names:
         try:
             import_module(name)
         except Exception as error:  # noqa: BLE001, PERF203  # a broken library may raise anything
-            found[name] = shorten(str(error))
-    return found
+            broken[name] = f"{name} cannot be imported: {shorten(str(error))}"
+    remedy = f"pip install --force-reinstall {' '.join(broken)}".replace("_", "-")
+    return Check(check, status, "; ".join(broken.values()), remedy) if broken else None
 
 
-def _broken_text(broken: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} cannot be imported: {why}" for name, why in broken.items())
-
-
-def check_java(environ: Mapping[str, str] | None = None) -> Check:
+def check_java() -> Check:
     """Check for Java 17 or newer where Spark and Kafka look for it."""
     try:
-        java = find_java(environ)
+        java = find_java()
     except SetupError as error:
         return Check("Java", "fail", str(error).removesuffix(f": {REMEDY}"), REMEDY)
     return Check("Java", "ok", f"Java {java.version} ({java.path})")
@@ -151,14 +137,16 @@ def check_pyspark(
 
     :param has_files: whether the directory has a package: to uninstall one package removes the files of all.
     """
-    installed = {"pyspark": pyspark, "pyspark-client": client, "databricks-connect": databricks}
-    names = [f"{name}=={version}" for name, version in installed.items() if version is not None]
-    if names and not has_files:
+    versions = {"pyspark": pyspark, "pyspark-client": client, "databricks-connect": databricks}
+    installed = {name: version for name, version in versions.items() if version is not None}
+    if installed and not has_files:
+        names = [f"{name}=={version}" for name, version in installed.items()]
         found = f"{' and '.join(names)} installed, but without files: another package has removed them"
         repair = " ".join(f"'{name}'" for name in names)
         return Check("pyspark", "fail", found, f"pip install --force-reinstall --no-deps {repair}")
     if databricks is not None:
-        return _check_databricks(databricks, {"pyspark": pyspark, "pyspark-client": client})
+        del installed["databricks-connect"]
+        return _check_databricks(databricks, installed)
     if pyspark is None:
         found = f"only pyspark-client {client}, which has no spark-submit" if client else "not installed"
         remedy = "pip install 'airflow-kafka-offsets[spark]'"
@@ -171,16 +159,15 @@ def check_pyspark(
     return Check("pyspark", "ok", f"pyspark {pyspark}{f' and pyspark-client {client}' if client else ''}")
 
 
-def _check_databricks(version: str, others: Mapping[str, str | None]) -> Check:
+def _check_databricks(version: str, others: Mapping[str, str]) -> Check:
     """Refuse another PySpark beside databricks-connect, which is compatible with no version of it."""
     ours = f"databricks-connect {version}"
-    installed = {name: other for name, other in others.items() if other is not None}
-    if not installed:
+    if not others:
         return Check("pyspark", "ok", f"{ours}, which includes PySpark but no spark-submit")
-    found = f"{ours} and {' and '.join(map(' '.join, installed.items()))} have overwritten each other's files"
+    found = f"{ours} and {' and '.join(map(' '.join, others.items()))} have overwritten each other's files"
     reinstall = f"pip install --force-reinstall --no-deps 'databricks-connect=={version}'"
     remedy = (
-        f"pip uninstall -y {' '.join(installed)} && {reinstall}, or install databricks-connect in a "
+        f"pip uninstall -y {' '.join(others)} && {reinstall}, or install databricks-connect in a "
         "separate environment"
     )
     return Check("pyspark", "fail", f"{found}; only one of them can be installed", remedy)
@@ -240,9 +227,8 @@ def check_demo() -> Check:
     if missing := [module for module in _DEMO if importlib.util.find_spec(module) is None]:
         found = f"{', '.join(missing)} not installed (the demo and the embedded Kafka need them)"
         return Check(name, "warn", found, "pip install 'airflow-kafka-offsets[demo]'")
-    if broken := _import_errors(_QUICK):
-        remedy = f"pip install --force-reinstall {' '.join(broken)}"
-        return Check(name, "warn", _broken_text(broken), remedy)
+    if broken := _check_imports(name, "warn", _QUICK):
+        return broken
     from airflow_kafka_offsets.local.jars import listing_file, read_listing
 
     listing = listing_file()

@@ -10,6 +10,8 @@ import contextlib
 import os
 import re
 import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,12 +20,10 @@ from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.local.cache import cache_directory, lock_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
     from jgo.maven import MavenContext
 
-    Progress = Callable[[str], None]
+Progress = Callable[[str], None]
+"""Called with lines of text that report progress."""
 
 # The version that the tests use by default; the test matrix sets others.
 KAFKA_VERSION = os.environ.get("AIRFLOW_KAFKA_OFFSETS_KAFKA_VERSION", "4.1.0")
@@ -62,13 +62,16 @@ def kafka_classpath(progress: Progress = silent) -> list[Path]:
 
     :raises SetupError: if jars are missing and cannot be fetched, for example because jgo is not installed.
     """
-    return cached_jars(_KAFKA, listing_file(), progress)
+    resolve = with_dependencies((f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", LOGGING))
+    program = Program("Kafka", f"Apache Kafka {KAFKA_VERSION}", "about 45 MB", resolve)
+    return cached_jars(program, listing_file(), progress)
 
 
 def tools_classpath(progress: Progress = silent) -> list[Path]:
     """Return the jars of Kafka's command line tools, see :func:`kafka_classpath`."""
+    title = f"the command line tools for Kafka {KAFKA_VERSION}"
     listing = listing_file().with_name(f"kafka-tools-for-{KAFKA_VERSION}.classpath")
-    return cached_jars(_TOOLS, listing, progress)
+    return cached_jars(Program("Kafka", title, "about 30 MB", _resolve_tools), listing, progress)
 
 
 def cached_jars(program: Program, listing: Path, progress: Progress = silent) -> list[Path]:
@@ -195,15 +198,6 @@ def _resolve_tools(context: MavenContext) -> list[Path]:
     # Without Kafka Connect and its web server: only the plugin tools use them, and they would double the
     # download.
     return with_dependencies((tools, LOGGING), [("org.apache.kafka", "connect-runtime")])(context)
-
-
-_KAFKA = Program(
-    "Kafka",
-    f"Apache Kafka {KAFKA_VERSION}",
-    "about 45 MB",
-    with_dependencies((f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", LOGGING)),
-)
-_TOOLS = Program("Kafka", f"the command line tools for Kafka {KAFKA_VERSION}", "about 30 MB", _resolve_tools)
 
 
 def _remove_partial_files(repository: Path) -> None:

@@ -7,12 +7,9 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import SetupError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MINIMUM = 17
 """Kafka 4 brokers and Spark 4 both need Java 17."""
@@ -36,15 +33,14 @@ def parse_version(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def find_java(environ: Mapping[str, str] | None = None) -> Java:
+def find_java() -> Java:
     """
     Find Java in JAVA_HOME, else the first on PATH, as Spark and Kafka do.
 
     :raises SetupError: if no Java is found, it does not start, or it is too old.
     """
-    environ = os.environ if environ is None else environ
-    home, expected = environ.get("JAVA_HOME"), f"expected Java {MINIMUM} or newer: {REMEDY}"
-    found = shutil.which("java", path=f"{home}/bin" if home else environ.get("PATH", ""))
+    home, expected = os.environ.get("JAVA_HOME"), f"expected Java {MINIMUM} or newer: {REMEDY}"
+    found = shutil.which("java", path=f"{home}/bin" if home else None)
     if found is None and home:
         raise SetupError(f"JAVA_HOME is {home}, but it has no bin/java (correct or unset it); {expected}")
     if found is None:

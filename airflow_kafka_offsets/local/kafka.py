@@ -8,9 +8,10 @@ import signal
 import socket
 import tempfile
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -21,16 +22,12 @@ from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.local import broker_config
 from airflow_kafka_offsets.local.broker import Broker, broker_command, find_brokers
 from airflow_kafka_offsets.local.broker_config import CONTROLLER, LOOPBACK, free_port, is_free
-from airflow_kafka_offsets.local.jars import silent
+from airflow_kafka_offsets.local.jars import Progress, silent
 from airflow_kafka_offsets.local.process import end_processes
 from airflow_kafka_offsets.local.tools import run_tool
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.wording import unexpected
 from airflow_kafka_offsets.moves.write import commit_offsets, delete_groups
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Self
 
 READY_TIMEOUT = 120.0
 """Seconds from the start of the process to the first commit; usually about 5."""
@@ -39,8 +36,6 @@ _ATTEMPT = 5.0
 """Seconds of one attempt: a new broker may never answer the first commit, but a second client's."""
 
 _READY = "airflow-kafka-offsets-ready"
-# Number of output lines of Kafka's tool in the error: the last lines name the bad property.
-_OUTPUT_LINES = 40
 # Another program may take a port between the search for a free one and the broker's start.
 _PORT_ATTEMPTS = 3
 _PLAIN = {"PLAINTEXT": "PLAINTEXT"}
@@ -76,7 +71,7 @@ class EmbeddedKafka:
         listeners: Mapping[str, str] = _PLAIN,
         properties: Mapping[str, str] | None = None,
         heap: str = "512m",
-        progress: Callable[[str], None] = silent,
+        progress: Progress = silent,
     ) -> None:
         last = broker_config.LAST_PORT + 1 - brokers
         if port is not None and not 1 <= port <= last:
@@ -110,11 +105,6 @@ class EmbeddedKafka:
     def pid(self) -> int:
         """Process id of the first broker."""
         return self.brokers[1].process.pid
-
-    @property
-    def log_file(self) -> Path:
-        """Output file of the first broker."""
-        return self.brokers[1].log_file
 
     @property
     def running(self) -> bool:
@@ -280,7 +270,8 @@ class EmbeddedKafka:
             arguments = ("format", "-c", str(broker.configuration), f"--cluster-id={self._cluster_id}")
             done = run_tool("kafka.tools.StorageTool", *arguments, timeout=READY_TIMEOUT)
             if done.returncode != 0:
-                output = "\n".join((done.stdout + done.stderr).splitlines()[-_OUTPUT_LINES:])
+                # The last lines name the bad property.
+                output = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
                 raise SetupError(
                     f"Kafka refused to format {broker.data} (status {done.returncode}): correct the property "
                     f"that its output names:\n{output}"

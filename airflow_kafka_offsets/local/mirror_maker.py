@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker_config import properties_text
@@ -15,6 +15,7 @@ from airflow_kafka_offsets.local.jars import (
     KAFKA_VERSION,
     LOGGING,
     Program,
+    Progress,
     cached_jars,
     listing_file,
     silent,
@@ -23,16 +24,12 @@ from airflow_kafka_offsets.local.jars import (
 from airflow_kafka_offsets.local.process import SupervisedProcess
 from airflow_kafka_offsets.local.tools import java_command
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Self
-
 _MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 _PARTS = ("connect-mirror", "connect-runtime")
 IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
 
-def mirror_maker_classpath(progress: Callable[[str], None] = silent) -> list[Path]:
+def mirror_maker_classpath(progress: Progress = silent) -> list[Path]:
     """Return the jars of MirrorMaker 2 and Kafka Connect, in the version of the embedded Kafka."""
     title = f"MirrorMaker {KAFKA_VERSION}"
     resolve = with_dependencies([*(f"org.apache.kafka:{part}:{KAFKA_VERSION}" for part in _PARTS), LOGGING])
@@ -99,7 +96,7 @@ class MirrorMaker:
         settings: Mapping[str, str],
         *,
         heap: str = "256m",
-        progress: Callable[[str], None] = silent,
+        progress: Progress = silent,
     ) -> None:
         self.log = directory / "mirror.log"
         properties = directory / "mirror.properties"

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local import supervisor
@@ -17,10 +18,6 @@ try:
     import psutil
 except ImportError as error:
     raise SetupError("psutil is not installed: pip install 'airflow-kafka-offsets[demo]'") from error
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 _REST = 3.0
 
@@ -50,15 +47,15 @@ class SupervisedProcess:
                 cwd=directory,
                 env=environment,
             )
-        # Clean up even after Ctrl-C.
-        with contextlib.ExitStack() as undo:
-            undo.callback(self._close)
+        try:
             first_line = self._supervisor.stdout.readline() if self._supervisor.stdout else b""
             if not first_line:
                 last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
                 raise SetupError(f"{command[0]} could not be started: {last or 'no output'}")
             self.pid = int(first_line)
-            undo.pop_all()
+        except BaseException:  # also after Ctrl-C
+            self._close()
+            raise
 
     @property
     def status(self) -> int | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -22,11 +24,6 @@ from airflow_kafka_offsets.kafka.config import load_properties
 from airflow_kafka_offsets.local.broker_config import CONTROLLER, properties_text
 from airflow_kafka_offsets.local.certificates import Authority, write_private
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from concurrent.futures import Future
-    from typing import Self
 
 ADMIN = "admin"
 MECHANISM = "SCRAM-SHA-512"
@@ -114,18 +111,13 @@ class SecuredKafka(EmbeddedKafka):
             for name in (_BROKER, *USERS):
                 authority.issue(name)
             super().start()
-            self._write_clients()
-            self.add_users({user: self.password(user) for user in USERS})
+            self.add_users(self._write_clients())
             self.grant(*((user, grant) for user, grants in USERS.items() for grant in grants))
         return self
 
     def client_config(self) -> dict[str, Any]:
         """Return the admin's configuration, with a certificate: passwords work only after they are set."""
-        return self.by_certificate(ADMIN)
-
-    def by_certificate(self, user: str) -> dict[str, Any]:
-        """Return the configuration of a client on the MTLS listener."""
-        file = str(self.certificates / f"{user}.pem")
+        file = str(self.certificates / f"{ADMIN}.pem")
         return {
             "bootstrap.servers": self.servers(MTLS),
             "security.protocol": "SSL",
@@ -134,28 +126,24 @@ class SecuredKafka(EmbeddedKafka):
             "ssl.key.location": file,
         }
 
-    def password(self, user: str) -> str:
-        """Return the password of one of the :data:`USERS`, after the start."""
-        return load_properties(self.clients / f"{user}.properties")["sasl.password"]
-
     def add_users(self, passwords: Mapping[str, str]) -> None:
         """Set the passwords of users; replace existing ones."""
         method = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
         wanted = [
             UserScramCredentialUpsertion(user, method, word.encode()) for user, word in passwords.items()
         ]
-        admin = self._admin()
-        _finish(admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT).values())
+        self._administer(lambda admin: admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT))
 
     def grant(self, *grants: tuple[str, Grant]) -> None:
         """Add grants for users."""
         wanted = [grant.binding(user) for user, grant in grants]
-        admin = self._admin()
-        _finish(admin.create_acls(wanted, request_timeout=TIMEOUT).values())
+        self._administer(lambda admin: admin.create_acls(wanted, request_timeout=TIMEOUT))
 
-    def _admin(self) -> AdminClient:
-        # Callers must keep a reference until the response arrives: without it the client ends its calls.
-        return AdminClient({**self.client_config(), "log_level": 0})
+    def _administer(self, request: Callable[[AdminClient], Mapping[Any, Future[None]]]) -> None:
+        # Without a reference to it, the client would end its calls before the responses arrive.
+        admin = AdminClient({**self.client_config(), "log_level": 0})
+        for answer in request(admin).values():
+            answer.result(TIMEOUT)
 
     def _security(self) -> dict[str, str]:
         return {
@@ -176,21 +164,25 @@ class SecuredKafka(EmbeddedKafka):
             ),
         }
 
-    def _write_clients(self) -> None:
-        """Write the files of all users, with the passwords of the last start."""
+    def _write_clients(self) -> dict[str, str]:
+        """Write the files of all users, with the passwords of the last start; return the passwords."""
         self.clients.mkdir(mode=0o700, exist_ok=True)
+        passwords = {}
         for user in USERS:
             file = self.clients / f"{user}.properties"
-            password = self.password(user) if file.exists() else secrets.token_urlsafe(24)
-            both = {"bootstrap.servers": self.servers(SASL_SSL), "security.protocol": "SASL_SSL"}
-            librdkafka = {
+            known = load_properties(file) if file.exists() else {"sasl.password": secrets.token_urlsafe(24)}
+            passwords[user] = password = known["sasl.password"]
+            both = {
+                "bootstrap.servers": self.servers(SASL_SSL),
+                "security.protocol": "SASL_SSL",
                 "sasl.mechanism": MECHANISM,
+            }
+            librdkafka = {
                 "sasl.username": user,
                 "sasl.password": password,
                 "ssl.ca.location": str(self.ca),
             }
             java = {
-                "sasl.mechanism": MECHANISM,
                 "sasl.jaas.config": f'{_SCRAM_LOGIN} required username="{user}" password="{password}";',
                 "ssl.truststore.type": "PEM",
                 "ssl.truststore.location": str(self.ca),
@@ -199,13 +191,9 @@ class SecuredKafka(EmbeddedKafka):
             write_private(
                 self.clients / f"{user}.java.properties", properties_text({**both, **java}).encode()
             )
+        return passwords
 
 
 def clients_directory(home: Path) -> Path:
     """Return the directory of users' files in a secured Kafka's directory; other Kafkas do not have it."""
     return home / "clients"
-
-
-def _finish(answers: Iterable[Future[None]]) -> None:
-    for answer in answers:
-        answer.result(TIMEOUT)

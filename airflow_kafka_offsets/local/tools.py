@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.jars import kafka_classpath, silent, tools_classpath
+from airflow_kafka_offsets.local.jars import Progress, kafka_classpath, silent, tools_classpath
 from airflow_kafka_offsets.local.java import find_java
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from airflow_kafka_offsets.local.jars import Progress
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 """The class behind ``kafka-consumer-groups``."""

@@ -14,18 +14,12 @@ from airflow_kafka_offsets.model.audited_rows import (
     Difference,
     ForeignRows,
     Sums,
-    TableRows,
     compare_rows,
     range_of,
 )
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
-from airflow_kafka_offsets.model.offset_ranges import (
-    RangesByPartition,
-    covering_ranges,
-    merge,
-    subtract,
-)
+from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, covering_ranges, merge, subtract
 from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition, check_partitions
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -92,22 +86,28 @@ def audit_window(
     if options is not None:
         refuse_other_ranges(options)
     planned = load_window(spark, window)
-    if not planned.ranges:
+    ranges = dict(planned.ranges)
+    if not ranges:
         raise UsageError("the window has no partitions, so there is nothing to audit")
-    check_partitions(planned.ranges)  # their names become part of conditions
+    check_partitions(ranges)  # their names become part of conditions
     at = datetime.now(tz=timezone.utc)
     columns = (topic_column, partition_column, offset_column)
-    reading = _Reading(_rows(df, columns), dict(planned.ranges), exclusive=exclusive)
-    rows = reading.read()
-    missing = MissingOffsets()
-    if rows.missing and options is None:
-        missing = MissingOffsets(undecided={"not_read": rows.missing}, problems=[_NO_OPTIONS])
-    elif rows.missing and options is not None:
+    rows = _rows(df, columns)
+    fingerprint = Fingerprint.random(range_of(ranges))
+    sums = _sums(rows, ranges, fingerprint)
+    found = compare_rows(ranges, fingerprint, sums, partial(_differences, rows, ranges))
+    if exclusive:
+        found = replace(found, foreign=_foreign(rows, ranges))
+    if not found.missing:
+        missing = MissingOffsets()
+    elif options is None:
+        missing = MissingOffsets(undecided={"not_read": found.missing}, problems=[_NO_OPTIONS])
+    else:
         with open_broker_client(options, spark=spark, client_config=client_config) as kafka:
-            read = partial(_records, spark, dict(options), reading.rows)
-            missing = find_missing(kafka, planned, rows.missing, read)
+            read = partial(_records, spark, dict(options), rows)
+            missing = find_missing(kafka, planned, found.missing, read)
     audited = {"table": name or "DataFrame", "columns": list(columns), "exclusive": exclusive}
-    return Certificate.issue(planned, rows, missing, audited, at)
+    return Certificate.issue(planned, found, missing, audited, at)
 
 
 def _rows(df: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -136,81 +136,71 @@ _WHOLE = ("a whole number, such as bigint", ("tinyint", "smallint", "int", "bigi
 _TYPES = {"topic": ("string", ("string",)), "partition": _WHOLE, "offset": _WHOLE}
 
 
-class _Reading:
-    """
-    The aggregations of one audit.
+# The aggregations are built as SQL text, because the columns of pyspark.sql.functions fit only one kind of
+# session, and a process may have both a classic session and one of Spark Connect. Topic names contain no
+# characters that need quoting.
 
-    They are built as SQL text, because the columns of ``pyspark.sql.functions`` fit only one kind of session,
-    and a process may have both a classic session and one of Spark Connect. Topic names contain no characters
-    that need quoting.
-    """
 
-    def __init__(self, rows: DataFrame, ranges: OffsetRanges, *, exclusive: bool) -> None:
-        self.rows = rows
-        self._ranges = ranges
-        self._exclusive = exclusive
-        self._fingerprint = Fingerprint.random(range_of(ranges))
+def _sums(rows: DataFrame, ranges: OffsetRanges, fingerprint: Fingerprint) -> dict[TopicPartition, Sums]:
+    """Add up the rows of each partition of the window."""
+    topics = sorted({tp.topic for tp in ranges})
+    # Grouping by a number is much faster than grouping by a text.
+    keys = ["partition"] if len(topics) == 1 else ["topic", "partition"]
+    residue = f"CAST(offset AS BIGINT) + {fingerprint.shift}L"
+    if not fingerprint.small:
+        residue = f"({residue}) % {PRIME}L"
+    found = (
+        rows.where(_near(ranges))
+        .selectExpr(*keys, "offset AS low", "offset AS high", f"{residue} AS residue")
+        .selectExpr(*keys, "low", "high", f"residue * residue % {PRIME}L AS square")
+        .selectExpr(*keys, "low", "high", f"square * square % {PRIME}L AS summand", "1L AS n")
+        .groupBy(*keys)
+        .agg({"n": "sum", "summand": "sum", "low": "min", "high": "max"})
+    )
+    sums: dict[TopicPartition, Sums] = {}
+    for row in found.collect():
+        tp = TopicPartition(topics[0] if len(topics) == 1 else row["topic"], row["partition"])
+        # The rows may include partitions outside the window.
+        if tp in ranges:
+            sums[tp] = Sums(row["sum(n)"], row["sum(summand)"], row["min(low)"], row["max(high)"])
+    return sums
 
-    def read(self) -> TableRows:
-        rows = compare_rows(self._ranges, self._fingerprint, self._sums(), self._differences)
-        return replace(rows, foreign=self._foreign()) if self._exclusive else rows
 
-    def _sums(self) -> dict[TopicPartition, Sums]:
-        """Add up the rows of each partition of the window."""
-        topics = sorted({tp.topic for tp in self._ranges})
-        # Grouping by a number is much faster than grouping by a text.
-        keys = ["partition"] if len(topics) == 1 else ["topic", "partition"]
-        bounds = ["offset AS low", "offset AS high"]
-        residue = f"CAST(offset AS BIGINT) + {self._fingerprint.shift}L"
-        if not self._fingerprint.small:
-            residue = f"({residue}) % {PRIME}L"
-        rows = (
-            self.rows.where(_near(self._ranges))
-            .selectExpr(*keys, *bounds, f"{residue} AS residue")
-            .selectExpr(*keys, "low", "high", f"residue * residue % {PRIME}L AS square")
-            .selectExpr(*keys, "low", "high", f"square * square % {PRIME}L AS summand", "1L AS n")
+def _differences(
+    rows: DataFrame, ranges: OffsetRanges, partitions: Sequence[TopicPartition]
+) -> Iterator[Difference]:
+    """Return each row of some partitions whose offset is not the previous row's offset plus one."""
+    found = (
+        rows.where(_inside({tp: ranges[tp] for tp in partitions}))
+        .selectExpr("*", "lag(offset) OVER (PARTITION BY topic, partition ORDER BY offset) AS before")
+        .where("offset - before <> 1")
+        .orderBy("topic", "partition", "offset")
+        .limit(MOST_DIFFERENCES + 1)
+    )
+    for row in found.collect():
+        yield Difference(TopicPartition(row["topic"], row["partition"]), row["before"], row["offset"])
+
+
+def _foreign(rows: DataFrame, ranges: OffsetRanges) -> Sequence[ForeignRows]:
+    """Return the rows outside the window."""
+    found = (
+        rows.where(f"NOT coalesce({_inside(ranges)}, false)")
+        .selectExpr("topic", "partition", "offset AS low", "offset AS high", "1L AS n")
+        .groupBy("topic", "partition")
+        .agg({"n": "sum", "low": "min", "high": "max"})
+        .orderBy("sum(n)", ascending=False)
+        .limit(_MOST_FOREIGN + 1)
+        .collect()
+    )
+    if len(found) > _MOST_FOREIGN:
+        raise UsageError(
+            f"the DataFrame names more than {_MOST_FOREIGN:,} topics and partitions that are not in the "
+            "window: correct topic_column, partition_column, or the filter of the DataFrame"
         )
-        found = rows.groupBy(*keys).agg({"n": "sum", "summand": "sum", "low": "min", "high": "max"})
-        sums: dict[TopicPartition, Sums] = {}
-        for row in found.collect():
-            tp = TopicPartition(topics[0] if len(topics) == 1 else row["topic"], row["partition"])
-            # The rows may include partitions outside the window.
-            if tp in self._ranges:
-                sums[tp] = Sums(row["sum(n)"], row["sum(summand)"], row["min(low)"], row["max(high)"])
-        return sums
-
-    def _differences(self, partitions: Sequence[TopicPartition]) -> Iterator[Difference]:
-        """Return each row of some partitions whose offset is not the previous row's offset plus one."""
-        rows = self.rows.where(_inside({tp: self._ranges[tp] for tp in partitions})).selectExpr(
-            "*", "lag(offset) OVER (PARTITION BY topic, partition ORDER BY offset) AS before"
-        )
-        order = ("topic", "partition", "offset")
-        found = rows.where("offset - before <> 1").orderBy(*order).limit(MOST_DIFFERENCES + 1)
-        for row in found.collect():
-            yield Difference(TopicPartition(row["topic"], row["partition"]), row["before"], row["offset"])
-
-    def _foreign(self) -> Sequence[ForeignRows]:
-        """Return the rows outside the window."""
-        outside = f"NOT coalesce({_inside(self._ranges)}, false)"
-        rows = self.rows.where(outside).selectExpr(
-            "topic", "partition", "offset AS low", "offset AS high", "1L AS n"
-        )
-        found = (
-            rows.groupBy("topic", "partition")
-            .agg({"n": "sum", "low": "min", "high": "max"})
-            .orderBy("sum(n)", ascending=False)
-            .limit(_MOST_FOREIGN + 1)
-            .collect()
-        )
-        if len(found) > _MOST_FOREIGN:
-            raise UsageError(
-                f"the DataFrame names more than {_MOST_FOREIGN:,} topics and partitions that are not in the "
-                "window: correct topic_column, partition_column, or the filter of the DataFrame"
-            )
-        return [
-            ForeignRows(row["topic"], row["partition"], row["min(low)"], row["max(high)"], row["sum(n)"])
-            for row in found
-        ]
+    return [
+        ForeignRows(row["topic"], row["partition"], row["min(low)"], row["max(high)"], row["sum(n)"])
+        for row in found
+    ]
 
 
 def _near(ranges: OffsetRanges) -> str:
@@ -295,6 +285,5 @@ def _records(
             for tp, offsets in piece.items():
                 read[tp].append(offsets)
     unread = {tp: subtract(each, merge([*read[tp], *lost[tp]])) for tp, each in ranges.items()}
-    return {tp: merge(each) for tp, each in lost.items() if each}, {
-        tp: each for tp, each in unread.items() if each
-    }
+    found_at = {tp: merge(each) for tp, each in lost.items() if each}
+    return found_at, {tp: each for tp, each in unread.items() if each}

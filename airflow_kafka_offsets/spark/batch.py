@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from airflow_kafka_offsets.checkpoint.batch import batch_bounds
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, UsageError
 from airflow_kafka_offsets.model.offsets import OffsetRange, OffsetRanges, Offsets, summarize
 from airflow_kafka_offsets.spark.broker import open_broker_client
@@ -18,8 +20,6 @@ from airflow_kafka_offsets.spark.source_options import fails_on_data_loss
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 
 def batch_ranges(
@@ -51,9 +51,6 @@ def batch_ranges(
     :raises CheckpointError: if the batch is not planned, or its start is no longer in the checkpoint.
     :raises UsageError: if there is no such Kafka source, or several read the same partition.
     """
-    from airflow_kafka_offsets.checkpoint.batch import batch_bounds
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-
     if isinstance(checkpoint, str):
         checkpoint = SparkCheckpoint(checkpoint)
     bounds = batch_bounds(checkpoint, batch_id, None if source is None else str(source))

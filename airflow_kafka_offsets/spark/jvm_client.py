@@ -11,7 +11,7 @@ from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPa
 from airflow_kafka_offsets.kafka.commits import Texts, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.config import RETENTION, scrubber
 from airflow_kafka_offsets.kafka.explain import Call, commit_error
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, CallError, Failure
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failure
 from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.names import parse_group
@@ -36,7 +36,6 @@ _CLOSE = 1_000
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """An id of all zeros: the broker is too old for topic ids."""
 
-_ENTRY = "{topic}-{partition}"
 _RENAMED = {"UNKNOWN_TOPIC_OR_PARTITION": "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_SERVER_ERROR": "UNKNOWN"}
 """Java's error names -> librdkafka's, which this package uses."""
 
@@ -107,7 +106,8 @@ class JvmOffsetsClient:
             found = self._wait(self._admin.listConsumerGroupOffsets(group_id).partitionsToOffsetAndMetadata())
             # Read all commits as one text: each read of a Java object is a round trip.
             commits = json.loads(self._json.writeValueAsString(found))
-        return {tp: _commit_of(commits.get(_ENTRY.format(**tp._asdict()))) for tp in partitions}
+        # Keys are Java's text of a partition, which is also ours.
+        return {tp: _commit_of(commits.get(str(tp))) for tp in partitions}
 
     def commit(
         self,
@@ -213,11 +213,11 @@ class JvmOffsetsClient:
         found = {}
         for topic in wanted:
             try:
-                with self._failing():
-                    found[topic] = self._wait(answers.get(topic))
-            except CallError as error:  # noqa: PERF203  # each topic has its own error
-                if error.failure.code not in UNKNOWN_PARTITION:
-                    raise self._explain(what, error.failure) from None
+                found[topic] = self._wait(answers.get(topic))
+            except _jvm_errors() as error:  # noqa: PERF203  # each topic has its own error
+                failure = self._failure(error)
+                if failure.code not in UNKNOWN_PARTITION:
+                    raise self._explain(what, failure) from None
         return found
 
     def _offsets(
@@ -243,20 +243,18 @@ class JvmOffsetsClient:
                 text = f"{texts[topic]}\0" if texts[topic] else ""
                 commits.putAll(self._java_offsets(part, text))
             result = self._admin.alterConsumerGroupOffsets(group_id, commits)
-        if self._failure(result.all()) is None:
+        if self._failure_of(result.all()) is None:
             return {}
         # The error is one partition's: look up each partition's own result.
-        failures = {
-            tp: self._failure(result.partitionResult(self._partition(*tp)), _ARRIVED) for tp in offsets
-        }
+        results = {tp: result.partitionResult(self._partition(*tp)) for tp in offsets}
+        failures = {tp: self._failure_of(each, _ARRIVED) for tp, each in results.items()}
         return {tp: failure for tp, failure in failures.items() if failure is not None}
 
-    def _failure(self, future: Any, milliseconds: int | None = None) -> Failure | None:
+    def _failure_of(self, future: Any, milliseconds: int | None = None) -> Failure | None:
         try:
-            with self._failing():
-                self._wait(future, milliseconds)
-        except CallError as error:
-            return error.failure
+            self._wait(future, milliseconds)
+        except _jvm_errors() as error:
+            return self._failure(error)
         return None
 
     def _wait(self, future: Any, milliseconds: int | None = None) -> Any:
@@ -268,36 +266,33 @@ class JvmOffsetsClient:
     def _explaining(self, what: str) -> Iterator[None]:
         """Turn exceptions of the JVM into a :class:`BrokerError`."""
         try:
-            with self._failing():
-                yield
-        except CallError as error:
-            raise self._explain(what, error.failure) from None
-
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        try:
             yield
-        except (Py4JError, PySparkException) as error:
-            code, text = self._code(error)
-            raise CallError(Failure(code, shorten(self._scrub(text), 300), _REMEDIES.get(code, ""))) from None
+        except _jvm_errors() as error:
+            raise self._explain(what, self._failure(error)) from None
 
     def _explain(self, what: str, failure: Failure) -> BrokerError:
         return Call(what, self._servers, self._milliseconds / 1_000).explain(failure, "Read")
 
-    def _code(self, error: Exception) -> tuple[str, str]:
+    def _failure(self, error: Exception) -> Failure:
         thrown = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
         if thrown is None:
-            return "_FAIL", str(error)
-        while thrown.getCause() is not None:
-            thrown = thrown.getCause()
-        name = thrown.getClass().getSimpleName()
-        code = (
-            _CODES.get(name) or self._jvm.org.apache.kafka.common.protocol.Errors.forException(thrown).name()
-        )
-        return _RENAMED.get(code, code), thrown.getMessage() or name
+            code, text = "_FAIL", str(error)
+        else:
+            while thrown.getCause() is not None:
+                thrown = thrown.getCause()
+            name = thrown.getClass().getSimpleName()
+            errors = self._jvm.org.apache.kafka.common.protocol.Errors
+            code = _CODES.get(name) or errors.forException(thrown).name()
+            code, text = _RENAMED.get(code, code), thrown.getMessage() or name
+        return Failure(code, shorten(self._scrub(text), 300), _REMEDIES.get(code, ""))
+
+
+def _jvm_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of calls into the JVM; without a JVM, py4j may not be installed."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return Py4JError, PySparkException
 
 
 def _consumers_own(kafka: Any, settings: Iterable[str]) -> list[str]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError, WindowReadError
+from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.location import check_uri
-from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import IsolationLevel, TopicPartition, summarize
 from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, shorten, too_large_error
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
@@ -60,7 +61,7 @@ def read_window(
     :raises UsageError: if there is no window, or ``options`` contradict the window.
     :raises BrokerError: if the log could not be read.
     """
-    return _Reading(spark, window, options, exact_count, client_config).checked("nothing was read")
+    return _reading(spark, window, options, exact_count, client_config)("nothing was read")
 
 
 @contextmanager
@@ -84,80 +85,72 @@ def reading_window(
     :raises WindowReadError: as in :func:`read_window`, or at the end of the block if records were deleted in
         the meantime: the output is then incomplete, and the window must not be committed.
     """
-    reading = _Reading(spark, window, options, exact_count, client_config)
-    yield reading.checked("nothing was read")
-    reading.checked("it is not certain that the whole window was read, so do not commit it")
+    checked = _reading(spark, window, options, exact_count, client_config)
+    yield checked("nothing was read")
+    checked("it is not certain that the whole window was read, so do not commit it")
 
 
-class _Reading:
-    """A window and the settings to read its records."""
+def _reading(
+    spark: SparkSession,
+    window: Window | None,
+    options: Mapping[str, Any] | None,
+    exact_count: bool,
+    client_config: Mapping[str, Any] | None,
+) -> Callable[[str], DataFrame]:
+    """Return a function that checks the log and returns the records; its text begins the error text."""
+    options = dict(options or {})
+    refuse_other_ranges(options)
+    planned = load_window(spark, window)
+    if not planned.ranges:
+        raise UsageError("the window has no partitions, so there is nothing to read")
+    read_options = {**options, **planned.spark_options(), "failOnDataLoss": "true"}
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        window: Window | None,
-        options: Mapping[str, Any] | None,
-        exact_count: bool,
-        client_config: Mapping[str, Any] | None,
-    ) -> None:
-        self._options = dict(options or {})
-        refuse_other_ranges(self._options)
-        self._window = load_window(spark, window)
-        if not self._window.ranges:
-            raise UsageError("the window has no partitions, so there is nothing to read")
-        self._spark = spark
-        self._exact_count = exact_count
-        self._client_config = client_config
-
-    def checked(self, outcome: str) -> DataFrame:
-        """Return the records after a check of the log; ``outcome`` begins the error text."""
-        if refusals := self._refusals():
+    def checked(outcome: str) -> DataFrame:
+        with open_broker_client(options, spark=spark, client_config=client_config) as kafka:
+            refusals = _refusals(kafka, planned, isolation_level(options))
+        if refusals:
             raise WindowReadError(f"{outcome}: {'; '.join(refusals)}")
-        window_options = {**self._window.spark_options(), "failOnDataLoss": "true"}
-        records = self._spark.read.format("kafka").options(**{**self._options, **window_options}).load()
-        if self._exact_count and (missing := self._missing(records)):
+        records = spark.read.format("kafka").options(**read_options).load()
+        if exact_count and (missing := _missing(records, planned)):
             first = next(iter(missing))
             raise WindowReadError(
-                f"{outcome}: {sum(missing.values())} of {self._window.records} offsets of the window have no "
+                f"{outcome}: {sum(missing.values())} of {planned.records} offsets of the window have no "
                 f"record, on {summarize(missing)} ({first}: {missing[first]}), and exact_count requires one "
                 "at each: the topic is compacted or written in transactions"
             )
         return records
 
-    def _refusals(self) -> list[str]:
-        window = self._window
-        level = isolation_level(self._options)
-        try:
-            with open_broker_client(
-                self._options, spark=self._spark, client_config=self._client_config
-            ) as kafka:
-                elsewhere = current_logs_refusals(
-                    kafka, "the window", window.log_ids, remedy="trigger a new run"
-                )
-                logs = seen = kafka.log_ranges(window.ranges)
-                if level == "read_committed":
-                    seen = kafka.log_ranges(window.ranges, isolation_level=level)
-        except UnknownTopicPartitionError as error:
-            return [str(error)]
-        refusals = [*elsewhere, *window.refusals(logs)]
-        held_back = [
-            tp for tp, offsets in window.ranges.items() if seen[tp].end < offsets.end <= logs[tp].end
-        ]
-        if held_back:
-            refusals.append(
-                f"with kafka.isolation.level={level} the window ends behind an open transaction, on "
-                f"{summarize(held_back)} ({held_back[0]}: the window ends at "
-                f"{window.end[held_back[0]]}, readable is up to {seen[held_back[0]].end}): wait until it ends"
-            )
-        return refusals
+    return checked
 
-    def _missing(self, records: DataFrame) -> dict[TopicPartition, int]:
-        counts = {
-            TopicPartition(row["topic"], row["partition"]): row["count"]
-            for row in records.groupBy("topic", "partition").count().collect()
-        }
-        missing = {tp: offsets.size - counts.get(tp, 0) for tp, offsets in self._window.ranges.items()}
-        return {tp: count for tp, count in sorted(missing.items()) if count}
+
+def _refusals(kafka: PositionsReader, window: OffsetWindow, level: IsolationLevel) -> list[str]:
+    """Return why the records of a window cannot be read."""
+    try:
+        elsewhere = current_logs_refusals(kafka, "the window", window.log_ids, remedy="trigger a new run")
+        logs = seen = kafka.log_ranges(window.ranges)
+        if level == "read_committed":
+            seen = kafka.log_ranges(window.ranges, isolation_level=level)
+    except UnknownTopicPartitionError as error:
+        return [str(error)]
+    refusals = [*elsewhere, *window.refusals(logs)]
+    held_back = [tp for tp, offsets in window.ranges.items() if seen[tp].end < offsets.end <= logs[tp].end]
+    if held_back:
+        refusals.append(
+            f"with kafka.isolation.level={level} the window ends behind an open transaction, on "
+            f"{summarize(held_back)} ({held_back[0]}: the window ends at "
+            f"{window.end[held_back[0]]}, readable is up to {seen[held_back[0]].end}): wait until it ends"
+        )
+    return refusals
+
+
+def _missing(records: DataFrame, window: OffsetWindow) -> dict[TopicPartition, int]:
+    """Return how many offsets of each partition have no record, without partitions that have all."""
+    counts = {
+        TopicPartition(row["topic"], row["partition"]): row["count"]
+        for row in records.groupBy("topic", "partition").count().collect()
+    }
+    missing = {tp: offsets.size - counts.get(tp, 0) for tp, offsets in window.ranges.items()}
+    return {tp: count for tp, count in sorted(missing.items()) if count}
 
 
 def load_window(spark: SparkSession, window: Window | None) -> OffsetWindow:
@@ -178,10 +171,11 @@ def load_window(spark: SparkSession, window: Window | None) -> OffsetWindow:
     value = load_json(window, what) if isinstance(window, str) else window
     if not isinstance(value, Mapping) or "start" in value or "window_file" not in value:
         return OffsetWindow.parse(value, what)
-    # The window is too large for an XCom: the plan names the window's file.
+    # The window is too large for an XCom: the plan names the window's file, and the digest of its ranges.
     uri = str(value["window_file"])
     planned = _window_in_file(spark, uri, what)
-    if planned.source != value.get("source"):
+    source = value.get("source")
+    if source not in (planned.source, {**planned.source, "ranges": planned.digest}):
         raise UsageError(
             f"{uri} contains another window than the planned one (of {shorten(planned.source)}): give "
             "each run a separate window_file"

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from airflow_kafka_offsets.checkpoint.apply_move import wait_until_quiet
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.successor import finished_position
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_quiet_period
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
-    LogRange,
     OffsetRange,
     Offsets,
-    Positions,
     TopicPartition,
-    committed_offsets,
     starting_points,
     summarize,
 )
@@ -32,11 +32,7 @@ from airflow_kafka_offsets.spark.broker import open_broker_client
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.checkpoint.successor import FinishedPosition
-
 log = logging.getLogger(__name__)
-
 
 OutOfRange = Literal["fail", "clamp"]
 """How to treat an offset outside the log."""
@@ -104,10 +100,6 @@ def starting_offsets(
     :raises UsageError: if a parameter has no effect on this kind of source, or the old query has several
         Kafka sources and none is named.
     """
-    from airflow_kafka_offsets.checkpoint.apply_move import wait_until_quiet
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.checkpoint.successor import finished_position
-
     parse_choice(on_no_commit, StartMissingCommitPolicy, "on_no_commit")
     parse_choice(on_out_of_range, OutOfRange, "on_out_of_range")
     _check_effect(source, query_source, pipeline, allow_stateful)
@@ -120,66 +112,50 @@ def starting_offsets(
         what = f"batch {found.batch_id} of {source.location}"
     with open_broker_client(options or {}, spark=spark, client_config=client_config) as kafka:
         if isinstance(source, SparkCheckpoint):
-            positions, known = _of_checkpoint(kafka, source, found, scope)
+            remedy = "move the old checkpoint to the new cluster first (FailOverOperator)"
+            check = LogCheck(checkpoint=source, remedy=remedy)
+            if refusals := check.refusals(LogIds(kafka.cluster_id())):
+                raise PlanRefusedError(refusals)
+            known = found.offsets
         elif isinstance(source, str):
             what = f"group {source!r}"
-            positions, known = _of_group(kafka, source, scope)
+            known = _committed(kafka, source, scope)
         else:
             what = f"pipeline {pipeline!r} of the store"
-            positions, known = _of_store(kafka, source, pipeline, scope)
-        logs = kafka.log_ranges(positions)
-    offsets = _with_numbers(what, positions, known, logs, on_no_commit)
-    start = _inside(what, offsets, logs, on_out_of_range)
+            known = _saved(source, pipeline, scope)
+        start = _in_logs(kafka, what, known, scope, on_no_commit, on_out_of_range)
     options_of_window = OffsetWindow({tp: OffsetRange(at, at) for tp, at in start.items()}).spark_options()
     return {key: options_of_window[key] for key in ("assign", "startingOffsets")}
 
 
 def _check_effect(source: object, query_source: object, pipeline: object, allow_stateful: object) -> None:
     """Refuse parameters that have no effect on this kind of source."""
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-
-    if isinstance(source, SparkCheckpoint):
-        if pipeline is not None:
-            raise parameter_error("pipeline", " has no effect: the source is a checkpoint, not a store")
-        return
     if isinstance(source, str) and "://" in source:
         raise unexpected("source", source, "a group, or SparkCheckpoint(...) for an old checkpoint")
-    if isinstance(source, str) and pipeline is not None:
-        raise parameter_error("pipeline", " has no effect: the source is a group, not a store")
+    if isinstance(source, str | SparkCheckpoint) and pipeline is not None:
+        kind = "group" if isinstance(source, str) else "checkpoint"
+        raise parameter_error("pipeline", f" has no effect: the source is a {kind}, not a store")
+    if isinstance(source, SparkCheckpoint):
+        return
     for name, given in (("query_source", query_source is not None), ("allow_stateful", allow_stateful)):
         if given:
             raise parameter_error(name, " has no effect: the source is not a SparkCheckpoint")
 
 
-def _of_checkpoint(
-    kafka: PositionsReader, checkpoint: SparkCheckpoint, found: FinishedPosition, scope: TopicScope
-) -> tuple[Positions, set[str]]:
-    """Return the positions of a source in the scope, and the topics that the source has."""
-    remedy = "move the old checkpoint to the new cluster first (FailOverOperator)"
-    check = LogCheck(checkpoint=checkpoint, remedy=remedy)
-    if refusals := check.refusals(LogIds(kafka.cluster_id())):
-        raise PlanRefusedError(refusals)
-    return _of_offsets(kafka, found.offsets, scope)
-
-
 def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-
     if isinstance(checkpoint, str):
         checkpoint = SparkCheckpoint(checkpoint)
     batches = checkpoint.batches("offsets") | checkpoint.batches("commits")
     # Where a listing may be late, look for the first batch by its name.
-    batches |= {0} if not batches and checkpoint.has("offsets", 0) else set()
-    # Spark writes these files before the first batch, and would start from them.
-    begun = checkpoint.list_names("sources")
-    if batches:
+    if batches or checkpoint.has("offsets", 0):
         raise CheckpointError(
-            f"{checkpoint.location}: found batches up to {max(batches)}; expected a new checkpoint: Spark "
-            "continues from these and ignores startingOffsets. To move the query, stop it and use "
-            "ResetOffsetsOperator or airflow-kafka-offsets checkpoint seek; to start from the beginning, use "
-            "another checkpointLocation"
+            f"{checkpoint.location}: found batches up to {max(batches, default=0)}; expected a new "
+            "checkpoint: Spark continues from these and ignores startingOffsets. To move the query, stop it "
+            "and use ResetOffsetsOperator or airflow-kafka-offsets checkpoint seek; to start from the "
+            "beginning, use another checkpointLocation"
         )
-    if begun:
+    # Spark writes these files before the first batch, and would start from them.
+    if checkpoint.list_names("sources"):
         raise CheckpointError(
             f"{checkpoint.location}: found the first offsets of a query (sources/) and no batch; expected a "
             "new checkpoint: Spark starts from those offsets and ignores startingOffsets. Nothing was "
@@ -187,21 +163,16 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
         )
 
 
-def _of_group(kafka: PositionsReader, group_id: str, scope: TopicScope) -> tuple[Positions, set[str]]:
-    """Return the group's positions in the scope, and the topics in which it has any commit."""
+def _committed(kafka: PositionsReader, group_id: str, scope: TopicScope) -> Offsets:
     if scope.topics is None:
         raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
-    wanted = partitions_in_scope(kafka, scope)
     # Of whole topics: if a topic has commits, a partition without a commit was added later.
     whole = partitions_in_scope(kafka, TopicScope(dict.fromkeys(scope.topics)))
-    found = committed_offsets(kafka.committed(group_id, sorted({*wanted, *whole})))
-    return {tp: found[tp] for tp in wanted}, {tp.topic for tp, offset in found.items() if offset is not None}
+    commits = kafka.committed(group_id, whole)
+    return {tp: commit.offset for tp, commit in commits.items() if commit is not None}
 
 
-def _of_store(
-    kafka: PositionsReader, store: OffsetStore, pipeline: str | None, scope: TopicScope
-) -> tuple[Positions, set[str]]:
-    """Return the store's positions in the scope, and the topics in which it has any offset."""
+def _saved(store: OffsetStore, pipeline: str | None, scope: TopicScope) -> Offsets:
     if not pipeline:
         raise UsageError("pipeline is missing: expected the name under which the store keeps the offsets")
     saved = store.load(pipeline)
@@ -210,39 +181,35 @@ def _of_store(
             f"pipeline {pipeline!r}: the store has no offsets for it: correct pipeline, or name topics= and "
             "set on_no_commit to earliest or latest for a first start"
         )
-    return _of_offsets(kafka, saved, scope)
+    return dict(saved)
 
 
-def _of_offsets(
-    kafka: PositionsReader, known: Mapping[TopicPartition, int], scope: TopicScope
-) -> tuple[Positions, set[str]]:
-    """Return known positions in the scope, and the topics that have any."""
+def _in_logs(
+    kafka: PositionsReader,
+    what: str,
+    known: Offsets,
+    scope: TopicScope,
+    on_no_commit: StartMissingCommitPolicy,
+    on_out_of_range: OutOfRange,
+) -> Offsets:
+    """
+    Return the offset in its log at which each partition in the scope starts.
+
+    :param known: the offsets of the source; its topics are the default of the scope.
+    """
     topics = {tp.topic for tp in known}
     wanted = scope.restricted_to(topics if scope.topics is None else scope.topics)
     partitions = {*partitions_in_scope(kafka, wanted), *(tp for tp in known if tp in wanted)}
-    return {tp: known.get(tp) for tp in sorted(partitions)}, topics
-
-
-def _with_numbers(
-    what: str,
-    positions: Positions,
-    known: set[str],
-    logs: Mapping[TopicPartition, LogRange],
-    on_no_commit: StartMissingCommitPolicy,
-) -> Offsets:
-    without = sorted({tp.topic for tp in positions} - known)
+    positions = {tp: known.get(tp) for tp in sorted(partitions)}
+    logs = kafka.log_ranges(positions)
+    without = sorted({tp.topic for tp in positions} - topics)
     if without and on_no_commit == "fail":
         raise NoCommitError(
             f"{what} has no offset for any partition of {', '.join(without)}: correct the names, or the "
             "brokers (Kafka also forgets a group without members, 7 days after its last commit by "
             "default); for a first start set on_no_commit to earliest or latest"
         )
-    return starting_points(positions, logs, on_no_commit, known)
-
-
-def _inside(
-    what: str, offsets: Offsets, logs: Mapping[TopicPartition, LogRange], on_out_of_range: OutOfRange
-) -> Offsets:
+    offsets = starting_points(positions, logs, on_no_commit, topics)
     outside = {tp: offset for tp, offset in offsets.items() if offset not in logs[tp]}
     if not outside:
         return offsets

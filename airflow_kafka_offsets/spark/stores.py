@@ -147,11 +147,10 @@ class SqlOffsetStore:
             connection = connection.connection()
         if isinstance(ranges, OffsetWindow):
             ranges = ranges.ranges
-        _refuse_autocommit(connection)
         check_ranges(ranges)
         parse_text(pipeline, "pipeline")
         stored = self._read_locked_rows(connection, pipeline)
-        _refuse_open_sqlite(connection)
+        _refuse_autocommit(connection)
         if all(stored.get(tp, offsets.start) == offsets.start for tp, offsets in ranges.items()):
             self._write(connection, pipeline, {tp: offsets.end for tp, offsets in ranges.items()}, stored)
             return True
@@ -164,9 +163,9 @@ class SqlOffsetStore:
             # A write locks the rows. SQLite locks the whole file, even if no row is written.
             mine = sa.false() if connection.dialect.name == "sqlite" else self.table.c.pipeline == pipeline
             connection.execute(sa.update(self.table).where(mine).values(updated_at=self.table.c.updated_at))
-            return self._read_rows(connection, pipeline, lock=True)
-        # A job that waited here sees the changed rows, but not rows that were added meanwhile.
-        self._read_rows(connection, pipeline, lock=True)
+        else:
+            # A job that waited here sees the changed rows, but not rows that were added meanwhile.
+            self._read_rows(connection, pipeline, lock=True)
         return self._read_rows(connection, pipeline, lock=True)
 
     def _read_rows(self, connection: Connection, pipeline: str, *, lock: bool = False) -> Offsets:
@@ -238,23 +237,20 @@ def _offset(pipeline: str, topic: object, partition: object, until: object) -> t
 
 
 def _refuse_autocommit(connection: Connection) -> None:
-    level = connection.get_execution_options().get("isolation_level")
-    # The setting of sa.create_engine(isolation_level=...) is only visible at the driver's connection.
-    if level == "AUTOCOMMIT" or getattr(connection.connection.dbapi_connection, "autocommit", None) is True:
-        raise _autocommit()
-
-
-def _refuse_open_sqlite(connection: Connection) -> None:
-    # SQLite's driver does not report autocommit, but after a write no transaction is open.
-    if getattr(connection.connection.dbapi_connection, "in_transaction", None) is False:
-        raise _autocommit()
-
-
-def _autocommit() -> UsageError:
-    return UsageError(
-        "the connection is in AUTOCOMMIT mode, so that offsets and results are not written together: use a "
-        "connection with another isolation level, such as engine.begin() of an engine without AUTOCOMMIT"
-    )
+    """Refuse a connection without a transaction, after its rows were locked."""
+    driver = connection.connection.dbapi_connection
+    if (
+        connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
+        # The setting of sa.create_engine(isolation_level=...) is only visible at the driver's connection.
+        or getattr(driver, "autocommit", None) is True
+        # SQLite's driver does not report autocommit, but then no transaction is open after a write.
+        or getattr(driver, "in_transaction", None) is False
+    ):
+        raise UsageError(
+            "the connection is in AUTOCOMMIT mode, so that offsets and results are not written together: use "
+            "a connection with another isolation level, such as engine.begin() of an engine without "
+            "AUTOCOMMIT"
+        )
 
 
 def _mismatch(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.spark.listener.threads import DaemonCall
+from airflow_kafka_offsets.spark.listener.threads import call_on_daemon
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +28,8 @@ def attach(session: SparkSession, listener: Any) -> None:
     if _in_jvm(session):
         session.streams.addListener(listener)
     else:
-        DaemonCall(lambda: session.streams.addListener(listener), "kafka-offset-committer-attaches").wait()
+        add = partial(session.streams.addListener, listener)
+        call_on_daemon(add, "kafka-offset-committer-attaches").result()
 
 
 def detach(session: SparkSession, listener: Any, timeout: float) -> bool:
@@ -65,7 +67,7 @@ def detach(session: SparkSession, listener: Any, timeout: float) -> bool:
             thread.join()
 
     try:
-        DaemonCall(remove_and_wait, "kafka-offset-committer-detaches").wait(timeout)
+        call_on_daemon(remove_and_wait, "kafka-offset-committer-detaches").result(timeout)
     except TimeoutError:
         return False
     return True

@@ -41,7 +41,6 @@ GIVE_UP = 60.0
 
 # Seconds between attempts, doubled each time: a broker that is down for long is asked twice a minute.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-_FLUSH_PAUSE = 0.5
 
 
 class GroupClient(CommitPort, Protocol):
@@ -145,7 +144,7 @@ class Committer:
             left = deadline - time.monotonic()
             if left <= 0 or not self._wanted():
                 break
-            time.sleep(min(_FLUSH_PAUSE, left))
+            time.sleep(min(_FIRST_PAUSE, left))
         self.record_late(timeout)
 
     def record_late(self, timeout: float) -> None:

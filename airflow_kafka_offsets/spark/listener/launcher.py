@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = "airflow_kafka_offsets"
-_METHODS = ("start", "toTable")
 
 
 def launcher_path() -> str:
@@ -46,11 +45,7 @@ def main(arguments: list[str]) -> None:
     about = "Run a Spark job whose Kafka offsets are committed."
     parser = argparse.ArgumentParser(prog="launcher.py", description=about)
     add = parser.add_argument
-    add(
-        "--group-id",
-        type=groups,
-        help="the group of sources whose options name none",
-    )
+    add("--group-id", type=groups, help="the group of sources whose options name none")
     add("--allow-new-query", action="store_true", help="use a group that has followed another query")
     add("--allow-new-cluster", action="store_true", help="commit on another cluster than the last commit")
     add("--timeout", type=float, default=60.0, help="seconds for the last commits after the job has ended")
@@ -112,7 +107,7 @@ def _attach_before_each_start(listeners: list[tuple[Any, Any]], options: argpars
 
         return start
 
-    for name in _METHODS:
+    for name in ("start", "toTable"):
         setattr(DataStreamWriter, name, attaching(getattr(DataStreamWriter, name)))
 
 

@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import atexit
 import logging
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
+from socket import socket
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.kafka_options import quiet_py4j
@@ -32,10 +34,10 @@ from airflow_kafka_offsets.spark.listener.committer import Committer, GroupClien
 from airflow_kafka_offsets.spark.listener.events import BriefEvents
 from airflow_kafka_offsets.spark.listener.outcomes import Counts
 from airflow_kafka_offsets.spark.listener.queries import (
-    CallbackConnection,
     ClassicQuery,
     ConnectQuery,
     RunningQuery,
+    callback_socket,
 )
 from airflow_kafka_offsets.spark.listener.refusals import (
     check_connect,
@@ -45,9 +47,9 @@ from airflow_kafka_offsets.spark.listener.refusals import (
 )
 from airflow_kafka_offsets.spark.listener.threads import (
     BackgroundThread,
-    DaemonCall,
     LimitedCalls,
     NoThreadError,
+    call_on_daemon,
 )
 
 if TYPE_CHECKING:
@@ -140,12 +142,10 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         """
         return self._committer.outcomes.errors
 
-    @property
+    @cached_property
     def _jlistener(self) -> Any:
         """The Java listener, which PySpark attaches and removes."""
-        if not hasattr(self, "_jlistenerobj"):
-            self._jlistenerobj = self._jvm.PythonStreamingQueryListenerWrapper(BriefEvents(self))
-        return self._jlistenerobj
+        return self._jvm.PythonStreamingQueryListenerWrapper(BriefEvents(self))
 
     def flush(self, timeout: float = FLUSH) -> None:
         """
@@ -154,7 +154,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         :param timeout: approximate seconds: an attempt in progress is not interrupted.
         """
         timeout = min(_LONGEST, timeout)
-        deadline = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         unknown: list[RunningQuery] = []
         if self._jvm is not None:
             self._deliver_events(timeout)
@@ -162,7 +162,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             # An unreachable server must leave time to commit the known offsets.
             self._server.seconds = min(REQUEST, timeout / 2)
             unknown = [query for query in self._committer.queries() if not self._ask_for_last_progress(query)]
-        self._committer.flush(max(0.0, deadline - time.monotonic()))
+        self._committer.flush(deadline.seconds_left)
         for query in unknown:
             self._committer.outcomes.record_incomplete(query, _UNKNOWN_END)
 
@@ -180,28 +180,26 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         atexit.unregister(self._at_exit)
         self._at_exit = None
         timeout = min(_LONGEST, timeout)
-        deadline = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         try:
-            DaemonCall(lambda: self._end(deadline), "kafka-offset-committer-ends").wait(timeout + _GRACE)
+            end = call_on_daemon(lambda: self._end(deadline), "kafka-offset-committer-ends")
+            end.result(timeout + _GRACE)
         except NoThreadError:
             self._end(deadline)
         except TimeoutError:
             self._committer.record_late(timeout)
             log.warning("Kafka offsets: the end took longer than %g s; a daemon thread continues it", timeout)
 
-    def _end(self, deadline: float) -> None:
-        def left() -> float:
-            return max(0.0, deadline - time.monotonic())
-
+    def _end(self, deadline: Deadline) -> None:
         with _only_logged():
-            self.flush(left())
+            self.flush(deadline.seconds_left)
         self._ended = True
         # An attempt in progress knows why there was no answer.
-        self._worker.stop(min(REQUEST, left() + _GRACE / 2))
-        self._committer.close(left())
+        self._worker.stop(min(REQUEST, deadline.seconds_left + _GRACE / 2))
+        self._committer.close(deadline.seconds_left)
         # Last, because it may take all the remaining time; an unreachable server gets no time.
         with _only_logged():
-            if not detach(self._session, self, 0.0 if self._server.stuck else left()):
+            if not detach(self._session, self, 0.0 if self._server.stuck else deadline.seconds_left):
                 log.warning(
                     "Kafka offsets: the Spark Connect server does not answer, so the listener is still "
                     "attached to the session; it does nothing more, and PySpark continues to try to "
@@ -220,7 +218,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         """Record a query; Spark calls it."""
         with _only_logged():
             # Spark calls this method on the query's own thread, unlike the others.
-            self._followed(event, None if self._jvm is None else CallbackConnection(self._jvm))
+            self._followed(event, None if self._jvm is None else callback_socket(self._jvm))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Record a finished batch; Spark calls it."""
@@ -245,7 +243,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             self._committer.record_ended(str(event.runId))
             self._worker.wake()
 
-    def _followed(self, event: Any, called_on: CallbackConnection | None = None) -> RunningQuery | None:
+    def _followed(self, event: Any, called_on: socket | None = None) -> RunningQuery | None:
         if self._ended:
             return None
         run_id = str(event.runId)

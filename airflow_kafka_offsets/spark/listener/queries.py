@@ -56,27 +56,16 @@ class TargetOffsets(NamedTuple):
     offsets: Offsets
 
 
-class CallbackConnection:
+def callback_socket(jvm: Any) -> socket.socket | None:
     """
-    The connection on which Java has called this Python thread.
+    Return the socket on which Java has called this Python thread.
 
     Spark calls ``onQueryStarted`` on the query's own Java thread. py4j gives each Java thread a connection
     and a Python thread, which both remain after the Java thread's end.
     """
-
-    def __init__(self, jvm: Any) -> None:
-        # With PYSPARK_PIN_THREAD=false, threads share connections, and nothing remains.
-        of_this_thread = getattr(jvm._gateway_client, "get_thread_connection", None)
-        connection = of_this_thread() if of_this_thread is not None else None
-        self._socket = getattr(connection, "socket", None)
-
-    def close(self) -> None:
-        """Close the connection; this ends the Python thread that waits for its next call."""
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                # Not close(): another thread waits in a read, which only a shutdown ends.
-                self._socket.shutdown(socket.SHUT_RDWR)
-            self._socket = None
+    # With PYSPARK_PIN_THREAD=false, threads share connections, and nothing remains.
+    of_this_thread = getattr(jvm._gateway_client, "get_thread_connection", None)
+    return getattr(of_this_thread() if of_this_thread is not None else None, "socket", None)
 
 
 class ClassicQuery:
@@ -88,10 +77,11 @@ class ClassicQuery:
     the plan, never by position. So a table that is read twice, a source that is used twice, and named sources
     are handled correctly.
 
-    :param called_on: the connection of the query's ``onQueryStarted`` event; it is closed at the query's end.
+    :param called_on: the socket of the query's ``onQueryStarted`` event; it is shut down at the query's end,
+        which ends the Python thread that waits for its next call.
     """
 
-    def __init__(self, query: Any, called_on: CallbackConnection | None = None) -> None:
+    def __init__(self, query: Any, called_on: socket.socket | None = None) -> None:
         self._called_on = called_on
         self.query_id = str(query.id)
         self.name = _name(self.query_id, query.name)
@@ -123,9 +113,12 @@ class ClassicQuery:
         return int(found.get()) if found.isDefined() else None
 
     def forget(self) -> None:
-        """Close the connection of the query's start."""
+        """Shut down the socket of the query's start."""
         if self._called_on is not None:
-            self._called_on.close()
+            with contextlib.suppress(OSError):
+                # Not close(): another thread waits in a read, which only a shutdown ends.
+                self._called_on.shutdown(socket.SHUT_RDWR)
+            self._called_on = None
 
     def _kafka_sources(self) -> Iterator[tuple[Any, str, dict[str, str]]]:
         options = {

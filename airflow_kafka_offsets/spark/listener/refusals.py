@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Mapping
-from contextlib import suppress
-from importlib import metadata
 from typing import Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError, SetupError, UsageError
@@ -62,7 +61,8 @@ def refuse_delegation_tokens(jvm: Any, targets: Mapping[str, str], settings: Map
 
 def check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
     """Check that a listener on a Spark Connect session has all that it needs."""
-    version = _version("pyspark") or metadata.version("pyspark-client")
+    from pyspark import __version__ as version
+
     if version.startswith("3."):
         raise SetupError(
             f"Spark Connect {version} runs listeners on the server, where this one cannot work: use Spark "
@@ -74,7 +74,7 @@ def check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
             "the driver's JVM: give group_id=, a group or {topic: group}, and config=, librdkafka's settings "
             "with bootstrap.servers"
         )
-    if not _version("confluent-kafka"):
+    if importlib.util.find_spec("confluent_kafka") is None:
         raise SetupError(
             "Spark Connect commits with confluent-kafka, which is not installed: pip install confluent-kafka"
         )
@@ -86,9 +86,3 @@ def moved_since_error(group_id: str, query: str) -> PlanRefusedError:
         f"group {group_id!r} was moved with the checkpoint after the end of query {query}, so the offsets of "
         "this run are from before the move, and are not committed: the next run continues from the move"
     )
-
-
-def _version(distribution: str) -> str | None:
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version(distribution)
-    return None

@@ -5,52 +5,33 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-# Seconds after an unexpected error; the next event wakes the thread sooner.
-_AGAIN_AFTER_ERROR = 60.0
 
 
 class NoThreadError(TimeoutError):
     """Python is ending and starts no more threads: the function was not called."""
 
 
-class DaemonCall(Generic[T]):
-    """A function call on a new daemon thread; it begins immediately."""
+def call_on_daemon(function: Callable[[], T], name: str) -> Future[T]:
+    """Call a function on a new daemon thread; the call begins immediately."""
+    future: Future[T] = Future()
 
-    def __init__(self, function: Callable[[], T], name: str) -> None:
-        self._returned: list[T] = []
-        self._raised: list[BaseException] = []
-
-        def call() -> None:
-            try:
-                self._returned.append(function())
-            except BaseException as error:  # noqa: BLE001  # wait() raises it
-                self._raised.append(error)
-
-        self._thread = threading.Thread(target=call, name=name, daemon=True)
+    def call() -> None:
         try:
-            self._thread.start()
-        except RuntimeError as error:
-            raise NoThreadError(f"no thread for {name}: {error}") from error
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001  # result() raises it
+            future.set_exception(error)
 
-    @property
-    def ended(self) -> bool:
-        """Whether the function has returned or raised."""
-        return not self._thread.is_alive()
-
-    def wait(self, seconds: float | None = None) -> T:
-        """Return the function's result, or raise its exception; raise ``TimeoutError`` while it runs."""
-        self._thread.join(seconds)
-        if self._raised:
-            raise self._raised[0]
-        if not self._returned:
-            raise TimeoutError(f"no answer within {seconds:.3g} s")
-        return self._returned[0]
+    try:
+        threading.Thread(target=call, name=name, daemon=True).start()
+    except RuntimeError as error:
+        raise NoThreadError(f"no thread for {name}: {error}") from error
+    return future
 
 
 class LimitedCalls:
@@ -59,23 +40,23 @@ class LimitedCalls:
     def __init__(self, name: str, seconds: float) -> None:
         self.seconds = seconds
         self._name = name
-        self._late: DaemonCall[Any] | None = None
+        self._late: Future[Any] | None = None
 
     @property
     def stuck(self) -> bool:
         """Whether a late call still runs."""
-        return self._late is not None and not self._late.ended
+        return self._late is not None and not self._late.done()
 
     def __call__(self, function: Callable[[], T]) -> T:
         """Call a function and return its result; raise ``TimeoutError`` while any call is late."""
         if self.stuck:
             raise TimeoutError("an earlier call was not answered yet")
-        call = DaemonCall(function, self._name)
+        call = call_on_daemon(function, self._name)
         try:
-            return call.wait(self.seconds)
-        except TimeoutError:
+            return call.result(self.seconds)
+        except TimeoutError as error:
             self._late = call
-            raise
+            raise TimeoutError(f"no answer within {self.seconds:.3g} s") from error
 
 
 class BackgroundThread:
@@ -126,7 +107,7 @@ class BackgroundThread:
                 pause = None if self._stopped else self._step()
             except Exception:
                 log.exception("An unexpected error; trying again")
-                pause = _AGAIN_AFTER_ERROR
+                pause = 60.0  # the next event wakes the thread sooner
             with self._lock:
                 if self._stopped or (pause is None and not self._woken.is_set()):
                     self._thread = None

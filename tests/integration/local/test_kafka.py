@@ -282,7 +282,7 @@ class TestUsers:
     def test_the_password_is_neither_in_a_process_list_nor_in_the_log(self, kafka_with_users):
         listed = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True).stdout
         assert "it's=secret" not in listed
-        assert "it's=secret" not in kafka_with_users.log_file.read_text()
+        assert "it's=secret" not in kafka_with_users.brokers[1].log_file.read_text()
 
 
 @pytest.fixture(scope="module")

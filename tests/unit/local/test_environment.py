@@ -92,8 +92,10 @@ def test_a_pyspark_whose_files_another_package_has_removed_fails(monkeypatch):
     assert check.status == "fail"
 
 
-def test_no_java_fails_with_its_remedy_apart(tmp_path):
-    check = check_java({"PATH": str(tmp_path)})
+def test_no_java_fails_with_its_remedy_apart(tmp_path, monkeypatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check = check_java()
     assert check.status == "fail"
     assert check.found == "no Java was found on PATH, expected Java 17 or newer"
     assert check.remedy
@@ -184,13 +186,14 @@ def test_a_retention_below_a_day_is_a_warning(minutes, status, found):
     assert (check.remedy is None) == (status == "ok")
 
 
-def test_packages_and_the_jars_in_spark_home_are_compared_with_its_spark(tmp_path):
+def test_packages_and_the_jars_in_spark_home_are_compared_with_its_spark(tmp_path, monkeypatch):
     home = tmp_path / "spark"
     (home / "jars").mkdir(parents=True)
     (home / "jars" / "spark-core_2.12-3.5.3.jar").touch()
     (home / "jars" / "kafka-clients-3.4.1.jar").touch()
     packages = ["org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"]
-    checks = check_environment(packages=packages, environ={"SPARK_HOME": str(home), "PATH": ""})
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    checks = check_environment(packages=packages)
     connector = [
         (c.status, c.found) for c in checks if c.name in ("Spark's Kafka connector", "kafka-clients")
     ]

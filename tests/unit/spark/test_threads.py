@@ -6,9 +6,9 @@ import pytest
 
 from airflow_kafka_offsets.spark.listener.threads import (
     BackgroundThread,
-    DaemonCall,
     LimitedCalls,
     NoThreadError,
+    call_on_daemon,
 )
 
 DEADLINE = 10
@@ -27,17 +27,17 @@ def raise_error():
 
 
 def test_what_a_function_returns_or_raises_comes_back():
-    assert DaemonCall(lambda: 7, "asks").wait(DEADLINE) == 7
-    assert DaemonCall(lambda: None, "asks").wait() is None
+    assert call_on_daemon(lambda: 7, "asks").result(DEADLINE) == 7
+    assert call_on_daemon(lambda: None, "asks").result(DEADLINE) is None
     with pytest.raises(ArithmeticError, match="of the function"):
-        DaemonCall(raise_error, "asks").wait(DEADLINE)
+        call_on_daemon(raise_error, "asks").result(DEADLINE)
 
 
 def test_a_call_that_does_not_return_is_left_to_a_daemon_thread(never):
-    call = DaemonCall(never, "a call that is left")
+    call = call_on_daemon(never, "a call that is left")
     with pytest.raises(TimeoutError):
-        call.wait(0)
-    assert not call.ended
+        call.result(0)
+    assert not call.done()
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "a call that is left"]
     assert thread.daemon
 
