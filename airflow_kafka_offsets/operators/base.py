@@ -15,7 +15,7 @@ from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
 from airflow_kafka_offsets.pipeline import FILE_PARSERS
 from airflow_kafka_offsets.task.failures import fail_without_retry
-from airflow_kafka_offsets.task.metrics import count_refused
+from airflow_kafka_offsets.task.metrics import REFUSALS, count
 from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_literals
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ class OffsetsOperator(PipelineTask):
                 self.check_rendered_parameters()
                 yield
             except KafkaOffsetsError as error:
-                count_refused(self._touched, error)
+                if isinstance(error, REFUSALS):
+                    count("refused", self._touched, reason=type(error).__name__)
                 raise
         self._group_outlets.log_unsent()
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-    from airflow_kafka_offsets.model.lineage import Lineage, Operation
+    from airflow_kafka_offsets.model.lineage import Operation
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.window import OffsetWindow
     from airflow_kafka_offsets.task.mapped import OperatorPartial
@@ -69,11 +69,7 @@ class MovingOperator(OffsetsOperator):
 
     def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
         """Return a plan whose receipt names the connections of this task."""
-        from airflow_kafka_offsets.model.receipt import CONNECTION_IDS
-
-        ids = {name: getattr(self, name) for name in CONNECTION_IDS} | {
-            "kafka_config_id": self.groups_config_id
-        }
+        ids = {"kafka_config_id": self.groups_config_id, "checkpoint_conn_id": self.checkpoint_conn_id}
         given = {name: conn_id for name, conn_id in ids.items() if conn_id}
         return replace(plan, provenance={**plan.provenance, **given})
 
@@ -144,22 +140,19 @@ class MovingOperator(OffsetsOperator):
         :param begun: whether a write may have begun.
         :param error: the error that ended the move.
         """
+        from airflow_kafka_offsets.model.lineage import MoveRecord
 
-        def lineage() -> Lineage:
-            from airflow_kafka_offsets.model.lineage import MoveRecord
-
-            return MoveRecord(
-                self.operation,
-                receipt,
-                self.servers.get(self.groups_config_id),
-                begun=begun,
-                error=error,
-                # Offsets from a user or a reset do not show which records were read.
-                reads=self.reports_lag,
-                window=self.committed_window,
-            ).lineage()
-
-        self.keep_lineage(lineage)
+        record = MoveRecord(
+            self.operation,
+            receipt,
+            self.servers.get(self.groups_config_id),
+            begun=begun,
+            error=error,
+            # Offsets from a user or a reset do not show which records were read.
+            reads=self.reports_lag,
+            window=self.committed_window,
+        )
+        self.keep_lineage(record.lineage)
 
     def _event_extras(self, receipt: Mapping[str, Any], batch_id: int | None) -> list[dict[str, Any]]:
         groups = receipt.get("groups", [receipt])

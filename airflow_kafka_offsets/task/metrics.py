@@ -19,7 +19,6 @@ from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     CommitError,
     GroupActiveError,
-    KafkaOffsetsError,
     PlanRefusedError,
     UnknownTopicPartitionError,
 )
@@ -123,12 +122,6 @@ def report_drift(reports: Iterable[DriftReport]) -> None:
         for topic, partitions in drifted.items():
             _gauge("drift", partitions, report.group_id, topic)
         _report_headroom(report.group_id, report.headroom.items())
-
-
-def count_refused(topics: Mapping[str, Iterable[str]], error: KafkaOffsetsError) -> None:
-    """Count the groups of a plan or commit that was refused with an error of :data:`REFUSALS`."""
-    if isinstance(error, REFUSALS):
-        count("refused", topics, reason=type(error).__name__)
 
 
 @_never_raising
