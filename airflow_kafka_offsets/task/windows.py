@@ -244,7 +244,7 @@ def window_xcom(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any
 def _in_its_file(value: Mapping[str, Any], uri: str, conn_id: str | None) -> OffsetWindow:
     # The XCom of a window that was too large only has its totals and digest.
     whole = None if value.get("start") is None else OffsetWindow.parse(value)
-    window = read_window_file(uri, conn_id) if whole else _existing(uri, conn_id)
+    window = read_window_file(uri, conn_id) if whole is not None else _existing(uri, conn_id)
     if window is None:
         # The file was deleted after the job has read it. The XCom has the whole window.
         return OffsetWindow.parse(value)
@@ -252,7 +252,7 @@ def _in_its_file(value: Mapping[str, Any], uri: str, conn_id: str | None) -> Off
     if not isinstance(source, Mapping) or not is_same_task_run(window.source, source):
         raise other_run_refusal(uri, window)
     found = _marks(window)
-    planned = _marks(whole) if whole else {**value, "ranges": source.get("ranges")}
+    planned = _marks(whole) if whole is not None else {**value, "ranges": source.get("ranges")}
     if others := [name for name in found if planned.get(name) not in (None, found[name])]:
         differs = ", ".join(f"{name}={found[name]} instead of {shorten(planned[name])}" for name in others)
         raise changed_file_refusal(uri, differs)
