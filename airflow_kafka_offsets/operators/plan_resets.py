@@ -53,15 +53,10 @@ class PlanResetsOperator(ResetOffsetsOperator):
         :class:`~airflow_kafka_offsets.operators.reset.ResetOffsetsOperator`.
     """
 
-    template_fields: Sequence[str] = (
-        "pipelines",
-        *RESETS,
-        *ResetOffsetsOperator.permissions,
-        *POLICY,
-    )
+    template_fields: Sequence[str] = ("pipelines", *RESETS, *ResetOffsetsOperator.permissions, *POLICY)
     parsers: ClassVar[Mapping[str, Parser]] = {
         **ResetOffsetsOperator.parsers,
-        "pipelines": lambda value, name: read_pipelines(value, name),
+        "pipelines": read_pipelines,
     }
     moves_on_purpose: ClassVar[bool] = False
     calls_timeout: ClassVar[float | None] = None
