@@ -32,6 +32,7 @@ from airflow_kafka_offsets.operators.interval_outlets import (
     recorded_logs,
     refuse_other_logs,
 )
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.record_progress import (
     RecordProgress,
     complete_intervals,
@@ -181,7 +182,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
             if not (is_template(self.every) or is_template(self.timezone)):
                 self._schedules()
             if not is_template(self.every):
-                self._assets(self.outlets)
+                check_assets(self.outlets, len(_as_list(self.every)))
         if self.on_idle_partition == "wait":
             self.refuse_unused("with on_idle_partition='wait'", "idle_after")
 
@@ -192,7 +193,11 @@ class CompletedIntervalsOperator(OffsetsOperator):
             self.outlets = []
             names = ("group_id", "topics", "checkpoint_location", "kafka_config_id", "position")
             position = IntervalPosition(**{name: getattr(self, name) for name in names})
-            feeds = self._feeds(context)
+            assets = check_assets(self._group_outlets.declared, len(_as_list(self.every)))
+            feeds = []
+            for asset, schedule in zip(assets, self._schedules(), strict=True):
+                memory = IntervalMemory(context, asset)
+                feeds.append(IntervalFeed(asset, schedule, memory, memory.recall()))
             checkpoint = self.open_checkpoint()
             idle_after = None
             if self.parse_parameter("on_idle_partition") == "ignore":
@@ -211,10 +216,10 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     # The targets of moves count even if the position has passed them again since.
                     back = {tp: at for tp, at in led.items() if tp in logs}
                     moved = RecordProgress(client, back, logs, now=progress.now)
-                    ids: Mapping[str, Any] = {}
+                    ids = None
                     meaning = position.meaning(checkpoint)
                     if position.position_is_checkpoint:
-                        ids = position.logs_now(client, {tp.topic for tp in logs}).as_json()
+                        ids = known_log_ids(client, {tp.topic for tp in logs})
                         refuse_other_logs(feeds, move, meaning, ids)
                     for feed in feeds:
                         emitted = self._recall_emitted(feed, meaning, move, progress, moved, ids)
@@ -227,13 +232,6 @@ class CompletedIntervalsOperator(OffsetsOperator):
             "assets": {each.feed.asset.name: each.as_json() for each in completed},
         }
 
-    def _feeds(self, context: Context) -> list[IntervalFeed]:
-        pairs = zip(self._assets(self._group_outlets.declared), self._schedules(), strict=True)
-        memories = [(*pair, IntervalMemory(context, pair[0])) for pair in pairs]
-        return [
-            IntervalFeed(asset, schedule, memory, memory.recall()) for asset, schedule, memory in memories
-        ]
-
     def _recall_emitted(
         self,
         feed: IntervalFeed,
@@ -241,7 +239,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         move: int | None,
         progress: RecordProgress,
         moved: RecordProgress,
-        logs: Mapping[str, Any],
+        logs: LogIds | None,
     ) -> Emitted | None:
         """
         Return and keep what was emitted for an asset, corrected for resets, or where its intervals begin.
@@ -280,10 +278,9 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     *(feed.asset.name, schedule.containing(end), emitted.end.isoformat()),
                 )
             emitted = replace(emitted, end=end, move=move)
-        if logs:
+        if logs is not None:
             # An id that the broker does not return this time is not forgotten.
-            known = LogIds.parse(recorded_logs(feed, move, position))
-            emitted = replace(emitted, logs=(known | LogIds.parse(logs)).as_json())
+            emitted = replace(emitted, logs=recorded_logs(feed, move, position) | logs)
         if emitted != feed.emitted:
             # Kept now, so that the beginning or a reset is not forgotten if this task fails.
             feed.memory.keep(emitted)
@@ -334,9 +331,6 @@ class CompletedIntervalsOperator(OffsetsOperator):
         if len({each.canonical for each in schedules}) < len(schedules):
             raise UsageError(f"every={self.every} names the same intervals twice: name them once")
         return schedules
-
-    def _assets(self, outlets: Sequence[Any]) -> list[Asset]:
-        return check_assets(outlets, len(_as_list(self.every)))
 
 
 def _as_list(every: object) -> list[Any]:
