@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.lineage import Lineage
+    from airflow_kafka_offsets.task.mapped import OperatorPartial
 
 Parser = Callable[[Any, str], Any]
 """Reads a parameter from its value and name."""
@@ -51,6 +52,8 @@ class OffsetsOperator(PipelineTask):
     ui_color = "#e8f4ea"
     operator_extra_links = LINKS
     needs_group: ClassVar[bool] = True
+    one_at_a_time: ClassVar[bool] = False
+    """Whether one index of a mapped task runs at a time, unless the DAG says otherwise."""
     calls_timeout: ClassVar[float | None] = 120.0
     """Total seconds for all calls of a client, ``None`` for no limit."""
 
@@ -69,6 +72,15 @@ class OffsetsOperator(PipelineTask):
         self._group_outlets = GroupOutlets(())
         if self.group_id is None and self.needs_group:
             raise self.missing_group()
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Return the shared part of a mapped task."""
+        partial = super().partial(**kwargs)
+        if cls.one_at_a_time:
+            # Airflow does not read this default from the constructor.
+            partial.kwargs.setdefault("max_active_tis_per_dag", 1)
+        return partial
 
     def check_parameters(self) -> None:
         """Check the parameters that are literals in the DAG file; each constructor calls this at its end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from airflow.sdk import Asset, Context, XComArg
@@ -41,14 +41,10 @@ from airflow_kafka_offsets.readings.record_progress import (
 )
 from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER
 from airflow_kafka_offsets.task.interval_memory import KEY, Emitted, IntervalMemory
-from airflow_kafka_offsets.task.mapped import one_index_at_a_time
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.waits.interval_position import IntervalPosition
 from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy
 from airflow_kafka_offsets.waits.wait import PositionSource, Wait
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.task.mapped import OperatorPartial
 
 MAX_INTERVALS = 200
 """Default of ``max_intervals``: more than a week of hours."""
@@ -141,6 +137,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
     }
     template_fields: Sequence[str] = (*OffsetsOperator.template_fields, *parsers)
     needs_group: ClassVar[bool] = False
+    one_at_a_time: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -168,11 +165,6 @@ class CompletedIntervalsOperator(OffsetsOperator):
         self.max_intervals = max_intervals
         self.position = position
         self.check_parameters()
-
-    @classmethod
-    def partial(cls, **kwargs: Any) -> OperatorPartial:
-        """Return the shared part of a mapped task; by default one map index runs at a time."""
-        return one_index_at_a_time(super().partial(**kwargs))
 
     def check_parameters(self) -> None:
         """Check also that there is a position, and an asset for each schedule."""

@@ -23,7 +23,6 @@ from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.operators.outlets import event_extra
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.identity import commit_metadata
-from airflow_kafka_offsets.task.mapped import one_index_at_a_time
 from airflow_kafka_offsets.task.metrics import count, report_lag
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.xcom import push_result
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.lineage import Operation
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.window import OffsetWindow
-    from airflow_kafka_offsets.task.mapped import OperatorPartial
 
 
 POLICY = [field.name for field in fields(CheckpointPolicy)]
@@ -182,6 +180,7 @@ class PipelineMovingOperator(MovingOperator):
     """
 
     moves_on_purpose: ClassVar[bool] = True
+    one_at_a_time: ClassVar[bool] = True
     reports_lag = False
     parsers: ClassVar[Mapping[str, Parser]] = {
         "on_pending_batch": choice_parser(PendingBatch),
@@ -211,11 +210,6 @@ class PipelineMovingOperator(MovingOperator):
         self.sink_location = sink_location
         self.allow_stateful = allow_stateful
         self.quiet_period = quiet_period
-
-    @classmethod
-    def partial(cls, **kwargs: Any) -> OperatorPartial:
-        """Return the shared part of a mapped task; by default one map index runs at a time."""
-        return one_index_at_a_time(super().partial(**kwargs))
 
     def check_parameters(self) -> None:
         """Check also that parameters of a checkpoint are given only with a checkpoint."""
