@@ -115,14 +115,11 @@ class FailOverOperator(PlannedMoveOperator):
         self.max_age = max_age
         self.approval: Any = approval
         self.allow_self_approval = allow_self_approval
-        if self.plan is None or self.group_id is not None:
-            self._check_names()
-        self.check_parameters()
-
-    def _check_names(self) -> None:
-        if self.group_id is None:
+        if self.group_id is not None:
+            self.check_mirrored()
+        elif self.plan is None:
             raise self.missing_group()
-        self.check_mirrored()
+        self.check_parameters()
 
     @property
     def groups_config_id(self) -> str:
@@ -139,7 +136,7 @@ class FailOverOperator(PlannedMoveOperator):
             approved = self.approved_plan(context)
             if approved is not None and self.mirror is None:
                 self.mirror = approved.saved.names.mirror
-            self._check_names()
+            self.check_mirrored()
             mirror = Mirror.parse(self.mirror)
             metadata = self.move_metadata(context)
             checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -186,7 +186,14 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                 if work is None:
                     return restore(receipt)
                 if receipt is None:
-                    return self._restore_file(work, restore)
+                    # A file does not record what was moved, so the states of the tasks decide.
+                    if not work.not_succeeded:
+                        self.log.info(
+                            "Nothing to restore: every task upstream has succeeded (restore_when='failed')"
+                        )
+                        return None
+                    restore(None)
+                    raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
                 moved_by = self._setups or set(tasks_that_move(self)) - {self.task_id}
                 resets = commit_identities(metadata, moved_by)
                 recovery = Recovery(resets, metadata, self.selection().group_ids)
@@ -227,14 +234,6 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             self.log.info("Nothing to restore: the receipt is of a plan that was only shown (plan_only)")
             return True
         return False
-
-    def _restore_file(self, work: RecoveryTasks, restore: Callable[[None], object]) -> dict[str, Any] | None:
-        """Restore from a file if a task has not succeeded: the file does not record what was moved."""
-        if not work.not_succeeded:
-            self.log.info("Nothing to restore: every task upstream has succeeded (restore_when='failed')")
-            return None
-        restore(None)
-        raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
 
     def _failed(self, why: str, outcome: str) -> AirflowFailException:
         why = why and f" ({why})"
