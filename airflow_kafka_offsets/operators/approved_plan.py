@@ -47,18 +47,15 @@ class ApprovedPlan:
     saved: SavedPlan
     approval: Approval | None = None
 
-    def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
-        """Return metadata for the commits that also has the plan and its approver."""
-        if self.approval is None or self.approval.at is None:
-            return replace(metadata, plan=self.saved.digest)
-        at = timestamp_ms(self.approval.at) // 1000
-        return replace(metadata, plan=self.saved.digest, approved_by=self.approval.user_name, approved_at=at)
-
-    def with_approval(self, plan: PipelinePlan) -> PipelinePlan:
-        """Return a plan whose receipt names the user who has approved it."""
-        if self.approval is None:
-            return plan
-        return replace(plan, provenance={**plan.provenance, "approval": self.approval.as_json()})
+    def stamp(self, plan: PipelinePlan, metadata: CommitMetadata) -> tuple[PipelinePlan, CommitMetadata]:
+        """Return the plan of the move and its commits' metadata with the saved plan and who approved it."""
+        metadata = replace(metadata, plan=self.saved.digest)
+        if self.approval is not None:
+            plan = replace(plan, provenance={**plan.provenance, "approval": self.approval.as_json()})
+            if self.approval.at is not None:
+                at = timestamp_ms(self.approval.at) // 1000
+                metadata = replace(metadata, approved_by=self.approval.user_name, approved_at=at)
+        return plan, metadata
 
 
 def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:

@@ -144,11 +144,9 @@ class FailOverOperator(PlannedMoveOperator):
             target = clients.enter_context(self.open_client(mirror.kafka_config_id))
             if approved is not None:
                 now, max_age = datetime.now(tz=timezone.utc), self.parse_parameter("max_age")
-                plan = approved.with_approval(
-                    plan_saved_failover(target, checkpoint, approved.saved, now=now, max_age=max_age)
-                )
-                metadata = approved.stamp(metadata)
-                return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
+                plan = plan_saved_failover(target, checkpoint, approved.saved, now=now, max_age=max_age)
+                stamped, metadata = approved.stamp(plan, metadata)
+                return self.apply_pipeline_plan(context, target, stamped, metadata, checkpoint)
             source = self._source(clients) if self.parse_parameter("ask_source") else None
             allowed = self.parse_parameters("on_unknown", "on_out_of_range", "allow_running_mirror")
             policy = FailoverPolicy(**allowed, checkpoint=self.checkpoint_policy())

@@ -243,12 +243,11 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                     return receipt
                 now = datetime.now(tz=timezone.utc)
                 if approved is not None:
-                    metadata = approved.stamp(metadata)
                     max_age = self.parse_parameter("max_age")
-                    again = plan_saved(
+                    plan = plan_saved(
                         client, checkpoint, approved.saved, now=now, metadata=metadata, max_age=max_age
                     )
-                    plan = approved.with_approval(again)
+                    plan, metadata = approved.stamp(plan, metadata)
                 elif place is not None:
                     metadata = replace(metadata, request=digest(repr(place), length=12))
                     # If a recovery is cleared before its work was committed, the pipeline is still at the
