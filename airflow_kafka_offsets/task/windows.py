@@ -98,7 +98,7 @@ class WindowMemory:
     def keep(self, window: OffsetWindow) -> None:
         """Write the window to its file, and keep it with the task."""
         if self._file:
-            write_window(self._file, window, self._conn_id)
+            write_text(self._file, window.as_text(), self._conn_id, "window_file", "window_conn_id")
         if self._store is not None:
             kept: Any = json.loads(window.as_text())
             if self._file:
@@ -159,11 +159,6 @@ class CommitMemory:
         if self._store is not None and self.committed_at is None:
             at = datetime.now(tz=timezone.utc).isoformat(timespec="seconds")
             self._store.set(_COMMITTED, {"digest": self._digest, "at": at}, retention=timedelta.max)
-
-
-def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> None:
-    """Write a window's JSON to a file atomically."""
-    write_text(uri, window.as_text(), conn_id, "window_file", "window_conn_id")
 
 
 def write_text(uri: str, text: str, conn_id: str | None, parameter: str, conn_parameter: str) -> None:
