@@ -35,10 +35,8 @@ class OffsetsOperator(PipelineTask):
 
     A task that commits nothing sends no event for the groups' assets in its ``outlets``.
 
-    Every name must select something, see :mod:`airflow_kafka_offsets.model.groups`.
-
-    The names of the pipeline are those of :class:`~airflow_kafka_offsets.task.parameter_checks.PipelineTask`.
-    The log names the topics and partitions that ``topics`` leaves out.
+    Every name must select something, see :mod:`airflow_kafka_offsets.model.groups`. The log names the topics
+    and partitions that ``topics`` leaves out.
 
     :param mirror: the mirror of that cluster, as :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`
         passes it on. A commit of the checkpoint, a failover and the check of the mirror use it.
