@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError
-from airflow_kafka_offsets.task.identity import clear_mark, map_index, run_start
+from airflow_kafka_offsets.task.identity import commit_metadata, map_index
 
 KEY = "kafka_offsets.intervals"
 """Key of the state that is kept with the asset, and of the XCom with a task's token."""
@@ -80,8 +80,8 @@ class IntervalMemory:
         self._store: Any = _VariableStore(asset.name) if stores is None else stores[asset]
         self._task = {name: getattr(context.get("ti"), name, None) for name in names}
         self._task |= {"map_index": map_index(context)}
-        # The same over retries, but not over a Clear or a run that is created again.
-        self._try = {"clears": clear_mark(context), "started": run_start(context).at}
+        # Retries share it. A Clear, another loop iteration and a run that is created again have another one.
+        self._task_token = commit_metadata(context).token
 
     def recall(self) -> Emitted | None:
         """
@@ -112,7 +112,7 @@ class IntervalMemory:
             "token": token,
             "at": datetime.now(tz=timezone.utc).isoformat(),
             **self._task,
-            **self._try,
+            "task_token": self._task_token,
         }
         self._set(_as_json(emitted) | {"announced": announced})
 
@@ -153,9 +153,8 @@ class IntervalMemory:
     def _was_emitted(self, announced: Mapping[str, Any]) -> bool:
         ti: Any = self._context.get("ti")
         if {name: announced.get(name) for name in self._task} == self._task:
-            # Announced by an earlier try of this task, which has not succeeded unless the task was cleared.
-            again = {name: announced.get(name) for name in self._try} == self._try
-            return not again and self._is_in_events(announced)
+            # An earlier try of this task has not succeeded, unless it was cleared or is another iteration.
+            return announced.get("task_token") != self._task_token and self._is_in_events(announced)
         state = self._state(ti, announced)
         if state == "running":
             raise PlanRefusedError(
