@@ -46,13 +46,8 @@ from airflow_kafka_offsets.waits.interval_position import IntervalPosition
 from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy
 from airflow_kafka_offsets.waits.wait import PositionSource, Wait
 
-MAX_INTERVALS = 200
-"""Default of ``max_intervals``: more than a week of hours."""
-
 UTC = ZoneInfo("UTC")
 _SHOWN = 3
-_OLDEST = 366 * 86_400_000
-"""Milliseconds: an older first record probably has a wrong timestamp."""
 
 
 def _parse_max_intervals(value: object, parameter: str) -> int | None:
@@ -149,7 +144,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         on_idle_partition: IdlePartitionPolicy | str = "wait",
         idle_after: float | timedelta | str | None = None,
         start_from: datetime | str | XComArg | None = None,
-        max_intervals: int | str = MAX_INTERVALS,
+        max_intervals: int | str = 200,
         position: PositionSource | str | None = None,
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
@@ -246,7 +241,8 @@ class CompletedIntervalsOperator(OffsetsOperator):
             first = progress.time if start_from is None else timestamp_ms(start_from)
             if first is None:
                 return None
-            if start_from is None and progress.now - first > _OLDEST:
+            # A first record that is older than a year probably has a wrong timestamp.
+            if start_from is None and progress.now - first > 366 * 86_400_000:
                 raise PlanRefusedError(
                     f"the first unread record is of {iso_time(first)}, and intervals would be emitted from "
                     "this time on: set start_from to a time in the first interval to emit"

@@ -23,9 +23,6 @@ from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-_SOURCE_TIMEOUT = 10.0
-"""Seconds in which the old cluster must answer; otherwise the failover uses what commits have kept."""
-
 
 class FailOverOperator(PlannedMoveOperator):
     """
@@ -160,7 +157,8 @@ class FailOverOperator(PlannedMoveOperator):
         """Return a client of the old cluster; ``None`` if the cluster does not answer."""
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        hook = KafkaOffsetsHook(self.kafka_config_id, timeout=_SOURCE_TIMEOUT)
+        # A cluster that does not answer in 10 seconds is gone: the failover uses what commits have kept.
+        hook = KafkaOffsetsHook(self.kafka_config_id, timeout=10.0)
         source = clients.enter_context(hook.get_offsets_client(total=self.calls_timeout))
         try:
             source.cluster_id()

@@ -18,9 +18,6 @@ log = logging.getLogger(__name__)
 # Number of assets that an error names.
 _SHOWN = 5
 
-MOST_TOPICS = 50
-"""Maximum number of topics that an event lists. With more topics, it has only the group's totals."""
-
 
 def event_extra(receipt: Mapping[str, Any], batch_id: int | None) -> dict[str, Any]:
     """Return the ``extra`` of the asset event for one group's receipt: the totals of its move."""
@@ -32,8 +29,8 @@ def event_extra(receipt: Mapping[str, Any], batch_id: int | None) -> dict[str, A
         "moved_by": receipt["moved_by"],
         "batch_id": batch_id,
     }
-    # The receipt in XCom has all topics.
-    if len(receipt["after"]) <= MOST_TOPICS:
+    # With more topics an event has only the group's totals; the receipt in XCom has all topics.
+    if len(receipt["after"]) <= 50:
         extra["topics"] = {topic: _topic(receipt, topic) for topic in receipt["after"]}
     return extra
 

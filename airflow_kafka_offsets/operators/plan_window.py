@@ -45,12 +45,6 @@ OnEmpty = Literal["skip", "fail", "continue"]
 WINDOW_XCOM = "kafka_offsets.window"
 """Key of the XCom for a job's configuration: the window as JSON text, or the URI of its file."""
 
-_DIGESTED = ("group_id", "topics", "topics_pattern", "max_records", "on_no_commit", "kafka_config_id")
-"""
-Parameters that a window's digest covers besides its bounds: a run with other values plans again, or is
-refused.
-"""
-
 
 class PlanOffsetWindowOperator(OffsetsOperator):
     """
@@ -308,7 +302,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         return self.parse_parameter("start"), self.parse_parameter("end")
 
     def _parameters_digest(self) -> str:
-        """Return a digest of the parameters that determine the window."""
+        """Return a digest of the parameters that determine the window: with others a run plans again."""
         start, end = (bound.as_text() for bound in self._bounds())
-        asked = {"start": start, "end": end} | {name: getattr(self, name) for name in _DIGESTED}
+        names = ("group_id", "topics", "topics_pattern", "max_records", "on_no_commit", "kafka_config_id")
+        asked = {"start": start, "end": end} | {name: getattr(self, name) for name in names}
         return digest(asked, length=12)

@@ -45,9 +45,6 @@ REFUSALS = (
 CounterName = Literal["commit", "reset", "unready", "refused"]
 """``reset`` is any deliberate move, ``unready`` a commit that has not kept what a failover needs."""
 
-_LONGEST_TAG = 80
-"""Maximum characters of a tag that becomes part of a metric's name: Airflow drops names over 250."""
-
 
 def _never_raising(report: Callable[P, None]) -> Callable[P, None]:
     @wraps(report)
@@ -157,7 +154,8 @@ def _tags(**tags: str) -> dict[str, str]:
     breaking = _breaking()
     if breaking is None:
         return given
-    return {name: breaking.sub("_", value)[:_LONGEST_TAG] for name, value in given.items()}
+    # Such a tag may become part of the metric's name, and Airflow drops names over 250 characters.
+    return {name: breaking.sub("_", value)[:80] for name, value in given.items()}
 
 
 @cache
