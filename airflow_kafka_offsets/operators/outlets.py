@@ -15,9 +15,6 @@ from airflow_kafka_offsets.task.identity import map_index
 
 log = logging.getLogger(__name__)
 
-# Number of assets that an error names.
-_SHOWN = 5
-
 
 def event_extra(receipt: Mapping[str, Any], batch_id: int | None) -> dict[str, Any]:
     """Return the ``extra`` of the asset event for one group's receipt: the totals of its move."""
@@ -106,8 +103,8 @@ def _uri(outlet: Any) -> str:
 
 
 def _shown(uris: Sequence[str]) -> str:
-    more = f" and {len(uris) - _SHOWN} more" if len(uris) > _SHOWN else ""
-    return ", ".join(uris[:_SHOWN]) + more
+    """Name the first five."""
+    return ", ".join(uris[:5]) + (f" and {len(uris) - 5} more" if len(uris) > 5 else "")
 
 
 def _add(events: Any, uri: str, extra: dict[str, Any]) -> None:

@@ -278,10 +278,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if done is None:
             return None
         self.log.info("Nothing is changed: an earlier try of this task has already restored everything")
-        again = self.with_connections(done).make_receipt(verified=True)
-        push_result(context, again)
-        self.keep_move(again)
-        return again
+        return self.repeat_receipt(context, done)
 
     @property
     def _setups(self) -> list[str]:
