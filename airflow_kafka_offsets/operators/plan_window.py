@@ -153,12 +153,19 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         if window_file is None:
             self.refuse_unused_unless_default("window_conn_id", "without window_file")
         self.check_parameters()
-        self._check_every()
-        if every is None and not (is_template(start) or is_template(end)):
-            try:
-                check_bounds(*self._bounds())
-            except PlanRefusedError as error:
-                raise self.parameter_error("; ".join(error.refusals)) from None
+        if every is not None:
+            # The rest of the interval would be in no window.
+            self.refuse_unused("with every", "start", "end", "max_records")
+            if not (is_template(every) or is_template(timezone)):
+                with with_task_name(self):
+                    IntervalSchedule.parse(every, timezone)
+        else:
+            self.refuse_unused("without every", "timezone")
+            if not (is_template(start) or is_template(end)):
+                try:
+                    check_bounds(*self._bounds())
+                except PlanRefusedError as error:
+                    raise self.parameter_error("; ".join(error.refusals)) from None
         if every is not None or (
             not is_template(start) and self.parse_parameter("start").kind != "committed"
         ):
@@ -269,16 +276,6 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             rows.append([tp.topic, *map(str, (tp.partition, offsets.start, offsets.end, offsets.size))])
         total = f"{window.records} records in {len(window.ranges)} partitions{limited}"
         self.log.info("%s", "\n".join([total, *align_rows(rows)]))
-
-    def _check_every(self) -> None:
-        if self.every is None:
-            self.refuse_unused("without every", "timezone")
-            return
-        # The rest of the interval would be in no window.
-        self.refuse_unused("with every", "start", "end", "max_records")
-        if not (is_template(self.every) or is_template(self.timezone)):
-            with with_task_name(self):
-                IntervalSchedule.parse(self.every, self.timezone)
 
     def _interval_of_run(self, context: Context) -> Interval | None:
         """Return the interval of the run's partition key; ``None`` without ``every``."""

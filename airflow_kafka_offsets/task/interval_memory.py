@@ -223,7 +223,11 @@ def check_emitted_interval(context: Context, key: str, interval: Interval) -> No
         if any(getattr(event, "partition_key", None) != key for event in events):
             continue
         for extra in (event.extra for event in events):
-            emitted = _emitted_interval(extra, key)
+            emitted = None
+            with suppress(UsageError, KeyError):
+                # Events of other tasks have no token.
+                if isinstance(extra, Mapping) and "token" in extra:
+                    emitted = IntervalSchedule.parse(extra["every"], extra["timezone"]).of_key(key)
             if emitted is not None and (emitted.start, emitted.end) != (interval.start, interval.end):
                 raise UsageError(
                     f"this run was started for the interval from {emitted.start.isoformat()} until "
@@ -277,11 +281,3 @@ def _time(text: str) -> datetime:
     if moment.tzinfo is None:
         raise ValueError
     return moment
-
-
-def _emitted_interval(extra: object, key: str) -> Interval | None:
-    """Return the interval of an event; ``None`` for an event of another task."""
-    with suppress(UsageError, KeyError):
-        if isinstance(extra, Mapping) and "token" in extra:
-            return IntervalSchedule.parse(extra["every"], extra["timezone"]).of_key(key)
-    return None
