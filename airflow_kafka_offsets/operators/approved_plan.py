@@ -15,12 +15,11 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.parameters import parse_duration, parse_switch, timestamp_ms
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
-from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.moves.saved import has_moved, read_saved_plan, save_plan
+from airflow_kafka_offsets.moves.saved import read_saved_plan, save_plan
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import POLICY, PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
@@ -87,17 +86,6 @@ def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
         if task.group_id is None:
             raise task.missing_group()
         task.name_mapped(context)
-
-
-def was_not_applied(
-    task: Any, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]
-) -> bool:
-    """Whether the saved plan of a receipt has moved nothing; the receipt is stored before the first write."""
-    plan = receipt.get("plan")
-    judged = task.parse_parameter("restore_when") == "failed"
-    if not isinstance(plan, str) or receipt.get("verified") or judged:
-        return False
-    return not has_moved(client, checkpoint, plan, read_receipt(receipt))
 
 
 class PlannedMoveOperator(PipelineMovingOperator):

@@ -27,7 +27,8 @@ from airflow_kafka_offsets.model.recovery import Recovery
 from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
-from airflow_kafka_offsets.operators.approved_plan import take_names, was_not_applied
+from airflow_kafka_offsets.moves.saved import has_moved
+from airflow_kafka_offsets.operators.approved_plan import take_names
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
@@ -254,7 +255,13 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             return again
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None
-        if receipt is not None and was_not_applied(self, client, checkpoint, receipt):
+        # The receipt of a saved plan is stored before the first write, so the plan may have moved nothing.
+        saved = None if receipt is None or receipt.get("verified") else receipt.get("plan")
+        if (
+            isinstance(saved, str)
+            and self.parse_parameter("restore_when") == "always"
+            and not has_moved(client, checkpoint, saved, read_receipt(receipt))
+        ):
             self.log.info("Nothing to restore: the receipt is of a plan that was not applied")
             return None
         # A teardown does not fail if there is nothing to restore.
