@@ -15,12 +15,11 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.parameters import parse_duration, parse_switch, timestamp_ms
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
-from airflow_kafka_offsets.model.receipt import read_receipt
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.moves.saved import has_moved, read_saved_plan, save_plan
+from airflow_kafka_offsets.moves.saved import read_saved_plan, save_plan
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import POLICY, PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
@@ -47,18 +46,15 @@ class ApprovedPlan:
     saved: SavedPlan
     approval: Approval | None = None
 
-    def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
-        """Return metadata for the commits that also has the plan and its approver."""
-        if self.approval is None or self.approval.at is None:
-            return replace(metadata, plan=self.saved.digest)
-        at = timestamp_ms(self.approval.at) // 1000
-        return replace(metadata, plan=self.saved.digest, approved_by=self.approval.user_name, approved_at=at)
-
-    def with_approval(self, plan: PipelinePlan) -> PipelinePlan:
-        """Return a plan whose receipt names the user who has approved it."""
-        if self.approval is None:
-            return plan
-        return replace(plan, provenance={**plan.provenance, "approval": self.approval.as_json()})
+    def stamp(self, plan: PipelinePlan, metadata: CommitMetadata) -> tuple[PipelinePlan, CommitMetadata]:
+        """Return the plan of the move and its commits' metadata with the saved plan and who approved it."""
+        metadata = replace(metadata, plan=self.saved.digest)
+        if self.approval is not None:
+            plan = replace(plan, provenance={**plan.provenance, "approval": self.approval.as_json()})
+            if self.approval.at is not None:
+                at = timestamp_ms(self.approval.at) // 1000
+                metadata = replace(metadata, approved_by=self.approval.user_name, approved_at=at)
+        return plan, metadata
 
 
 def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
@@ -90,17 +86,6 @@ def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
         if task.group_id is None:
             raise task.missing_group()
         task.name_mapped(context)
-
-
-def was_not_applied(
-    task: Any, client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]
-) -> bool:
-    """Whether the saved plan of a receipt has moved nothing; the receipt is stored before the first write."""
-    plan = receipt.get("plan")
-    judged = task.parse_parameter("restore_when") == "failed"
-    if not isinstance(plan, str) or receipt.get("verified") or judged:
-        return False
-    return not has_moved(client, checkpoint, plan, read_receipt(receipt))
 
 
 class PlannedMoveOperator(PipelineMovingOperator):

@@ -123,9 +123,13 @@ class AuditWindowOperator(OffsetsOperator):
         self.save_to = save_to
         self.save_conn_id = save_conn_id
         self.window_conn_id = window_conn_id
-        for name in ("window", "conn_id", "table"):
+        for name, expected in (
+            ("window", "give the output of PlanOffsetWindowOperator"),
+            ("conn_id", "name the Airflow connection of the database"),
+            ("table", "name the table to which the window's job writes"),
+        ):
             if getattr(self, name) is None:
-                raise self.parameter_error(f"{name} is missing: {_EXPECTED[name]}")
+                raise self.parameter_error(f"{name} is missing: {expected}")
         if save_to is None:
             self.refuse_unused_unless_default("save_conn_id", "without save_to")
         self.check_parameters()
@@ -210,10 +214,3 @@ class AuditWindowOperator(OffsetsOperator):
         text = f"read the window again: clear {named} of run {getattr(run, 'run_id', None)!r} with the tasks"
         command = clear_command(task.dag, jobs[0], at) if at is not None and len(jobs) == 1 else None
         return f"{text} after it" + (f" ({command})" if command else "")
-
-
-_EXPECTED = {
-    "window": "give the output of PlanOffsetWindowOperator",
-    "conn_id": "name the Airflow connection of the database",
-    "table": "name the table to which the window's job writes",
-}

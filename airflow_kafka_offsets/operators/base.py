@@ -15,7 +15,7 @@ from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
 from airflow_kafka_offsets.pipeline import FILE_PARSERS
 from airflow_kafka_offsets.task.failures import fail_without_retry
-from airflow_kafka_offsets.task.metrics import count_refused
+from airflow_kafka_offsets.task.metrics import REFUSALS, count
 from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_literals
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.lineage import Lineage
+    from airflow_kafka_offsets.task.mapped import OperatorPartial
 
 Parser = Callable[[Any, str], Any]
 """Reads a parameter from its value and name."""
@@ -34,10 +35,8 @@ class OffsetsOperator(PipelineTask):
 
     A task that commits nothing sends no event for the groups' assets in its ``outlets``.
 
-    Every name must select something, see :mod:`airflow_kafka_offsets.model.groups`.
-
-    The names of the pipeline are those of :class:`~airflow_kafka_offsets.task.parameter_checks.PipelineTask`.
-    The log names the topics and partitions that ``topics`` leaves out.
+    Every name must select something, see :mod:`airflow_kafka_offsets.model.groups`. The log names the topics
+    and partitions that ``topics`` leaves out.
 
     :param mirror: the mirror of that cluster, as :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`
         passes it on. A commit of the checkpoint, a failover and the check of the mirror use it.
@@ -51,6 +50,8 @@ class OffsetsOperator(PipelineTask):
     ui_color = "#e8f4ea"
     operator_extra_links = LINKS
     needs_group: ClassVar[bool] = True
+    one_at_a_time: ClassVar[bool] = False
+    """Whether one index of a mapped task runs at a time, unless the DAG says otherwise."""
     calls_timeout: ClassVar[float | None] = 120.0
     """Total seconds for all calls of a client, ``None`` for no limit."""
 
@@ -69,6 +70,15 @@ class OffsetsOperator(PipelineTask):
         self._group_outlets = GroupOutlets(())
         if self.group_id is None and self.needs_group:
             raise self.missing_group()
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> OperatorPartial:
+        """Return the shared part of a mapped task."""
+        partial = super().partial(**kwargs)
+        if cls.one_at_a_time:
+            # Airflow does not read this default from the constructor.
+            partial.kwargs.setdefault("max_active_tis_per_dag", 1)
+        return partial
 
     def check_parameters(self) -> None:
         """Check the parameters that are literals in the DAG file; each constructor calls this at its end."""
@@ -131,7 +141,8 @@ class OffsetsOperator(PipelineTask):
                 self.check_rendered_parameters()
                 yield
             except KafkaOffsetsError as error:
-                count_refused(self._touched, error)
+                if isinstance(error, REFUSALS):
+                    count("refused", self._touched, reason=type(error).__name__)
                 raise
         self._group_outlets.log_unsent()
 

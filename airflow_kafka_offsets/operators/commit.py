@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -234,7 +234,6 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.readings.readiness import read_newest
 
         mirror = Mirror.parse(self.mirror)
-        error, reading = "", None
         with ExitStack() as stack:
             try:
                 hook = KafkaOffsetsHook(mirror.kafka_config_id, timeout=_MIRROR_TIMEOUT)
@@ -243,14 +242,14 @@ class CommitOffsetsOperator(MovingOperator):
                 threads = stack.enter_context(ThreadPoolExecutor(1, "readiness"))
                 reading = threads.submit(read_newest, client, target, checkpoint, mirror)
             except Exception as raised:  # noqa: BLE001 - the offsets are to be committed all the same
-                error = f"{type(raised).__name__}: {raised}"
+                reading = Future()
+                reading.set_exception(raised)
             yield
-            if reading is not None:
-                try:
-                    write_readiness(checkpoint, kept := reading.result())
-                    error = kept.error
-                except Exception as raised:  # noqa: BLE001 - the offsets are committed
-                    error = f"{type(raised).__name__}: {raised}"
+            try:
+                write_readiness(checkpoint, kept := reading.result())
+                error = kept.error
+            except Exception as raised:  # noqa: BLE001 - the offsets are committed
+                error = f"{type(raised).__name__}: {raised}"
         if error:
             self.log.warning(
                 "The offsets are committed; what a failover needs was not kept as a whole: %s", error

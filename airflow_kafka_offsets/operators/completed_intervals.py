@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from airflow.sdk import Asset, Context, XComArg
@@ -32,6 +32,7 @@ from airflow_kafka_offsets.operators.interval_outlets import (
     recorded_logs,
     refuse_other_logs,
 )
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.record_progress import (
     RecordProgress,
     complete_intervals,
@@ -40,22 +41,13 @@ from airflow_kafka_offsets.readings.record_progress import (
 )
 from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER
 from airflow_kafka_offsets.task.interval_memory import KEY, Emitted, IntervalMemory
-from airflow_kafka_offsets.task.mapped import one_index_at_a_time
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.waits.interval_position import IntervalPosition
 from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy
 from airflow_kafka_offsets.waits.wait import PositionSource, Wait
 
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.task.mapped import OperatorPartial
-
-MAX_INTERVALS = 200
-"""Default of ``max_intervals``: more than a week of hours."""
-
 UTC = ZoneInfo("UTC")
 _SHOWN = 3
-_OLDEST = 366 * 86_400_000
-"""Milliseconds: an older first record probably has a wrong timestamp."""
 
 
 def _parse_max_intervals(value: object, parameter: str) -> int | None:
@@ -140,6 +132,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
     }
     template_fields: Sequence[str] = (*OffsetsOperator.template_fields, *parsers)
     needs_group: ClassVar[bool] = False
+    one_at_a_time: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -151,7 +144,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         on_idle_partition: IdlePartitionPolicy | str = "wait",
         idle_after: float | timedelta | str | None = None,
         start_from: datetime | str | XComArg | None = None,
-        max_intervals: int | str = MAX_INTERVALS,
+        max_intervals: int | str = 200,
         position: PositionSource | str | None = None,
         max_active_tis_per_dag: int | None = 1,
         **kwargs: Any,
@@ -168,11 +161,6 @@ class CompletedIntervalsOperator(OffsetsOperator):
         self.position = position
         self.check_parameters()
 
-    @classmethod
-    def partial(cls, **kwargs: Any) -> OperatorPartial:
-        """Return the shared part of a mapped task; by default one map index runs at a time."""
-        return one_index_at_a_time(super().partial(**kwargs))
-
     def check_parameters(self) -> None:
         """Check also that there is a position, and an asset for each schedule."""
         super().check_parameters()
@@ -181,7 +169,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
             if not (is_template(self.every) or is_template(self.timezone)):
                 self._schedules()
             if not is_template(self.every):
-                self._assets(self.outlets)
+                check_assets(self.outlets, len(_as_list(self.every)))
         if self.on_idle_partition == "wait":
             self.refuse_unused("with on_idle_partition='wait'", "idle_after")
 
@@ -192,7 +180,11 @@ class CompletedIntervalsOperator(OffsetsOperator):
             self.outlets = []
             names = ("group_id", "topics", "checkpoint_location", "kafka_config_id", "position")
             position = IntervalPosition(**{name: getattr(self, name) for name in names})
-            feeds = self._feeds(context)
+            assets = check_assets(self._group_outlets.declared, len(_as_list(self.every)))
+            feeds = []
+            for asset, schedule in zip(assets, self._schedules(), strict=True):
+                memory = IntervalMemory(context, asset)
+                feeds.append(IntervalFeed(asset, schedule, memory, memory.recall()))
             checkpoint = self.open_checkpoint()
             idle_after = None
             if self.parse_parameter("on_idle_partition") == "ignore":
@@ -211,10 +203,10 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     # The targets of moves count even if the position has passed them again since.
                     back = {tp: at for tp, at in led.items() if tp in logs}
                     moved = RecordProgress(client, back, logs, now=progress.now)
-                    ids: Mapping[str, Any] = {}
+                    ids = None
                     meaning = position.meaning(checkpoint)
                     if position.position_is_checkpoint:
-                        ids = position.logs_now(client, {tp.topic for tp in logs}).as_json()
+                        ids = known_log_ids(client, {tp.topic for tp in logs})
                         refuse_other_logs(feeds, move, meaning, ids)
                     for feed in feeds:
                         emitted = self._recall_emitted(feed, meaning, move, progress, moved, ids)
@@ -227,13 +219,6 @@ class CompletedIntervalsOperator(OffsetsOperator):
             "assets": {each.feed.asset.name: each.as_json() for each in completed},
         }
 
-    def _feeds(self, context: Context) -> list[IntervalFeed]:
-        pairs = zip(self._assets(self._group_outlets.declared), self._schedules(), strict=True)
-        memories = [(*pair, IntervalMemory(context, pair[0])) for pair in pairs]
-        return [
-            IntervalFeed(asset, schedule, memory, memory.recall()) for asset, schedule, memory in memories
-        ]
-
     def _recall_emitted(
         self,
         feed: IntervalFeed,
@@ -241,7 +226,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
         move: int | None,
         progress: RecordProgress,
         moved: RecordProgress,
-        logs: Mapping[str, Any],
+        logs: LogIds | None,
     ) -> Emitted | None:
         """
         Return and keep what was emitted for an asset, corrected for resets, or where its intervals begin.
@@ -256,7 +241,8 @@ class CompletedIntervalsOperator(OffsetsOperator):
             first = progress.time if start_from is None else timestamp_ms(start_from)
             if first is None:
                 return None
-            if start_from is None and progress.now - first > _OLDEST:
+            # A first record that is older than a year probably has a wrong timestamp.
+            if start_from is None and progress.now - first > 366 * 86_400_000:
                 raise PlanRefusedError(
                     f"the first unread record is of {iso_time(first)}, and intervals would be emitted from "
                     "this time on: set start_from to a time in the first interval to emit"
@@ -280,10 +266,9 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     *(feed.asset.name, schedule.containing(end), emitted.end.isoformat()),
                 )
             emitted = replace(emitted, end=end, move=move)
-        if logs:
+        if logs is not None:
             # An id that the broker does not return this time is not forgotten.
-            known = LogIds.parse(recorded_logs(feed, move, position))
-            emitted = replace(emitted, logs=(known | LogIds.parse(logs)).as_json())
+            emitted = replace(emitted, logs=recorded_logs(feed, move, position) | logs)
         if emitted != feed.emitted:
             # Kept now, so that the beginning or a reset is not forgotten if this task fails.
             feed.memory.keep(emitted)
@@ -334,9 +319,6 @@ class CompletedIntervalsOperator(OffsetsOperator):
         if len({each.canonical for each in schedules}) < len(schedules):
             raise UsageError(f"every={self.every} names the same intervals twice: name them once")
         return schedules
-
-    def _assets(self, outlets: Sequence[Any]) -> list[Asset]:
-        return check_assets(outlets, len(_as_list(self.every)))
 
 
 def _as_list(every: object) -> list[Any]:

@@ -23,9 +23,6 @@ from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-_SOURCE_TIMEOUT = 10.0
-"""Seconds in which the old cluster must answer; otherwise the failover uses what commits have kept."""
-
 
 class FailOverOperator(PlannedMoveOperator):
     """
@@ -115,14 +112,11 @@ class FailOverOperator(PlannedMoveOperator):
         self.max_age = max_age
         self.approval: Any = approval
         self.allow_self_approval = allow_self_approval
-        if self.plan is None or self.group_id is not None:
-            self._check_names()
-        self.check_parameters()
-
-    def _check_names(self) -> None:
-        if self.group_id is None:
+        if self.group_id is not None:
+            self.check_mirrored()
+        elif self.plan is None:
             raise self.missing_group()
-        self.check_mirrored()
+        self.check_parameters()
 
     @property
     def groups_config_id(self) -> str:
@@ -139,7 +133,7 @@ class FailOverOperator(PlannedMoveOperator):
             approved = self.approved_plan(context)
             if approved is not None and self.mirror is None:
                 self.mirror = approved.saved.names.mirror
-            self._check_names()
+            self.check_mirrored()
             mirror = Mirror.parse(self.mirror)
             metadata = self.move_metadata(context)
             checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
@@ -147,11 +141,9 @@ class FailOverOperator(PlannedMoveOperator):
             target = clients.enter_context(self.open_client(mirror.kafka_config_id))
             if approved is not None:
                 now, max_age = datetime.now(tz=timezone.utc), self.parse_parameter("max_age")
-                plan = approved.with_approval(
-                    plan_saved_failover(target, checkpoint, approved.saved, now=now, max_age=max_age)
-                )
-                metadata = approved.stamp(metadata)
-                return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
+                plan = plan_saved_failover(target, checkpoint, approved.saved, now=now, max_age=max_age)
+                stamped, metadata = approved.stamp(plan, metadata)
+                return self.apply_pipeline_plan(context, target, stamped, metadata, checkpoint)
             source = self._source(clients) if self.parse_parameter("ask_source") else None
             allowed = self.parse_parameters("on_unknown", "on_out_of_range", "allow_running_mirror")
             policy = FailoverPolicy(**allowed, checkpoint=self.checkpoint_policy())
@@ -165,7 +157,8 @@ class FailOverOperator(PlannedMoveOperator):
         """Return a client of the old cluster; ``None`` if the cluster does not answer."""
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 
-        hook = KafkaOffsetsHook(self.kafka_config_id, timeout=_SOURCE_TIMEOUT)
+        # A cluster that does not answer in 10 seconds is gone: the failover uses what commits have kept.
+        hook = KafkaOffsetsHook(self.kafka_config_id, timeout=10.0)
         source = clients.enter_context(hook.get_offsets_client(total=self.calls_timeout))
         try:
             source.cluster_id()

@@ -11,7 +11,7 @@ from airflow.sdk import Asset, Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
-from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.task.interval_memory import KEY, Emitted, IntervalMemory
 
 
@@ -89,17 +89,17 @@ def check_meaning(
 
 
 def refuse_other_logs(
-    feeds: Sequence[IntervalFeed], move: int | None, position: Mapping[str, Any], ids: Mapping[str, Any]
+    feeds: Sequence[IntervalFeed], move: int | None, position: Mapping[str, Any], logs: LogIds
 ) -> None:
     """Refuse the position of a checkpoint if its topics were created again since it was read."""
+    remedy = "move the checkpoint to the present topics (ResetOffsetsOperator)"
     for feed in feeds:
-        remedy = "move the checkpoint to the present topics (ResetOffsetsOperator)"
-        recorded = LogIds.parse(recorded_logs(feed, move, position))
-        if refusals := other_logs_refusals("the checkpoint", recorded, LogIds.parse(ids), remedy=remedy):
+        recorded = recorded_logs(feed, move, position)
+        if refusals := other_logs_refusals("the checkpoint", recorded, logs, remedy=remedy):
             raise PlanRefusedError(refusals)
 
 
-def recorded_logs(feed: IntervalFeed, move: int | None, position: Mapping[str, Any]) -> Mapping[str, Any]:
+def recorded_logs(feed: IntervalFeed, move: int | None, position: Mapping[str, Any]) -> LogIds:
     """
     Return the ids of the logs to which a checkpoint's position belonged when it was last read.
 
@@ -107,7 +107,7 @@ def recorded_logs(feed: IntervalFeed, move: int | None, position: Mapping[str, A
     """
     kept = feed.emitted
     if kept is None or kept.move != move or kept.meaning.get("query_id") != position.get("query_id"):
-        return {}
+        return UNKNOWN_LOGS
     return kept.logs
 
 

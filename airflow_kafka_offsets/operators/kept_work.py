@@ -9,6 +9,7 @@ from airflow.sdk import Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.task.identity import map_index
@@ -46,16 +47,16 @@ def cleared_work(task: Any, context: Context) -> tuple[RecoveryTasks | None, boo
     return work, True
 
 
-def receipt_without_move(
+def plan_of_kept_work(
     task: Any,
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
     work: RecoveryTasks,
     metadata: CommitMetadata,
     saved: SavedPlan | None = None,
-) -> dict[str, Any]:
+) -> PipelinePlan:
     """
-    Return the receipt of a reset that moves nothing because its work was finished and not cleared.
+    Return the plan of a reset that moves nothing because its work was finished and not cleared.
 
     :param saved: the plan of the reset, whose names a restore may take from the receipt.
     """
@@ -75,5 +76,4 @@ def receipt_without_move(
     )
     if saved is not None:
         plan = replace(plan, provenance={**plan.provenance, "names": saved.names.as_json()})
-    receipt: dict[str, Any] = task.with_connections(plan).make_receipt(verified=True)
-    return receipt
+    return plan

@@ -23,7 +23,6 @@ from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.operators.outlets import event_extra
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.identity import commit_metadata
-from airflow_kafka_offsets.task.mapped import one_index_at_a_time
 from airflow_kafka_offsets.task.metrics import count, report_lag
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.xcom import push_result
@@ -32,10 +31,9 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-    from airflow_kafka_offsets.model.lineage import Lineage, Operation
+    from airflow_kafka_offsets.model.lineage import Operation
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.window import OffsetWindow
-    from airflow_kafka_offsets.task.mapped import OperatorPartial
 
 
 POLICY = [field.name for field in fields(CheckpointPolicy)]
@@ -69,11 +67,7 @@ class MovingOperator(OffsetsOperator):
 
     def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
         """Return a plan whose receipt names the connections of this task."""
-        from airflow_kafka_offsets.model.receipt import CONNECTION_IDS
-
-        ids = {name: getattr(self, name) for name in CONNECTION_IDS} | {
-            "kafka_config_id": self.groups_config_id
-        }
+        ids = {"kafka_config_id": self.groups_config_id, "checkpoint_conn_id": self.checkpoint_conn_id}
         given = {name: conn_id for name, conn_id in ids.items() if conn_id}
         return replace(plan, provenance={**plan.provenance, **given})
 
@@ -135,6 +129,13 @@ class MovingOperator(OffsetsOperator):
         self.keep_move(planned)
         return plan, planned
 
+    def repeat_receipt(self, context: Context, plan: PipelinePlan) -> dict[str, Any]:
+        """Push and return the receipt of a plan that needs no write, because its work was done before."""
+        receipt = self.with_connections(plan).make_receipt(verified=True)
+        push_result(context, receipt)
+        self.keep_move(receipt)
+        return receipt
+
     def keep_move(
         self, receipt: Mapping[str, Any], *, begun: bool = False, error: KafkaOffsetsError | None = None
     ) -> None:
@@ -144,22 +145,19 @@ class MovingOperator(OffsetsOperator):
         :param begun: whether a write may have begun.
         :param error: the error that ended the move.
         """
+        from airflow_kafka_offsets.model.lineage import MoveRecord
 
-        def lineage() -> Lineage:
-            from airflow_kafka_offsets.model.lineage import MoveRecord
-
-            return MoveRecord(
-                self.operation,
-                receipt,
-                self.servers.get(self.groups_config_id),
-                begun=begun,
-                error=error,
-                # Offsets from a user or a reset do not show which records were read.
-                reads=self.reports_lag,
-                window=self.committed_window,
-            ).lineage()
-
-        self.keep_lineage(lineage)
+        record = MoveRecord(
+            self.operation,
+            receipt,
+            self.servers.get(self.groups_config_id),
+            begun=begun,
+            error=error,
+            # Offsets from a user or a reset do not show which records were read.
+            reads=self.reports_lag,
+            window=self.committed_window,
+        )
+        self.keep_lineage(record.lineage)
 
     def _event_extras(self, receipt: Mapping[str, Any], batch_id: int | None) -> list[dict[str, Any]]:
         groups = receipt.get("groups", [receipt])
@@ -189,6 +187,7 @@ class PipelineMovingOperator(MovingOperator):
     """
 
     moves_on_purpose: ClassVar[bool] = True
+    one_at_a_time: ClassVar[bool] = True
     reports_lag = False
     parsers: ClassVar[Mapping[str, Parser]] = {
         "on_pending_batch": choice_parser(PendingBatch),
@@ -218,11 +217,6 @@ class PipelineMovingOperator(MovingOperator):
         self.sink_location = sink_location
         self.allow_stateful = allow_stateful
         self.quiet_period = quiet_period
-
-    @classmethod
-    def partial(cls, **kwargs: Any) -> OperatorPartial:
-        """Return the shared part of a mapped task; by default one map index runs at a time."""
-        return one_index_at_a_time(super().partial(**kwargs))
 
     def check_parameters(self) -> None:
         """Check also that parameters of a checkpoint are given only with a checkpoint."""

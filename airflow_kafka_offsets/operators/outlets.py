@@ -15,12 +15,6 @@ from airflow_kafka_offsets.task.identity import map_index
 
 log = logging.getLogger(__name__)
 
-# Number of assets that an error names.
-_SHOWN = 5
-
-MOST_TOPICS = 50
-"""Maximum number of topics that an event lists. With more topics, it has only the group's totals."""
-
 
 def event_extra(receipt: Mapping[str, Any], batch_id: int | None) -> dict[str, Any]:
     """Return the ``extra`` of the asset event for one group's receipt: the totals of its move."""
@@ -32,8 +26,8 @@ def event_extra(receipt: Mapping[str, Any], batch_id: int | None) -> dict[str, A
         "moved_by": receipt["moved_by"],
         "batch_id": batch_id,
     }
-    # The receipt in XCom has all topics.
-    if len(receipt["after"]) <= MOST_TOPICS:
+    # With more topics an event has only the group's totals; the receipt in XCom has all topics.
+    if len(receipt["after"]) <= 50:
         extra["topics"] = {topic: _topic(receipt, topic) for topic in receipt["after"]}
     return extra
 
@@ -109,8 +103,8 @@ def _uri(outlet: Any) -> str:
 
 
 def _shown(uris: Sequence[str]) -> str:
-    more = f" and {len(uris) - _SHOWN} more" if len(uris) > _SHOWN else ""
-    return ", ".join(uris[:_SHOWN]) + more
+    """Name the first five."""
+    return ", ".join(uris[:5]) + (f" and {len(uris) - 5} more" if len(uris) > 5 else "")
 
 
 def _add(events: Any, uri: str, extra: dict[str, Any]) -> None:

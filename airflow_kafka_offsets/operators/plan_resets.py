@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -28,9 +29,6 @@ from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.readings.record_times import look_up_times
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 
 class PlanResetsOperator(ResetOffsetsOperator):
@@ -53,15 +51,10 @@ class PlanResetsOperator(ResetOffsetsOperator):
         :class:`~airflow_kafka_offsets.operators.reset.ResetOffsetsOperator`.
     """
 
-    template_fields: Sequence[str] = (
-        "pipelines",
-        *RESETS,
-        *ResetOffsetsOperator.permissions,
-        *POLICY,
-    )
+    template_fields: Sequence[str] = ("pipelines", *RESETS, *ResetOffsetsOperator.permissions, *POLICY)
     parsers: ClassVar[Mapping[str, Parser]] = {
         **ResetOffsetsOperator.parsers,
-        "pipelines": lambda value, name: read_pipelines(value, name),
+        "pipelines": read_pipelines,
     }
     moves_on_purpose: ClassVar[bool] = False
     calls_timeout: ClassVar[float | None] = None

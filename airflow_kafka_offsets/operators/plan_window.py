@@ -45,12 +45,6 @@ OnEmpty = Literal["skip", "fail", "continue"]
 WINDOW_XCOM = "kafka_offsets.window"
 """Key of the XCom for a job's configuration: the window as JSON text, or the URI of its file."""
 
-_DIGESTED = ("group_id", "topics", "topics_pattern", "max_records", "on_no_commit", "kafka_config_id")
-"""
-Parameters that a window's digest covers besides its bounds: a run with other values plans again, or is
-refused.
-"""
-
 
 class PlanOffsetWindowOperator(OffsetsOperator):
     """
@@ -159,12 +153,19 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         if window_file is None:
             self.refuse_unused_unless_default("window_conn_id", "without window_file")
         self.check_parameters()
-        self._check_every()
-        if every is None and not (is_template(start) or is_template(end)):
-            try:
-                check_bounds(*self._bounds())
-            except PlanRefusedError as error:
-                raise self.parameter_error("; ".join(error.refusals)) from None
+        if every is not None:
+            # The rest of the interval would be in no window.
+            self.refuse_unused("with every", "start", "end", "max_records")
+            if not (is_template(every) or is_template(timezone)):
+                with with_task_name(self):
+                    IntervalSchedule.parse(every, timezone)
+        else:
+            self.refuse_unused("without every", "timezone")
+            if not (is_template(start) or is_template(end)):
+                try:
+                    check_bounds(*self._bounds())
+                except PlanRefusedError as error:
+                    raise self.parameter_error("; ".join(error.refusals)) from None
         if every is not None or (
             not is_template(start) and self.parse_parameter("start").kind != "committed"
         ):
@@ -276,16 +277,6 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         total = f"{window.records} records in {len(window.ranges)} partitions{limited}"
         self.log.info("%s", "\n".join([total, *align_rows(rows)]))
 
-    def _check_every(self) -> None:
-        if self.every is None:
-            self.refuse_unused("without every", "timezone")
-            return
-        # The rest of the interval would be in no window.
-        self.refuse_unused("with every", "start", "end", "max_records")
-        if not (is_template(self.every) or is_template(self.timezone)):
-            with with_task_name(self):
-                IntervalSchedule.parse(self.every, self.timezone)
-
     def _interval_of_run(self, context: Context) -> Interval | None:
         """Return the interval of the run's partition key; ``None`` without ``every``."""
         if self.every is None:
@@ -308,7 +299,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         return self.parse_parameter("start"), self.parse_parameter("end")
 
     def _parameters_digest(self) -> str:
-        """Return a digest of the parameters that determine the window."""
+        """Return a digest of the parameters that determine the window: with others a run plans again."""
         start, end = (bound.as_text() for bound in self._bounds())
-        asked = {"start": start, "end": end} | {name: getattr(self, name) for name in _DIGESTED}
+        names = ("group_id", "topics", "topics_pattern", "max_records", "on_no_commit", "kafka_config_id")
+        asked = {"start": start, "end": end} | {name: getattr(self, name) for name in names}
         return digest(asked, length=12)

@@ -26,13 +26,12 @@ from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
 from airflow_kafka_offsets.operators.approved_plan import PlannedMoveOperator, skip_after_failure
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.kept_work import cleared_work, receipt_without_move
+from airflow_kafka_offsets.operators.kept_work import cleared_work, plan_of_kept_work
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
-from airflow_kafka_offsets.task.xcom import push_result
 
 
 class ResetOffsetsOperator(PlannedMoveOperator):
@@ -236,19 +235,16 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             with self.open_client() as client:
                 if work is not None:
                     saved = None if approved is None else approved.saved
-                    receipt = receipt_without_move(self, client, checkpoint, work, metadata, saved)
+                    plan = plan_of_kept_work(self, client, checkpoint, work, metadata, saved)
                     # The teardown reads this receipt to determine what to take back.
-                    push_result(context, receipt)
-                    self.keep_move(receipt)
-                    return receipt
+                    return self.repeat_receipt(context, plan)
                 now = datetime.now(tz=timezone.utc)
                 if approved is not None:
-                    metadata = approved.stamp(metadata)
                     max_age = self.parse_parameter("max_age")
-                    again = plan_saved(
+                    plan = plan_saved(
                         client, checkpoint, approved.saved, now=now, metadata=metadata, max_age=max_age
                     )
-                    plan = approved.with_approval(again)
+                    plan, metadata = approved.stamp(plan, metadata)
                 elif place is not None:
                     metadata = replace(metadata, request=digest(repr(place), length=12))
                     # If a recovery is cleared before its work was committed, the pipeline is still at the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -27,7 +27,8 @@ from airflow_kafka_offsets.model.recovery import Recovery
 from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
-from airflow_kafka_offsets.operators.approved_plan import take_names, was_not_applied
+from airflow_kafka_offsets.moves.saved import has_moved
+from airflow_kafka_offsets.operators.approved_plan import take_names
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
@@ -186,7 +187,14 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                 if work is None:
                     return restore(receipt)
                 if receipt is None:
-                    return self._restore_file(work, restore)
+                    # A file does not record what was moved, so the states of the tasks decide.
+                    if not work.not_succeeded:
+                        self.log.info(
+                            "Nothing to restore: every task upstream has succeeded (restore_when='failed')"
+                        )
+                        return None
+                    restore(None)
+                    raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
                 moved_by = self._setups or set(tasks_that_move(self)) - {self.task_id}
                 resets = commit_identities(metadata, moved_by)
                 recovery = Recovery(resets, metadata, self.selection().group_ids)
@@ -228,14 +236,6 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             return True
         return False
 
-    def _restore_file(self, work: RecoveryTasks, restore: Callable[[None], object]) -> dict[str, Any] | None:
-        """Restore from a file if a task has not succeeded: the file does not record what was moved."""
-        if not work.not_succeeded:
-            self.log.info("Nothing to restore: every task upstream has succeeded (restore_when='failed')")
-            return None
-        restore(None)
-        raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
-
     def _failed(self, why: str, outcome: str) -> AirflowFailException:
         why = why and f" ({why})"
         return AirflowFailException(
@@ -255,7 +255,13 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             return again
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None
-        if receipt is not None and was_not_applied(self, client, checkpoint, receipt):
+        # The receipt of a saved plan is stored before the first write, so the plan may have moved nothing.
+        saved = None if receipt is None or receipt.get("verified") else receipt.get("plan")
+        if (
+            isinstance(saved, str)
+            and self.parse_parameter("restore_when") == "always"
+            and not has_moved(client, checkpoint, saved, read_receipt(receipt))
+        ):
             self.log.info("Nothing to restore: the receipt is of a plan that was not applied")
             return None
         # A teardown does not fail if there is nothing to restore.
@@ -279,10 +285,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if done is None:
             return None
         self.log.info("Nothing is changed: an earlier try of this task has already restored everything")
-        again = self.with_connections(done).make_receipt(verified=True)
-        push_result(context, again)
-        self.keep_move(again)
-        return again
+        return self.repeat_receipt(context, done)
 
     @property
     def _setups(self) -> list[str]:

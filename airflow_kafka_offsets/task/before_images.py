@@ -12,7 +12,6 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
 from airflow_kafka_offsets.model.offsets import Positions, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.task.identity import clear_mark
 
 if TYPE_CHECKING:
@@ -46,11 +45,16 @@ class BeforeImages:
         """Return the plan with the groups' offsets from before the first write."""
         # If other tasks follow this one, it continues its earlier move even after a Clear.
         if self._kept and (has_followers or self.interrupted or self._kept.get("mark") == self._mark):
-            before = {
-                group.group_id: self._before(group, client, metadata)
-                for group in plan.group_plans
-                if group.group_id in self._kept["groups"]
-            }
+            before: dict[str, Positions] = {}
+            for group in plan.group_plans:
+                if group.group_id in self._kept["groups"]:
+                    first = parse_positions(self._kept["groups"][group.group_id])
+                    # Only if this task made the last commit: a restore must put back other clients' commits.
+                    before[group.group_id] = {
+                        tp: first[tp]
+                        for tp, commit in client.committed(group.group_id, group.before).items()
+                        if tp in first and (by := CommitMetadata.of(commit)) and metadata.is_same_task(by)
+                    }
             plan = plan.with_before(before)
         return plan
 
@@ -95,16 +99,6 @@ class BeforeImages:
         # Kept before the first write: afterwards the earlier offsets cannot be read any more.
         self._kept = {"mark": self._mark, "groups": groups, "done": False}
         self._store.set(self._KEY, self._kept)
-
-    def _before(self, group_plan: OffsetPlan, client: OffsetsClient, metadata: CommitMetadata) -> Positions:
-        """Return a group's earlier offsets in the partitions that an earlier try has written."""
-        # Only if the last commit is from this task: a restore must bring back other clients' commits.
-        first = parse_positions(self._kept["groups"][group_plan.group_id])
-        return {
-            tp: first[tp]
-            for tp, commit in client.committed(group_plan.group_id, group_plan.before).items()
-            if tp in first and (by := CommitMetadata.of(commit)) is not None and metadata.is_same_task(by)
-        }
 
     def finish(self) -> None:
         """Note that the task has finished its move."""

@@ -6,7 +6,7 @@ import time
 
 from airflow.sdk import Context
 
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, RunStart
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 
 
@@ -20,15 +20,6 @@ def clear_mark(context: Context) -> int:
     retry.
     """
     return getattr(context.get("ti"), "max_tries", 0) or 0
-
-
-def run_start(context: Context) -> RunStart:
-    """Return when Airflow started the run; this distinguishes it from a deleted run with the same id."""
-    dag_run = context.get("dag_run")
-    started = getattr(dag_run, "start_date", None)
-    return RunStart(
-        None if started is None else int(started.timestamp()), getattr(dag_run, "clear_number", 0) or 0
-    )
 
 
 def map_index(context: Context) -> int:
@@ -46,12 +37,14 @@ def commit_metadata(context: Context) -> CommitMetadata:
     """Return the metadata in which a commit of this task run records its origin."""
     ti, dag_run = context.get("ti"), context.get("dag_run")
     dag, run, task = (getattr(ti, name, "") for name in ("dag_id", "run_id", "task_id"))
-    started, index, loop = run_start(context), map_index(context), iteration(context)
+    index, loop = map_index(context), iteration(context)
+    started = getattr(dag_run, "start_date", None)
+    started_at = None if started is None else int(started.timestamp())
     # A retry has the same token. These have a different token: another iteration of a task loop, a run that
     # was deleted and created again, and a task that was cleared. If a loop was cleared, only the region id of
     # its iterations changes.
     region = getattr(ti, "region_id", None)
-    token = digest(dag, run, task, index, loop, region, clear_mark(context), started.at, length=12)
+    token = digest(dag, run, task, index, loop, region, clear_mark(context), started_at, length=12)
     return CommitMetadata(
         dag=dag or "",
         run=run or "",
@@ -60,8 +53,8 @@ def commit_metadata(context: Context) -> CommitMetadata:
         iteration=loop,
         user=getattr(dag_run, "triggering_user_name", None) or "",
         token=token if ti is not None else "",
-        started=started.at,
-        clears=started.clears or None,
+        started=started_at,
+        clears=getattr(dag_run, "clear_number", None) or None,
         try_number=getattr(ti, "try_number", None),
         at=int(time.time()),
     )

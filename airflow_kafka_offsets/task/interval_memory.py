@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -23,17 +23,15 @@ from airflow.sdk import Asset, Context, Variable
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError
-from airflow_kafka_offsets.task.identity import clear_mark, map_index, run_start
+from airflow_kafka_offsets.task.identity import commit_metadata, map_index
 
 KEY = "kafka_offsets.intervals"
 """Key of the state that is kept with the asset, and of the XCom with a task's token."""
 
 _VERSION = 1
-_LONGEST_NAME = 200
-_CLOCKS_DIFFER = timedelta(hours=1)
-_RUNNING = "running"
 
 
 @dataclass(frozen=True)
@@ -46,17 +44,16 @@ class Emitted:
     :param start_from: value of this parameter when the first interval was emitted.
     :param move: number of the checkpoint's newest move that was read; ``None`` without a checkpoint.
     :param begin: start of the first interval; ``None`` if unknown.
-    :param logs: ids of the cluster and the topics of a checkpoint's position, see
-        :meth:`~airflow_kafka_offsets.model.log_ids.LogIds.as_json`; empty for a group, whose commits have
-        them.
+    :param logs: ids of the cluster and the topics of a checkpoint's position; unknown for a group, whose
+        commits have them.
     """
 
     end: datetime
-    meaning: Mapping[str, Any] = field(default_factory=dict)
-    start_from: str | None = None
-    move: int | None = None
-    begin: datetime | None = None
-    logs: Mapping[str, Any] = field(default_factory=dict)
+    meaning: Mapping[str, Any]
+    start_from: str | None
+    move: int | None
+    begin: datetime | None
+    logs: LogIds = UNKNOWN_LOGS
 
     @property
     def waits_for_start(self) -> bool:
@@ -76,10 +73,15 @@ class IntervalMemory:
 
     def __init__(self, context: Context, asset: Asset) -> None:
         stores: Any = context.get("asset_state_store")
+        names = ("dag_id", "run_id", "task_id")
         self._asset = asset
         self._context = context
         self._found: object = None
         self._store: Any = _VariableStore(asset.name) if stores is None else stores[asset]
+        self._task = {name: getattr(context.get("ti"), name, None) for name in names}
+        self._task |= {"map_index": map_index(context)}
+        # Retries share it. A Clear, another loop iteration and a run that is created again have another one.
+        self._task_token = commit_metadata(context).token
 
     def recall(self) -> Emitted | None:
         """
@@ -109,8 +111,8 @@ class IntervalMemory:
             "end": end.isoformat(),
             "token": token,
             "at": datetime.now(tz=timezone.utc).isoformat(),
-            **self._task_key,
-            **self._try,
+            **self._task,
+            "task_token": self._task_token,
         }
         self._set(_as_json(emitted) | {"announced": announced})
 
@@ -124,17 +126,6 @@ class IntervalMemory:
         self._store.set(KEY, value)
         self._found = value
 
-    @property
-    def _task_key(self) -> dict[str, Any]:
-        ti = self._context.get("ti")
-        by = {name: getattr(ti, name, None) for name in ("dag_id", "run_id", "task_id")}
-        return by | {"map_index": map_index(self._context)}
-
-    @property
-    def _try(self) -> dict[str, Any]:
-        """Values that stay the same over retries, but not over a Clear or a run that is created again."""
-        return {"clears": clear_mark(self._context), "started": run_start(self._context).at}
-
     def _parse(self, kept: object) -> tuple[Emitted, Mapping[str, Any] | None]:
         try:
             if not isinstance(kept, Mapping) or kept["version"] != _VERSION:
@@ -145,7 +136,7 @@ class IntervalMemory:
                 kept.get("start_from"),
                 kept.get("move"),
                 None if kept.get("begin") is None else _time(kept["begin"]),
-                dict(kept.get("logs") or {}),
+                LogIds.parse(kept.get("logs")),
             )
             announced = kept.get("announced")
             if announced is not None:
@@ -161,13 +152,11 @@ class IntervalMemory:
 
     def _was_emitted(self, announced: Mapping[str, Any]) -> bool:
         ti: Any = self._context.get("ti")
-        by = self._task_key
-        if {name: announced.get(name) for name in by} == by:
-            # Announced by an earlier try of this task, which has not succeeded unless the task was cleared.
-            again = {name: announced.get(name) for name in self._try} == self._try
-            return not again and self._is_in_events(announced)
+        if {name: announced.get(name) for name in self._task} == self._task:
+            # An earlier try of this task has not succeeded, unless it was cleared or is another iteration.
+            return announced.get("task_token") != self._task_token and self._is_in_events(announced)
         state = self._state(ti, announced)
-        if state == _RUNNING:
+        if state == "running":
             raise PlanRefusedError(
                 f"{_describe_task(announced)} is emitting the intervals of the asset {self._asset.name!r}: "
                 "expected one task at a time; try again when that task has ended",
@@ -203,7 +192,8 @@ class IntervalMemory:
     def _is_in_events(self, announced: Mapping[str, Any]) -> bool:
         # Airflow's class for declared inlets is used because the asset is only an outlet of this task.
         events: Any = type(self._context["inlet_events"])([self._asset])
-        since = _time(announced["at"]) - _CLOCKS_DIFFER
+        # The clocks of two machines may differ.
+        since = _time(announced["at"]) - timedelta(hours=1)
         try:
             of_asset = events[self._asset]
             # Airflow 3.1 returns a list of all events.
@@ -233,7 +223,11 @@ def check_emitted_interval(context: Context, key: str, interval: Interval) -> No
         if any(getattr(event, "partition_key", None) != key for event in events):
             continue
         for extra in (event.extra for event in events):
-            emitted = _emitted_interval(extra, key)
+            emitted = None
+            with suppress(UsageError, KeyError):
+                # Events of other tasks have no token.
+                if isinstance(extra, Mapping) and "token" in extra:
+                    emitted = IntervalSchedule.parse(extra["every"], extra["timezone"]).of_key(key)
             if emitted is not None and (emitted.start, emitted.end) != (interval.start, interval.end):
                 raise UsageError(
                     f"this run was started for the interval from {emitted.start.isoformat()} until "
@@ -248,7 +242,8 @@ class _VariableStore:
     """Keeps a value in a Variable: before 3.3, Airflow keeps no state with assets."""
 
     def __init__(self, name: str) -> None:
-        self._name = name if len(name) <= _LONGEST_NAME else hashlib.sha256(name.encode()).hexdigest()
+        # A Variable's key has at most 250 characters.
+        self._name = name if len(name) <= 200 else hashlib.sha256(name.encode()).hexdigest()
 
     def get(self, key: str) -> object:
         return Variable.get(f"{key}.{self._name}", default=None, deserialize_json=True)
@@ -273,7 +268,7 @@ def _as_json(emitted: Emitted) -> dict[str, Any]:
         "start_from": emitted.start_from,
         "move": emitted.move,
         "begin": None if emitted.begin is None else emitted.begin.isoformat(),
-        **({"logs": dict(emitted.logs)} if emitted.logs else {}),
+        **({"logs": emitted.logs.as_json()} if emitted.logs else {}),
     }
 
 
@@ -286,11 +281,3 @@ def _time(text: str) -> datetime:
     if moment.tzinfo is None:
         raise ValueError
     return moment
-
-
-def _emitted_interval(extra: object, key: str) -> Interval | None:
-    """Return the interval of an event; ``None`` for an event of another task."""
-    with suppress(UsageError, KeyError):
-        if isinstance(extra, Mapping) and "token" in extra:
-            return IntervalSchedule.parse(extra["every"], extra["timezone"]).of_key(key)
-    return None

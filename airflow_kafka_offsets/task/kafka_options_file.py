@@ -16,8 +16,6 @@ from airflow_kafka_offsets.spark.kafka_options import OPTIONS_FILE, spark_kafka_
 from airflow_kafka_offsets.spark.private_tmp_dir import private_tmp_dir
 
 _PATTERN = "kafka-options-*.json"
-_NEW = 60.0
-"""Seconds in which a new file may not be locked yet."""
 
 
 @contextmanager
@@ -60,7 +58,8 @@ def _for_the_owner(path: str, flags: int) -> int:
 def _remove_left_behind(directory: Path) -> None:
     for path in directory.glob(_PATTERN):
         with suppress(OSError), path.open() as file:
-            if time.time() - path.stat().st_mtime > _NEW:
+            # A file that is newer than a minute may not be locked yet.
+            if time.time() - path.stat().st_mtime > 60:
                 # Fails while the process that has written the file is alive.
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()

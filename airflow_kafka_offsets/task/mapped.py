@@ -32,13 +32,6 @@ def values_of(task: Any, name: str) -> Iterator[Any]:
             yield value
 
 
-def one_index_at_a_time(partial: OperatorPartial) -> OperatorPartial:
-    """Let one index of a mapped task run at a time, unless the DAG or its default_args say otherwise."""
-    # Airflow does not read this default from the constructor.
-    partial.kwargs.setdefault("max_active_tis_per_dag", 1)
-    return partial
-
-
 def is_being_mapped(task: object) -> bool:
     """Return whether a task is an index of a mapped task, whose constructor runs when the task runs."""
     return bool(getattr(task, "_BaseOperator__from_mapped", False))

@@ -19,7 +19,6 @@ from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     CommitError,
     GroupActiveError,
-    KafkaOffsetsError,
     PlanRefusedError,
     UnknownTopicPartitionError,
 )
@@ -45,9 +44,6 @@ REFUSALS = (
 
 CounterName = Literal["commit", "reset", "unready", "refused"]
 """``reset`` is any deliberate move, ``unready`` a commit that has not kept what a failover needs."""
-
-_LONGEST_TAG = 80
-"""Maximum characters of a tag that becomes part of a metric's name: Airflow drops names over 250."""
 
 
 def _never_raising(report: Callable[P, None]) -> Callable[P, None]:
@@ -125,12 +121,6 @@ def report_drift(reports: Iterable[DriftReport]) -> None:
         _report_headroom(report.group_id, report.headroom.items())
 
 
-def count_refused(topics: Mapping[str, Iterable[str]], error: KafkaOffsetsError) -> None:
-    """Count the groups of a plan or commit that was refused with an error of :data:`REFUSALS`."""
-    if isinstance(error, REFUSALS):
-        count("refused", topics, reason=type(error).__name__)
-
-
 @_never_raising
 def count(name: CounterName, topics: Mapping[str, Iterable[str]], **tags: str) -> None:
     """
@@ -164,7 +154,8 @@ def _tags(**tags: str) -> dict[str, str]:
     breaking = _breaking()
     if breaking is None:
         return given
-    return {name: breaking.sub("_", value)[:_LONGEST_TAG] for name, value in given.items()}
+    # Such a tag may become part of the metric's name, and Airflow drops names over 250 characters.
+    return {name: breaking.sub("_", value)[:80] for name, value in given.items()}
 
 
 @cache

@@ -104,6 +104,7 @@ class PipelineTask(BaseOperator):
     template_fields: Sequence[str] = PIPELINE_PARAMETERS
     template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
     _templates: Mapping[str, object] | None = None
+    _renders_objects = False
 
     @none_is_default
     def __init__(
@@ -145,18 +146,16 @@ class PipelineTask(BaseOperator):
         # Remove when Airflow has a documented hook between a task's templates and their values.
         if parent is self:
             self._templates = {name: getattr(self, name, None) for name in template_fields}
-            self.name_mapped(context, native=isinstance(jinja_env, NativeEnvironment))
+            self._renders_objects = isinstance(jinja_env, NativeEnvironment)
+            self.name_mapped(context)
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
 
-    def name_mapped(self, context: Context, *, native: bool | None = None) -> None:
+    def name_mapped(self, context: Context) -> None:
         """Give an index of a mapped task a name in the UI, once it has a pipeline."""
-        if native is None:  # whether templates are rendered to objects
-            dag: Any = getattr(self, "dag", None) if self.has_dag() else None  # type: ignore[no-untyped-call]
-            native = bool(getattr(dag, "render_template_as_native_obj", False))
         named = any(getattr(self, name, None) for name in ("group_id", "checkpoint_location", "topics"))
         if map_index(context) >= 0 and named and not context.get("map_index_template"):
             # A default of the constructor would not be seen: Airflow reads it from the mapped operator.
-            context["map_index_template"] = MAP_INDEX_TEMPLATE % ("| tojson" if native else "")
+            context["map_index_template"] = MAP_INDEX_TEMPLATE % ("| tojson" if self._renders_objects else "")
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
         """Return the pipeline's checkpoint, ``None`` without a ``checkpoint_location``."""

@@ -92,8 +92,16 @@ def clear_command(dag: DAG, task_id: str, logical_date: datetime) -> str | None:
 
 def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, list[str | None]]:
     ti: Any = context["ti"]
-    # Checked first: in a loop, Airflow would return the states of another iteration.
-    _check_newest_iteration(context, ti)
+    if (number := iteration(context)) is not None:
+        # Airflow only returns the states of the newest iteration. If it is this one, this task runs in it.
+        own = ti.task_id if map_index(context) < 0 else f"{ti.task_id}_{ti.map_index}"
+        state = _instances(ti, [ti.task_id]).get(own)
+        if str(state) != "running":
+            raise PlanRefusedError(
+                f"iteration {number} of the task loop was cleared without the later iterations "
+                f"(found {ti.task_id} as {state} in the newest), and Airflow only returns the states of the "
+                "newest iteration: clear the later iterations as well, or trigger a new run"
+            )
     found: dict[str, list[str | None]] = {name: [] for name in tasks}
     group = _mapped_group(of)
     for names in _unambiguous_lists(sorted(tasks)):
@@ -112,24 +120,6 @@ def _instances(ti: Any, task_ids: list[str]) -> Mapping[str, Any]:
     by_run = ti.get_task_states(dag_id=ti.dag_id, task_ids=task_ids, run_ids=[ti.run_id])
     states: Mapping[str, Any] = by_run.get(ti.run_id, {})
     return states
-
-
-def _check_newest_iteration(context: Context, ti: Any) -> None:
-    """
-    Refuse to read the states of other tasks in an iteration of a task loop that is not the newest.
-
-    Airflow only returns the states of the newest iteration, in which the running task has already ended.
-    """
-    if iteration(context) is None:
-        return
-    key = ti.task_id if map_index(context) < 0 else f"{ti.task_id}_{ti.map_index}"
-    state = _instances(ti, [ti.task_id]).get(key)
-    if str(state) != "running":
-        raise PlanRefusedError(
-            f"iteration {iteration(context)} of the task loop was cleared without the later iterations "
-            f"(found {ti.task_id} as {state} in the newest), and Airflow only returns the states of the "
-            "newest iteration: clear the later iterations as well, or trigger a new run"
-        )
 
 
 def _mapped_group(task: Any) -> str | None:

@@ -30,14 +30,9 @@ def check_restore(restore: Any) -> None:
     :raises UsageError: if the restore's receipt does not include a reset whose teardown it is, or if the
         restore's failure would not fail the run.
     """
-    resets = sorted(
-        task.task_id for task in restore.upstream_list if task.is_setup and is_move_task(task, "reset")
-    )
-    mapped = [
-        task.task_id
-        for task in restore.upstream_list
-        if task.task_id in resets and hasattr(task, "partial_kwargs")
-    ]
+    moves = [task for task in restore.upstream_list if task.is_setup and is_move_task(task, "reset")]
+    resets = sorted(task.task_id for task in moves)
+    mapped = [task.task_id for task in moves if hasattr(task, "partial_kwargs")]
     if mapped and not hasattr(restore, "partial_kwargs"):
         raise UsageError(
             f"task {restore.task_id} is the teardown of the mapped task {', '.join(mapped)}, and is not "

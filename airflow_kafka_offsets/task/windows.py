@@ -27,7 +27,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.window_checks import is_committed_by_run
 from airflow_kafka_offsets.storage import open_location, read_text, replace_file
-from airflow_kafka_offsets.task.identity import commit_metadata, iteration, map_index, run_start
+from airflow_kafka_offsets.task.identity import commit_metadata
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -52,18 +52,14 @@ class WindowMemory:
     """Keeps the window that one task has planned in one run, also in a file if the window has one."""
 
     def __init__(self, context: Context, window_file: str | None, conn_id: str | None) -> None:
-        ti, dag_run = context.get("ti"), context.get("dag_run")
         self._store: Any = context.get("task_state_store")
         self._file = window_file
         self._conn_id = conn_id
-        self._ran_before = (getattr(ti, "try_number", 1) or 1) > 1
-        self._cleared = (getattr(dag_run, "clear_number", 0) or 0) > 0
-        start = run_start(context)
-        self.run: dict[str, Any] = {name: getattr(ti, name, None) for name in RUN}
-        loop = iteration(context)
-        self.run |= {"map_index": map_index(context), "iteration": loop}
-        self.run |= dict(zip(RUN_START, start, strict=True))
         self._run = commit_metadata(context)
+        self._ran_before = (self._run.try_number or 1) > 1
+        self.run: dict[str, Any] = {name: getattr(context.get("ti"), name, None) for name in RUN}
+        self.run |= {"map_index": self._run.map_index, "iteration": self._run.iteration}
+        self.run |= dict(zip(RUN_START, self._run.run_start, strict=True))
 
     def recall(self) -> OffsetWindow | None:
         """Return the window that was planned before, or ``None``; refuse a window that was changed."""
@@ -102,7 +98,7 @@ class WindowMemory:
     def keep(self, window: OffsetWindow) -> None:
         """Write the window to its file, and keep it with the task."""
         if self._file:
-            write_window(self._file, window, self._conn_id)
+            write_text(self._file, window.as_text(), self._conn_id, "window_file", "window_conn_id")
         if self._store is not None:
             kept: Any = json.loads(window.as_text())
             if self._file:
@@ -125,9 +121,10 @@ class WindowMemory:
         if self._store is not None and self._store.get(_BEGUN) is not None:
             return
         in_loop, has_group = self._run.iteration is not None, selection.group_id is not None
+        run_cleared = self._run.run_start.clears > 0
         # A group's commits show whether an iteration has run. Without a group this is unknown.
-        cleared = self._cleared and (self._ran_before or (in_loop and not has_group))
-        may_have_run = self._ran_before or (in_loop and self._cleared)
+        cleared = run_cleared and (self._ran_before or (in_loop and not has_group))
+        may_have_run = self._ran_before or (in_loop and run_cleared)
         if cleared or (may_have_run and has_group and is_committed_by_run(client, selection, self._run)):
             found = "was cleared" if cleared else "has already committed"
             raise PlanRefusedError(
@@ -164,11 +161,6 @@ class CommitMemory:
             self._store.set(_COMMITTED, {"digest": self._digest, "at": at}, retention=timedelta.max)
 
 
-def write_window(uri: str, window: OffsetWindow, conn_id: str | None = None) -> None:
-    """Write a window's JSON to a file atomically."""
-    write_text(uri, window.as_text(), conn_id, "window_file", "window_conn_id")
-
-
 def write_text(uri: str, text: str, conn_id: str | None, parameter: str, conn_parameter: str) -> None:
     """Write a text file atomically; errors name the parameters of the file and of its storage."""
     check_location(uri, parameter, conn_parameter)
@@ -192,10 +184,31 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
     :raises PlanRefusedError: if the file does not exist, or now contains the window of another run or a
         window that differs from the planned one. The job reads the window in the file.
     """
-    window, uri = split_window(value)
-    if isinstance(window, OffsetWindow):
+    given, uri = split_window(value)
+    if isinstance(given, OffsetWindow):
+        return given
+    # The XCom of a window that was too large only has its totals and digest.
+    whole = None if given is None or given.get("start") is None else OffsetWindow.parse(given)
+    window = read_window_file(uri, conn_id)
+    if window is None and whole is not None:
+        # The file was deleted after the job has read it. The XCom has the whole window.
+        return whole
+    if window is None:
+        raise PlanRefusedError(
+            f"window={shorten(uri)}: the file does not exist: correct the URI and window_conn_id, or "
+            "trigger a new run"
+        )
+    if given is None:
         return window
-    return _existing(uri, conn_id) if window is None else _in_its_file(window, uri, conn_id)
+    source = given.get("source") or {}
+    if not isinstance(source, Mapping) or not is_same_task_run(window.source, source):
+        raise other_run_refusal(uri, window)
+    found = _marks(window)
+    planned = _marks(whole) if whole is not None else {**given, "ranges": source.get("ranges")}
+    if others := [name for name in found if planned.get(name) not in (None, found[name])]:
+        differs = ", ".join(f"{name}={found[name]} instead of {shorten(planned[name])}" for name in others)
+        raise changed_file_refusal(uri, differs)
+    return window
 
 
 def split_window(value: object) -> tuple[OffsetWindow | Mapping[str, Any] | None, str]:
@@ -241,24 +254,6 @@ def window_xcom(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any
     return {"version": form["version"], **marks, "source": source, "window_file": uri}
 
 
-def _in_its_file(value: Mapping[str, Any], uri: str, conn_id: str | None) -> OffsetWindow:
-    # The XCom of a window that was too large only has its totals and digest.
-    whole = None if value.get("start") is None else OffsetWindow.parse(value)
-    window = read_window_file(uri, conn_id) if whole else _existing(uri, conn_id)
-    if window is None:
-        # The file was deleted after the job has read it. The XCom has the whole window.
-        return OffsetWindow.parse(value)
-    source = value.get("source") or {}
-    if not isinstance(source, Mapping) or not is_same_task_run(window.source, source):
-        raise other_run_refusal(uri, window)
-    found = _marks(window)
-    planned = _marks(whole) if whole else {**value, "ranges": source.get("ranges")}
-    if others := [name for name in found if planned.get(name) not in (None, found[name])]:
-        differs = ", ".join(f"{name}={found[name]} instead of {shorten(planned[name])}" for name in others)
-        raise changed_file_refusal(uri, differs)
-    return window
-
-
 def _marks(window: OffsetWindow) -> dict[str, Any]:
     return {"records": window.records, "partitions": len(window.ranges), "ranges": window.digest}
 
@@ -269,13 +264,3 @@ def changed_file_refusal(uri: str, found: str) -> PlanRefusedError:
         f"window_file={shorten(uri)} was changed since the window was planned: found {found}. The job "
         "may have read other records than planned: restore the file, or trigger a new run"
     )
-
-
-def _existing(uri: str, conn_id: str | None) -> OffsetWindow:
-    window = read_window_file(uri, conn_id)
-    if window is None:
-        raise PlanRefusedError(
-            f"window={shorten(uri)}: the file does not exist: correct the URI and window_conn_id, or "
-            "trigger a new run"
-        )
-    return window

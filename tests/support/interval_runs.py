@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from types import SimpleNamespace
 from typing import Any
 
 from airflow.sdk import Asset
@@ -103,6 +104,7 @@ class FakeAirflow:
         kill_at: int | None = None,
         max_tries: int = 0,
         ends: str = "success",
+        loop: int | None = None,
     ) -> Any:
         """
         Execute a task; return its result, ``None`` if it was killed.
@@ -110,6 +112,7 @@ class FakeAirflow:
         :param kill_at: the step at which the process ends.
         :param max_tries: a Clear raises it.
         :param ends: its state if nothing fails.
+        :param loop: the iteration of a task loop.
         """
         ti = self.task_instance(operator.task_id, run_id, max_tries)
         self.steps, self.kill_at = 0, kill_at
@@ -118,6 +121,8 @@ class FakeAirflow:
         outlet_events = _ByAsset(lambda _: accessor())
         inlets = type("Inlets", (InletEvents,), {"recorded": self.events, "unreadable": self.unreadable})
         context: dict[str, Any] = {"ti": ti, "outlet_events": outlet_events, "inlet_events": inlets([])}
+        if loop is not None:
+            context["loop"] = SimpleNamespace(index=loop)
         if self.partitions:
             declared = [asset.name for asset in operator._group_outlets.declared or operator.outlets]
             context["asset_state_store"] = _ByAsset(

@@ -15,11 +15,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 from airflow_kafka_offsets.errors import StorageError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.store import stored_offsets
-from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
-from airflow_kafka_offsets.task.windows import load_window, write_window
+from airflow_kafka_offsets.task.windows import load_window, write_text
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
 
 DEADLINE = 30
@@ -63,7 +62,7 @@ def uses_of(conn_id):
         ],
         "window_conn_id": [
             lambda: load_window("s3a://lake/window.json", conn_id),
-            lambda: write_window("s3a://lake/window.json", OffsetWindow({}), conn_id),
+            lambda: write_text("s3a://lake/window.json", "", conn_id, "window_file", "window_conn_id"),
         ],
         "store_conn_id": [
             lambda: stored_offsets(conn_id, "orders"),

@@ -72,7 +72,8 @@ class Stream:
         return operator
 
     def run(self, run_id: str = "", **parameters: Any) -> Any:
-        how = {name: parameters.pop(name) for name in ("kill_at", "max_tries", "ends") if name in parameters}
+        names = ("kill_at", "max_tries", "ends", "loop")
+        how = {name: parameters.pop(name) for name in names if name in parameters}
         self.runs += not run_id
         return self.airflow.run(self.operator(**parameters), run_id or f"run-{self.runs}", **how)
 
@@ -304,6 +305,15 @@ def test_killed_at_any_step_a_task_loses_no_interval_and_emits_none_twice():
         assert stream.hours() == ["01T00", "01T01", "01T02"], kill_at
         steps += killed
     assert steps >= 10
+
+
+def test_the_iterations_of_a_loop_emit_nothing_twice(stream):
+    stream.write(0.5, 1.5, 2.5, read=2)
+    stream.run("run", loop=0)
+    stream.commit(3)
+    stream.run("run", loop=1, ends="failed")
+    stream.run("run", loop=1)
+    assert stream.hours() == ["01T00", "01T01"]
 
 
 def test_a_task_that_fails_after_its_execution_has_emitted_nothing(stream):

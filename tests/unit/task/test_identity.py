@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kafka_offsets.task.identity import commit_metadata, iteration, map_index, run_start
+from airflow_kafka_offsets.task.identity import commit_metadata, iteration, map_index
 
 BEGUN = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 TI = {"dag_id": "orders", "run_id": "scheduled__1", "task_id": "reset", "map_index": -1, "max_tries": 2}
@@ -105,5 +105,5 @@ def test_map_index_and_iteration_are_two_things(ti, index, loop):
 
 def test_outside_a_run_nothing_is_known():
     nothing: Any = {}
-    assert (run_start(nothing), map_index(nothing), iteration(nothing)) == ((None, 0), -1, None)
-    assert commit_metadata(nothing).token == ""
+    assert (map_index(nothing), iteration(nothing)) == (-1, None)
+    assert (commit_metadata(nothing).run_start, commit_metadata(nothing).token) == ((None, 0), "")

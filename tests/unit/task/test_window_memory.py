@@ -13,7 +13,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.task.windows import WindowMemory, write_window
+from airflow_kafka_offsets.task.windows import WindowMemory, load_window, window_xcom
 
 NO_CLIENT: Any = None
 REPLAY = GroupSelection.parse(None, "orders", required=False)
@@ -61,7 +61,7 @@ def planned(path, window, kept=None):
     context: Any = {"ti": SimpleNamespace(**RUN, try_number=2), "task_state_store": Store()}
     WindowMemory(context, str(path), None).keep(window)
     if kept is not None:
-        write_window(str(path), kept, None)
+        path.write_text(kept.as_text())
     return WindowMemory(context, str(path), None)
 
 
@@ -80,3 +80,14 @@ def test_a_file_whose_window_was_changed_is_refused(tmp_path):
     changed = replace(WINDOW, ranges={TopicPartition("orders", 0): OffsetRange(3, 9)})
     with pytest.raises(PlanRefusedError, match="was changed since .* planned: found other ranges"):
         planned(tmp_path / "window.json", WINDOW, changed).recall()
+
+
+def test_an_empty_window_is_compared_with_its_file_too(tmp_path):
+    # Where a group has no commit, the empty window says where it begins.
+    file, orders = tmp_path / "window.json", TopicPartition("orders", 0)
+    empty = OffsetWindow({orders: OffsetRange(5, 5)}, frozenset({orders}), source=RUN)
+    planned = window_xcom(empty, str(file), whole=True)
+    assert load_window(planned) == empty
+    file.write_text(replace(empty, ranges={orders: OffsetRange(9, 9)}).as_text())
+    with pytest.raises(PlanRefusedError, match="was changed since .* planned: found ranges=.* instead of"):
+        load_window(planned)
