@@ -59,11 +59,6 @@ class Dags:
         self._took = 0.0
         self._reading = asyncio.Lock()
 
-    def clear(self) -> None:
-        """Drop all cached DAGs."""
-        self._found.clear()
-        self._active.clear()
-
     async def get_one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> DagPipelines:
         """Return the pipelines of a DAG, read at most ``seconds`` ago."""
         return await self._found.get(dag_id, lambda: find_pipelines(ask, self.moves, dag_id), seconds)

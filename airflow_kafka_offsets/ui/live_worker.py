@@ -39,8 +39,7 @@ from airflow_kafka_offsets.ui.move_state import read_move_state
 from airflow_kafka_offsets.ui.now import PipelineNow, error_text
 from airflow_kafka_offsets.ui.partition_sets import partition_set
 from airflow_kafka_offsets.ui.receipt_times import read_times
-from airflow_kafka_offsets.ui.watched_rates import WatchedRates
-from airflow_kafka_offsets.ui.watched_waits import WatchedWaits
+from airflow_kafka_offsets.ui.watched_progress import WatchedProgress
 
 _IDLE = 900.0
 """Seconds without a request after which the process ends."""
@@ -126,13 +125,12 @@ class LiveWorker:
     def __init__(self) -> None:
         self._clusters: dict[str, ClusterClient] = {}
         self._lock = threading.Lock()
-        self._waits = WatchedWaits(self._lend)
-        self._rates = WatchedRates()
+        self._progress = WatchedProgress(self._lend)
         self._answers: Mapping[str, Callable[[Mapping[str, Any], float], dict[str, Any]]] = {
             "now": self._now,
             "batches": self._batches,
             "times": self._times,
-            "wait": self._waits.poll,
+            "wait": self._progress.poll_wait,
         }
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +156,7 @@ class LiveWorker:
         cluster = self._cluster(names["kafka_config_id"])
         with cluster.lend(end) as client:
             reading = PipelineNow(client, named, checkpoint, servers=cluster.servers, end=end).read()
-        return {**reading, "pace": self._rates.after_reading(json.dumps(names, sort_keys=True), reading)}
+        return {**reading, "pace": self._progress.rates(names, reading)}
 
     def _times(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         with self._lend(request["names"]["kafka_config_id"], end) as client:

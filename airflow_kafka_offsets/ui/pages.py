@@ -19,7 +19,6 @@ _TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
-    ".txt": "text/plain",
 }
 
 
