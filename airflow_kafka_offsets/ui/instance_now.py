@@ -91,7 +91,9 @@ def _is_frozen(target: object) -> bool:
 
 def make_response(request: InstanceRequest, answer: Answer) -> TaskInstanceNowResponse:
     """Return the response for an answer; after an error there are no earlier values."""
-    value, problems, known = answer.value, [], {}
+    value = answer.value
+    problems: list[str] = []
+    known: dict[str, Any] = {}
     if answer.error is not None:
         problems = [answer.error]
     elif value is not None and not request.cells:
