@@ -17,7 +17,6 @@ from airflow_kafka_offsets.ui.dags import Dags
 from airflow_kafka_offsets.ui.live_client import FRESH, LiveClient
 from airflow_kafka_offsets.ui.routes import dag_routes, user_routes
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
-from airflow_kafka_offsets.ui.task_instances import TaskOutcomes
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -55,7 +54,7 @@ def make_app() -> FastAPI:
     )
     app.state.live = LiveClient()
     app.state.rights = Rights()
-    app.state.dags = Dags(TaskOutcomes())
+    app.state.dags = Dags()
     # The numbers of values bound the memory: the values are used for five seconds only.
     app.state.histories = SingleFlightCache(FRESH, max_values=200)
     app.state.receipts = SingleFlightCache(FRESH, max_values=50)

@@ -48,12 +48,11 @@ class Dags:
     Reads DAGs with the login of the first user who requests them.
 
     Only a user who may read a DAG may request it. The result may have been read with another user's login.
-
-    :param moves: results of task instances.
     """
 
-    def __init__(self, moves: TaskOutcomes) -> None:
-        self.moves = moves
+    def __init__(self) -> None:
+        self.moves = TaskOutcomes()
+        """Results of task instances."""
         self._found: SingleFlightCache[str, DagPipelines] = SingleFlightCache(FRESH, _MOST_DAGS)
         self._active: SingleFlightCache[frozenset[str], frozenset[str]] = SingleFlightCache(LISTED, 50)
         self._took = 0.0

@@ -27,8 +27,6 @@ _MOVE_NOTHING = ("wait", "drift", "audit", "mirror")
 READING_WITHIN = 2.0
 """Seconds for reading receipts."""
 
-_UNREAD = "results of tasks are not read yet: they appear when this page refreshes, within a minute"
-
 Key = tuple[str | None, str | None, str | None, int | None]
 
 
@@ -65,8 +63,12 @@ class PipelineHistory:
             (task.dag_id, task.task_id): task.kind for task, _ in self.pipeline.tasks
         }
         found += [_event_response(event, kinds) for event in events if _source(event) not in seen]
-        unread = self.budget.unread
-        problems = [f"{unread:,} {_UNREAD}"] if unread else []
+        problems = []
+        if unread := self.budget.unread:
+            problems.append(
+                f"{unread:,} results of tasks are not read yet: they appear when this page refreshes, "
+                "within a minute"
+            )
         return sorted(found, key=lambda move: move.at)[-MOST_MOVES:], problems
 
     async def _moves_of_events(self, events: Collection[Mapping[str, Any]]) -> list[TaskOutcome]:

@@ -32,7 +32,7 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.kafka_security import SERVERS
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.ui.move_state import read_move_state
@@ -54,6 +54,8 @@ _SHUT = 5.0
 
 _MARGIN = 1.0
 """Seconds before its deadline at which a request gives up."""
+
+_BUSY = "other requests to this broker took all of the time"
 
 
 class ClusterClient:
@@ -81,7 +83,7 @@ class ClusterClient:
         :raises KafkaOffsetsError: with a text that all viewers may see.
         """
         if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
-            raise _busy()
+            raise KafkaOffsetsError(_BUSY)
         try:
             if time.monotonic() < self._shut_until:
                 raise KafkaOffsetsError(self._failure)
@@ -137,7 +139,7 @@ class LiveWorker:
         """Return the answer to a request, or one sentence with the reason why it failed."""
         try:
             if time.monotonic() > request["end"]:
-                raise _busy()
+                raise KafkaOffsetsError(_BUSY)
             ask = self._answers[request["question"]]
             return {"id": request["id"], "value": ask(request, request["end"])}
         except KafkaOffsetsError as error:
@@ -199,10 +201,6 @@ def _reason(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:
     return f"{where}: the storage refuses access or does not answer: see the log of a task of this pipeline"
 
 
-def _busy() -> KafkaOffsetsError:
-    return KafkaOffsetsError("other requests to this broker took all of the time")
-
-
 def _is_cluster_error(error: BrokerError) -> bool:
     """Return whether an error concerns the whole cluster, not one group or topic."""
     if isinstance(error, BrokerAuthenticationError):
@@ -212,13 +210,12 @@ def _is_cluster_error(error: BrokerError) -> bool:
 
 
 def _batch(batch: PastBatch, scope: TopicScope) -> dict[str, Any]:
-    ends = _positions_in_scope(batch.offsets, scope)
     return {
         "batch": batch.batch,
         "at": None if batch.at is None else batch.at.isoformat(),
         "duration": batch.duration,
         "records": batch.records,
-        **_sum(ends),
+        **_sum(batch.offsets, scope),
         "pending": batch.pending,
         "moved_in": batch.moved_in,
     }
@@ -235,20 +232,15 @@ def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]
         "at": archive.created,
         "kind": archive.kind,
         **dict.fromkeys(("dag_id", "run_id", "task_id", "map_index")),
-        **_sum(_positions_in_scope(archive.after, scope)),
+        **_sum(archive.after, scope),
         "tool": archive.made_by.tool,
         "state": "taken back" if archive.undone else None,
     }
 
 
-def _positions_in_scope(
-    offsets: Mapping[str, Offsets], scope: TopicScope
-) -> list[tuple[TopicPartition, int]]:
-    """Return the positions of the partitions that the pipeline names."""
-    return [(tp, at) for each in offsets.values() for tp, at in each.items() if tp in scope]
-
-
-def _sum(positions: list[tuple[TopicPartition, int]]) -> dict[str, Any]:
+def _sum(offsets: Mapping[str, Offsets], scope: TopicScope) -> dict[str, Any]:
+    """Return the sum over the partitions that the pipeline names, and what identifies these."""
+    positions = [(tp, at) for each in offsets.values() for tp, at in each.items() if tp in scope]
     over = partition_set(tp for tp, _ in positions)
     return {"offset": sum(at for _, at in positions) if positions else None, "over": over}
 

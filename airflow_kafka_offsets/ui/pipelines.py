@@ -16,7 +16,6 @@ from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.pipeline import NAME_PARSERS, PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.parameter_checks import is_template
 
-PACKAGE = "airflow_kafka_offsets."
 DEFAULTS = {"kafka_config_id": "kafka_default"}
 
 _KINDS = {
@@ -138,7 +137,9 @@ def named_tasks(dag_id: str, listed: Iterable[Mapping[str, Any]]) -> list[NamedT
     found = []
     for task in listed:
         of, fields = task.get("class_ref") or {}, set(task.get("template_fields") or ())
-        if str(of.get("module_path")).startswith(PACKAGE) or fields.issuperset(PIPELINE_PARAMETERS):
+        if str(of.get("module_path")).startswith("airflow_kafka_offsets.") or fields.issuperset(
+            PIPELINE_PARAMETERS
+        ):
             found.append(NamedTask(dag_id, str(task["task_id"]), str(of.get("class_name") or "")))
     return found
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from pydantic import BaseModel
 
 from airflow_kafka_offsets.model.text import is_plain
@@ -18,7 +18,7 @@ from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError, run_in_th
 from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags, ListedPipelines
 from airflow_kafka_offsets.ui.discovery import DagPipelines
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient
-from airflow_kafka_offsets.ui.pages import shell_response, static_response
+from airflow_kafka_offsets.ui.pages import page, static_file
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 from airflow_kafka_offsets.ui.responses import (
     FailureResponse,
@@ -53,18 +53,10 @@ async def find_pipeline(request: Request, dag_id: str, key: str, ask: AsUserDep)
 PipelineDep = Annotated[Pipeline, Depends(find_pipeline)]
 
 
-@user_routes.get("/")
-@dag_routes.get("/dags/{dag_id}")
-@dag_routes.get("/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")
-async def page(request: Request) -> Response:
-    """Show all pipelines, those of one DAG, or one task instance."""
-    return shell_response(request)
-
-
-@user_routes.get("/static/{name}")
-async def static_file(request: Request, name: str) -> Response:
-    """Return a file that the pages load."""
-    return static_response(request, name)
+user_routes.get("/")(page)
+user_routes.get("/static/{name}")(static_file)
+dag_routes.get("/dags/{dag_id}")(page)
+dag_routes.get("/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")(page)
 
 
 @user_routes.get("/api/pipelines")
@@ -88,7 +80,7 @@ async def now(
     pipeline: PipelineDep,
     readable: ReadableDagsDep,
     ask: AsUserDep,
-    partitions: Annotated[bool, Query()] = True,
+    partitions: bool = True,
 ) -> Response:
     """Return the current position of a pipeline, which was read for any viewer in the last seconds."""
     answer = await asyncio.wrap_future(_live(request).ask("now", pipeline))
@@ -106,7 +98,7 @@ async def pipeline_history(
     pipeline: PipelineDep,
     readable: ReadableDagsDep,
     ask: AsUserDep,
-    batches: Annotated[bool, Query()] = True,
+    batches: bool = True,
 ) -> Response:
     """Return a pipeline's past batches and moves; without ``batches`` only the data in Airflow."""
     ids, listed = await readable.ids(), await _all_pipelines(request, readable, ask, _NAMED)

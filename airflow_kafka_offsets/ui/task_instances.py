@@ -14,13 +14,8 @@ from airflow_kafka_offsets.ui.airflow_api import INSTANCES, AmbiguousError, AsUs
 from airflow_kafka_offsets.ui.pipelines import NamedTask
 from airflow_kafka_offsets.ui.receipts import TaskInstance, TaskOutcome, parse_package_value, read_outcome
 
-RESULT = "return_value"
-
 # States of instances that may have rendered fields and a result.
 BEGUN = ("success", "failed", "running", "deferred", "up_for_retry", "up_for_reschedule", "restarting")
-_ENDED = ("success", "failed")
-
-_OF_ALL = ("dags", "~", "dagRuns", "~", "taskInstances")
 
 # Bounds the memory; results that were dropped are read again.
 _KEPT = 20_000
@@ -66,7 +61,7 @@ class TaskOutcomes:
             # In a thread, because a receipt of many partitions takes a while.
             move = await run_in_thread(_digest, row, kind, entry)
         # The result of a running task may still change.
-        if row["state"] in _ENDED:
+        if row["state"] in ("success", "failed"):
             self._kept[key] = move
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
@@ -97,7 +92,7 @@ async def result_entry(ask: AsUser, row: Row) -> Mapping[str, Any] | None:
     region = {name: row[name] for name in ("region_id", "region_index") if row.get(name) is not None}
     where = region or {"map_index": row["map_index"]}
     of = instance_steps(row["dag_id"], row["dag_run_id"], row["task_id"])
-    found: Mapping[str, Any] | None = await ask.get(*of, "xcomEntries", RESULT, **where)
+    found: Mapping[str, Any] | None = await ask.get(*of, "xcomEntries", "return_value", **where)
     return found
 
 
@@ -171,7 +166,8 @@ async def newest_instances_of_dags(ask: AsUser, tasks: Collection[NamedTask]) ->
         }
         missing, read = set(wanted.values()), 0
         while missing:
-            page = await ask.get(*_OF_ALL, **_newest_first(operator=asked), limit=INSTANCES, offset=read)
+            of_all = ("dags", "~", "dagRuns", "~", "taskInstances")
+            page = await ask.get(*of_all, **_newest_first(operator=asked), limit=INSTANCES, offset=read)
             rows = page["task_instances"]
             read += len(rows)
             before = len(missing)
