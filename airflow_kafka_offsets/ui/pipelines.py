@@ -137,9 +137,8 @@ def named_tasks(dag_id: str, listed: Iterable[Mapping[str, Any]]) -> list[NamedT
     found = []
     for task in listed:
         of, fields = task.get("class_ref") or {}, set(task.get("template_fields") or ())
-        if str(of.get("module_path")).startswith("airflow_kafka_offsets.") or fields.issuperset(
-            PIPELINE_PARAMETERS
-        ):
+        is_own = str(of.get("module_path")).startswith("airflow_kafka_offsets.")
+        if is_own or fields.issuperset(PIPELINE_PARAMETERS):
             found.append(NamedTask(dag_id, str(task["task_id"]), str(of.get("class_name") or "")))
     return found
 
