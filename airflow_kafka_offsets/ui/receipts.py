@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -204,9 +204,9 @@ def _reading_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
 
 
 def group_receipts(value: Value) -> list[Mapping[str, Any]]:
-    """Return the parts of a receipt, one for each group."""
+    """Return the parts of a receipt, one for each group; what is not a part is left out."""
     groups = value.get("groups")
-    return list(groups) if isinstance(groups, Sequence) and not isinstance(groups, str) else [value]
+    return [part for part in groups if isinstance(part, Mapping)] if isinstance(groups, list) else [value]
 
 
 def offset_cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
