@@ -19,6 +19,7 @@ from airflow_kafka_offsets.ui.receipts import (
     TaskOutcome,
     Value,
     group_receipts,
+    int_or_none,
     mapping_in,
     offset_cells,
     parse_package_value,
@@ -117,11 +118,10 @@ def receipt_table(value: Value, move: TaskOutcome) -> ReceiptResponse:
     """Return a receipt as columns, one row for each partition."""
     rows = receipt_rows(value)
     checkpoint, approval = value.get("checkpoint"), value.get("approval")
-    changed, lost = value.get("changed"), value.get("lost")
     return ReceiptResponse(
         groups=list(move.groups),
         source=dict(mapping_in(value, "source")),
-        changed=changed if isinstance(changed, int) else None,
+        changed=int_or_none(value.get("changed")),
         plan_only=move.plan_only,
         verified=value.get("verified") is True,
         checkpoint=dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
@@ -136,7 +136,7 @@ def receipt_table(value: Value, move: TaskOutcome) -> ReceiptResponse:
                 name: sum(1 for part in group_receipts(value) for _ in offset_cells(part.get(name)))
                 for name in ("skipped", "clamped")
             },
-            lost=lost if isinstance(lost, int) else None,
+            lost=int_or_none(value.get("lost")),
         ),
         partitions=ReceiptPartitions(**to_columns(rows, ReceiptPartitions.model_fields)),
     )
@@ -150,10 +150,9 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
 
     :return: no command if nothing was moved, or if the command might do something other than take it back.
     """
-    changed = value.get("changed")
-    part = value.get("checkpoint")
-    moved = part if isinstance(part, Mapping) and isinstance(part.get("archive"), str) else None
-    if move.plan_only or not move.groups or not (changed or moved):
+    moved = mapping_in(value, "checkpoint")
+    archive = text_or_none(moved.get("archive"))
+    if move.plan_only or not move.groups or not (value.get("changed") or archive is not None):
         return None, []
     if "kafka_config_id" not in move.connections:
         return None, [
@@ -168,14 +167,14 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
             these = "partitions had no commit before, and keep their offsets"
         problems.append(f"{none:,} {these}")
     # Offsets cannot be restored to "no commit": Kafka would need them deleted.
-    if moved is None and none == len(before):
+    if archive is None and none == len(before):
         return None, ["no partition had a commit before, so nothing can be restored"]
     group_id = move.groups[0] if len(move.groups) == 1 else json.dumps(_by_topic(value, move.groups))
     words = ["airflow-kafka-offsets", "group", "restore"]
     words += ["--kafka-config-id", move.connections["kafka_config_id"]]
     first = ""
-    if moved is not None:
-        words += ["--checkpoint", str(moved.get("location")), "--archive", str(moved["archive"])]
+    if archive is not None:
+        words += ["--checkpoint", str(moved.get("location")), "--archive", archive]
         if conn_id := move.connections.get("checkpoint_conn_id"):
             words += ["--checkpoint-conn-id", conn_id]
     else:
