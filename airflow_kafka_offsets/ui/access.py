@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from inspect import signature
 from typing import Annotated, Any
 
@@ -44,11 +45,6 @@ class Rights:
         """The DAGs that Airflow's own lists show to a user, by user."""
         self.asking = asyncio.Lock()
 
-    def clear(self) -> None:
-        """Drop all cached permissions."""
-        self.dags.clear()
-        self.ids.clear()
-
 
 def as_user(request: Request, user: GetUserDep) -> AsUser:
     """Return a client of Airflow's API with the login of a request."""
@@ -61,51 +57,47 @@ LOGGED_IN = Depends(get_user)
 AsUserDep = Annotated[AsUser, Depends(as_user)]
 
 
+@dataclass(frozen=True)
 class ReadableDags:
-    """
-    The DAGs for which a user may read everything that the tab shows, by Airflow's own guards.
+    """The DAGs for which a user may read everything that the tab shows, by Airflow's own guards."""
 
-    :param user: user of the request.
-    """
-
-    def __init__(self, request: Request, user: Any, identity: str) -> None:
-        self._request = request
-        self._user = user
-        self._identity = identity
-        self._rights: Rights = request.app.state.rights
+    request: Request
+    user: Any
+    identity: str
+    rights: Rights
 
     async def ids(self) -> frozenset[str]:
         """Return the DAGs that Airflow's own lists show to the user."""
 
         async def ask() -> frozenset[str]:
             listed = get_auth_manager().get_authorized_dag_ids
-            return frozenset(await run_in_thread(lambda: listed(user=self._user, method="GET")))
+            return frozenset(await run_in_thread(lambda: listed(user=self.user, method="GET")))
 
-        return await self._rights.ids.get(self._identity, ask)
+        return await self.rights.ids.get(self.identity, ask)
 
     async def filter_readable(self, dag_ids: Collection[str]) -> set[str]:
         """Return the given DAGs that the user may read."""
         known = self._known(dag_ids)
         # One page sends several requests for the same DAGs at once.
         if None in known.values():
-            async with self._rights.asking:
+            async with self.rights.asking:
                 # Another request of the user may have checked them meanwhile.
                 known = self._known(dag_ids)
                 asked = [dag_id for dag_id, allowed in known.items() if allowed is None]
                 if asked:
                     known |= await run_in_thread(lambda: {dag_id: self._may_read(dag_id) for dag_id in asked})
                 for dag_id in asked:
-                    self._rights.dags.put((self._identity, dag_id), bool(known[dag_id]))
+                    self.rights.dags.put((self.identity, dag_id), bool(known[dag_id]))
         return {dag_id for dag_id, allowed in known.items() if allowed}
 
     def _known(self, dag_ids: Collection[str]) -> dict[str, bool | None]:
-        return {dag_id: self._rights.dags.get_known((self._identity, dag_id)) for dag_id in dag_ids}
+        return {dag_id: self.rights.dags.get_known((self.identity, dag_id)) for dag_id in dag_ids}
 
     def _may_read(self, dag_id: str) -> bool:
         try:
             for entity in _SHOWN:
                 guard: Callable[..., None] = requires_access_dag("GET", entity, dag_id)
-                guard(self._request, self._user)
+                guard(self.request, self.user)
         except HTTPException:
             return False
         # In Airflow's API, a tilde means all DAGs.
@@ -114,7 +106,7 @@ class ReadableDags:
 
 def readable_dags(request: Request, user: GetUserDep, ask: AsUserDep) -> ReadableDags:
     """Return the DAGs that the user of a request may read."""
-    return ReadableDags(request, user, ask.identity)
+    return ReadableDags(request, user, ask.identity, request.app.state.rights)
 
 
 ReadableDagsDep = Annotated[ReadableDags, Depends(readable_dags)]

@@ -46,19 +46,15 @@ log = logging.getLogger(__name__)
 
 
 class AirflowError(Exception):
-    """
-    A call to Airflow's API failed; the text gives the reason.
-
-    :param status: HTTP status of an error response.
-    """
-
-    def __init__(self, text: str, status: int | None = None) -> None:
-        super().__init__(text)
-        self.status = status
+    """A call to Airflow's API failed; the text gives the reason."""
 
 
 class RefusedError(AirflowError):
     """The user has no permission, or the login has expired."""
+
+
+class AmbiguousError(AirflowError):
+    """The address of a task in a loop (Airflow 3.4) matches several instances of a run."""
 
 
 class FindAirflow:
@@ -151,6 +147,7 @@ class AsUser:
 
         :param steps: parts of the path below ``/api/v2``.
         :raises RefusedError: if the user may not read the resource.
+        :raises AmbiguousError: if the address may match several resources.
         :raises AirflowError: if the call fails.
         """
         # A name must stay one part of the path. A tilde would mean all resources.
@@ -167,11 +164,12 @@ class AsUser:
             log.exception("Airflow's API failed: %s", "/".join(steps))
             raise AirflowError(f"Airflow's API failed ({type(error).__name__})") from None
         if status in (401, 403):
-            raise RefusedError("Airflow's API refuses it to your login", status)
+            raise RefusedError("Airflow's API refuses it to your login")
         if status == 404:
             return None
         if status != 200:
-            raise AirflowError(f"Airflow's API answered with status {status}", status)
+            kind = AmbiguousError if status in (400, 409) else AirflowError
+            raise kind(f"Airflow's API answered with status {status}")
         return await run_in_thread(json.loads, body) if len(body) > _LARGE else json.loads(body)
 
     async def pages(self, most: int, *steps: str, of: str, **parameters: Any) -> list[Any]:

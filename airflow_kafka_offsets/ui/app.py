@@ -17,7 +17,6 @@ from airflow_kafka_offsets.ui.dags import Dags
 from airflow_kafka_offsets.ui.live_client import FRESH, LiveClient
 from airflow_kafka_offsets.ui.routes import dag_routes, user_routes
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
-from airflow_kafka_offsets.ui.task_instances import TaskOutcomes
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -32,18 +31,13 @@ HEADERS = {
 }
 """Headers of every response that does not set these headers itself."""
 
-# Bounds the memory; the values are used for five seconds only.
-_MOST_HISTORIES = 200
-_MOST_RECEIPTS = 50
-
 log = logging.getLogger(__name__)
 
 
-def make_app(live: LiveClient | None = None) -> FastAPI:
+def make_app() -> FastAPI:
     """
     Return the app.
 
-    :param live: client that reads from brokers and storages.
     :raises SetupError: if a route has no guard, or if this Airflow version cannot show the tab.
     """
     check_frames()
@@ -58,11 +52,12 @@ def make_app(live: LiveClient | None = None) -> FastAPI:
         lifespan=_lifespan,
         exception_handlers={AirflowError: _unanswered, Exception: _failed},
     )
-    app.state.live = live or LiveClient()
+    app.state.live = LiveClient()
     app.state.rights = Rights()
-    app.state.dags = Dags(TaskOutcomes())
-    app.state.histories = SingleFlightCache(FRESH, _MOST_HISTORIES)
-    app.state.receipts = SingleFlightCache(FRESH, _MOST_RECEIPTS)
+    app.state.dags = Dags()
+    # The numbers of values bound the memory: the values are used for five seconds only.
+    app.state.histories = SingleFlightCache(FRESH, max_values=200)
+    app.state.receipts = SingleFlightCache(FRESH, max_values=50)
     app.include_router(user_routes)
     app.include_router(dag_routes)
     app.add_middleware(SecurityHeaders)

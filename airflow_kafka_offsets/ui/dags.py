@@ -48,21 +48,15 @@ class Dags:
     Reads DAGs with the login of the first user who requests them.
 
     Only a user who may read a DAG may request it. The result may have been read with another user's login.
-
-    :param moves: results of task instances.
     """
 
-    def __init__(self, moves: TaskOutcomes) -> None:
-        self.moves = moves
+    def __init__(self) -> None:
+        self.moves = TaskOutcomes()
+        """Results of task instances."""
         self._found: SingleFlightCache[str, DagPipelines] = SingleFlightCache(FRESH, _MOST_DAGS)
         self._active: SingleFlightCache[frozenset[str], frozenset[str]] = SingleFlightCache(LISTED, 50)
         self._took = 0.0
         self._reading = asyncio.Lock()
-
-    def clear(self) -> None:
-        """Drop all cached DAGs."""
-        self._found.clear()
-        self._active.clear()
 
     async def get_one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> DagPipelines:
         """Return the pipelines of a DAG, read at most ``seconds`` ago."""

@@ -101,7 +101,8 @@ async def _find(
         rendered = list(_rendered(task, filled))
         if not rendered or any(map(_is_named_by_plan, filled)):
             rendered = list(_reported(task, await _newest_moves(ask, moves, task, rows))) or rendered
-        for pipeline in rendered or [_placeholder(task)]:
+        # A task that has not run yet is on the page too.
+        for pipeline in rendered or [_pipeline(task, {"group_id": "{{ not known yet }}"}, "dag")]:
             if problem := check_names(pipeline.names):
                 found.problems.append(f"DAG {task.dag_id}, task {task.task_id}: {problem}")
             elif pipeline.group_ids or pipeline.checkpoint or pipeline.unresolved_parameters:
@@ -155,15 +156,9 @@ def _reported(task: NamedTask, moves: Iterable[TaskOutcome]) -> Iterator[Pipelin
         for names in move.pipelines:
             yield _pipeline(task, names, "receipt", index)
         if not move.pipelines and (move.groups or move.checkpoint):
-            known: dict[str, Any] = dict(move.connections)
-            known |= {"group_id": move.groups[0]} if len(move.groups) == 1 else {}
-            known |= {"checkpoint_location": move.checkpoint} if move.checkpoint else {}
+            group_id = move.groups[0] if len(move.groups) == 1 else None
+            known = {**move.connections, "group_id": group_id, "checkpoint_location": move.checkpoint or None}
             yield _pipeline(task, known, "receipt", index)
-
-
-def _placeholder(task: NamedTask) -> Pipeline:
-    """Return a placeholder pipeline for a task that has not run yet."""
-    return _pipeline(task, {"group_id": "{{ not known yet }}"}, "dag")
 
 
 def _pipeline(task: NamedTask, names: Mapping[str, Any], found_in: str, map_index: int = -1) -> Pipeline:

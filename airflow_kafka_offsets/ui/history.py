@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,8 +12,8 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.pipeline import group_uri
 from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError
 from airflow_kafka_offsets.ui.discovery import DagPipelines
-from airflow_kafka_offsets.ui.pipelines import NamedTask, Pipeline
-from airflow_kafka_offsets.ui.receipts import TaskOutcome
+from airflow_kafka_offsets.ui.pipelines import NamedTask, NamingTask, Pipeline
+from airflow_kafka_offsets.ui.receipts import TaskOutcome, int_or_none
 from airflow_kafka_offsets.ui.responses import MoveResponse
 from airflow_kafka_offsets.ui.task_instances import Budget, Row, TaskOutcomes, past_instances
 
@@ -27,11 +27,10 @@ _MOVE_NOTHING = ("wait", "drift", "audit", "mirror")
 READING_WITHIN = 2.0
 """Seconds for reading receipts."""
 
-_UNREAD = "results of tasks are not read yet: they appear when this page refreshes, within a minute"
-
 Key = tuple[str | None, str | None, str | None, int | None]
 
 
+@dataclass
 class PipelineHistory:
     """
     Reads the past moves of one pipeline.
@@ -41,21 +40,12 @@ class PipelineHistory:
     :param elsewhere: the pipelines of other DAGs that the user may read.
     """
 
-    def __init__(
-        self,
-        ask: AsUser,
-        moves: TaskOutcomes,
-        pipeline: Pipeline,
-        ids: frozenset[str],
-        elsewhere: Mapping[str, DagPipelines],
-        within: float,
-    ) -> None:
-        self._ask = ask
-        self._moves = moves
-        self._pipeline = pipeline
-        self._ids = ids
-        self._elsewhere = elsewhere
-        self._budget = Budget(within)
+    ask: AsUser
+    moves: TaskOutcomes
+    pipeline: Pipeline
+    ids: frozenset[str]
+    elsewhere: Mapping[str, DagPipelines]
+    budget: Budget = field(default_factory=lambda: Budget(READING_WITHIN))
 
     async def read(self) -> tuple[list[MoveResponse], list[str]]:
         """Return the newest moves of a pipeline in order of time, and a sentence if some are missing."""
@@ -64,21 +54,22 @@ class PipelineHistory:
         seen: set[Key] = set()
         # The result of a task in another DAG has more information than its event, and only a task with an
         # outlet has an event. The best source is first: a move is shown only once.
-        for moves in (await self._own(), await self._moves_of_events(events), await self._named_elsewhere()):
+        own = await self._read(self.pipeline.tasks, lambda move: is_of_pipeline(move, self.pipeline))
+        for moves in (own, await self._moves_of_events(events), await self._named_elsewhere()):
             # In a loop, several instances of a task have the same name.
             found += [move_response(move) for move in moves if _key(move) not in seen]
             seen |= set(map(_key, moves))
         kinds: dict[tuple[str | None, str | None], str] = {
-            (task.dag_id, task.task_id): task.kind for task, _ in self._pipeline.tasks
+            (task.dag_id, task.task_id): task.kind for task, _ in self.pipeline.tasks
         }
         found += [_event_response(event, kinds) for event in events if _source(event) not in seen]
-        unread = self._budget.unread
-        problems = [f"{unread:,} {_UNREAD}"] if unread else []
+        problems = []
+        if unread := self.budget.unread:
+            problems.append(
+                f"{unread:,} results of tasks are not read yet: they appear when this page refreshes, "
+                "within a minute"
+            )
         return sorted(found, key=lambda move: move.at)[-MOST_MOVES:], problems
-
-    async def _own(self) -> list[TaskOutcome]:
-        pipeline = self._pipeline
-        return await self._read(pipeline.tasks, lambda move: is_of_pipeline(move, pipeline))
 
     async def _moves_of_events(self, events: Collection[Mapping[str, Any]]) -> list[TaskOutcome]:
         """Return the moves behind the events of other DAGs' tasks."""
@@ -86,19 +77,19 @@ class PipelineHistory:
         names = {(dag_id, task_id) for dag_id, _, task_id, _ in known}
         tasks = [
             (task, None)
-            for found in self._elsewhere.values()
+            for found in self.elsewhere.values()
             for task in found.tasks
             if (task.dag_id, task.task_id) in names
         ]
         moves = await self._read(tasks, lambda move: _key(move) in known)
-        return [_part(move, self._pipeline) for move in moves]
+        return [_part(move, self.pipeline) for move in moves]
 
     async def _named_elsewhere(self) -> list[TaskOutcome]:
         """Return the moves of other DAGs' tasks that name the same pipeline."""
-        pipeline = self._pipeline
+        pipeline = self.pipeline
         others = [
             other
-            for found in self._elsewhere.values()
+            for found in self.elsewhere.values()
             for other in found.pipelines
             if _is_same(other, pipeline)
         ]
@@ -121,16 +112,16 @@ class PipelineHistory:
         return [_part(move, pipeline) for move in await self._read(tasks, is_its)]
 
     async def _read(
-        self, tasks: Iterable[tuple[NamedTask, frozenset[int] | None]], wanted: Callable[[TaskOutcome], bool]
+        self, tasks: Iterable[NamingTask], wanted: Callable[[TaskOutcome], bool]
     ) -> list[TaskOutcome]:
         """Return the newest moves of given tasks, the newest first."""
         rows: list[tuple[Row, NamedTask]] = []
         for task, indexes in tasks:
-            rows += [(row, task) for row in await past_instances(self._ask, task, indexes, MOST_MOVES)]
+            rows += [(row, task) for row in await past_instances(self.ask, task, indexes, MOST_MOVES)]
         rows.sort(key=lambda each: each[0]["start_date"] or "", reverse=True)
         found: list[TaskOutcome] = []
         for row, task in rows:
-            move = await self._moves.read(self._ask, row, task.kind, self._budget)
+            move = await self.moves.read(self.ask, row, task.kind, self.budget)
             if move is not None and wanted(move):
                 found.append(move)
             if len(found) == MOST_MOVES:
@@ -140,16 +131,17 @@ class PipelineHistory:
     async def _events(self) -> list[Mapping[str, Any]]:
         """Return the newest events of the groups' assets that the user may read."""
         found: list[Mapping[str, Any]] = []
-        for uri in _uris(self._pipeline):
-            # A user who may not read assets still sees the moves of tasks.
-            with suppress(RefusedError):
+        for group_id in self.pipeline.group_ids:
+            # A user who may not read assets, or whose group has no asset, still sees the moves of tasks.
+            with suppress(RefusedError, UsageError):
+                uri = group_uri(self.pipeline.kafka_config_id, group_id)
                 # In a pattern, a percent sign and an underscore also match other characters.
-                listed = await self._ask.pages(
+                listed = await self.ask.pages(
                     _MOST_ASSETS, "assets", of="assets", uri_pattern=uri, only_active=False
                 )
                 for asset in listed:
                     if asset["uri"] == uri:
-                        found += await self._ask.pages(
+                        found += await self.ask.pages(
                             MOST_MOVES,
                             *("assets", "events"),
                             of="asset_events",
@@ -157,7 +149,7 @@ class PipelineHistory:
                             order_by="-timestamp",
                         )
         # An event without a DAG was created through Airflow's API. Airflow 3.1 lists the events of all DAGs.
-        return [event for event in found if event["source_dag_id"] in {None, *self._ids}]
+        return [event for event in found if event["source_dag_id"] in {None, *self.ids}]
 
 
 def is_of_pipeline(move: TaskOutcome, pipeline: Pipeline) -> bool:
@@ -197,33 +189,11 @@ def _part(move: TaskOutcome, pipeline: Pipeline) -> TaskOutcome:
 
 def move_response(move: TaskOutcome) -> MoveResponse:
     """Return a move as the response of the routes."""
-    of = move.instance
-    state = None if of.state is None else str(of.state)
+    shown = ["kind", "moved_by", "over", "plan_only", "verdict"]
     # A receipt is stored before the first write: if the task failed, it only shows the plan.
-    done = move.verified or move.plan_only or state == "success"
-    return MoveResponse(
-        at=of.at,
-        kind=move.kind,
-        dag_id=of.dag_id,
-        run_id=of.run_id,
-        task_id=of.task_id,
-        map_index=of.map_index,
-        try_number=of.try_number,
-        moved_by=move.moved_by,
-        lag=move.lag if done else None,
-        offset=move.offset if done else None,
-        log_end=move.log_end if done else None,
-        over=move.over,
-        plan_only=move.plan_only,
-        state=state,
-        verdict=move.verdict,
-    )
-
-
-def _uris(pipeline: Pipeline) -> Iterator[str]:
-    for group_id in pipeline.group_ids:
-        with suppress(UsageError):
-            yield group_uri(pipeline.kafka_config_id, group_id)
+    if move.verified or move.plan_only or move.instance.state == "success":
+        shown += ["lag", "offset", "log_end"]
+    return MoveResponse(**asdict(move.instance), **{name: getattr(move, name) for name in shown})
 
 
 def _source(event: Mapping[str, Any]) -> Key:
@@ -241,7 +211,6 @@ def _event_response(
     event: Mapping[str, Any], kinds: Mapping[tuple[str | None, str | None], str]
 ) -> MoveResponse:
     extra = event["extra"] if isinstance(event["extra"], dict) else {}
-    moved_by = extra.get("moved_by")
     dag_id, run_id, task_id, map_index = _source(event)
     return MoveResponse(
         at=datetime.fromisoformat(event["timestamp"]),
@@ -250,5 +219,5 @@ def _event_response(
         run_id=run_id,
         task_id=task_id,
         map_index=map_index,
-        moved_by=moved_by if isinstance(moved_by, int) and not isinstance(moved_by, bool) else None,
+        moved_by=int_or_none(extra.get("moved_by")),
     )

@@ -12,12 +12,7 @@ from airflow_kafka_offsets.ui.move_state import moved_partitions
 from airflow_kafka_offsets.ui.pipelines import Pipeline, is_unknown, pick_names
 from airflow_kafka_offsets.ui.receipt_times import receipt_offsets
 from airflow_kafka_offsets.ui.receipts import Value, value_kind
-from airflow_kafka_offsets.ui.responses import (
-    MoveStateResponse,
-    RecordTimesResponse,
-    TaskInstanceNowResponse,
-    WaitResponse,
-)
+from airflow_kafka_offsets.ui.responses import TaskInstanceNowResponse
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.ui.live_client import Answer, LiveClient
@@ -43,8 +38,8 @@ class InstanceRequest:
 
 def ask_about_instance(live_client: LiveClient, instance: InstanceResult) -> InstanceRequest:
     """Start the request about a task instance."""
-    state, value, dag_id = instance.state, instance.value, instance.row["dag_id"]
-    if value is not None and value_kind(value) == "receipt":
+    state, value, dag_id = instance.row["state"], instance.value or {}, instance.row["dag_id"]
+    if value_kind(value) == "receipt":
         rows = receipt_rows(value)
         asked = receipt_offsets(rows)
         kafka_config_id = value.get("kafka_config_id")
@@ -58,8 +53,9 @@ def ask_about_instance(live_client: LiveClient, instance: InstanceResult) -> Ins
             made_ms=int(instance.at.timestamp() * 1000),
         )
         return InstanceRequest(state, answer, list(asked), len(rows))
-    if state in _WAITING and (wait := wait_question(instance.rendered, value or {})) is not None:
-        remaining = (value or {}).get("remaining")
+    wait = wait_question(instance.row["rendered_fields"], value) if state in _WAITING else None
+    if wait is not None:
+        remaining = value.get("remaining")
         known = wait["kind"] == "reached" and isinstance(remaining, int)
         began = [instance.at.timestamp(), remaining] if known else None
         names = pick_names(wait["parameters"])
@@ -95,25 +91,23 @@ def _is_frozen(target: object) -> bool:
 
 def make_response(request: InstanceRequest, answer: Answer) -> TaskInstanceNowResponse:
     """Return the response for an answer; after an error there are no earlier values."""
-    result = TaskInstanceNowResponse(state=request.state, read_at=answer.read_at)
     value = answer.value
+    problems: list[str] = []
+    known: dict[str, Any] = {}
     if answer.error is not None:
-        result.problems.append(answer.error)
-    elif value is None:
-        pass
-    elif not request.cells:
-        result.wait = WaitResponse(**value)
-    else:
+        problems = [answer.error]
+    elif value is not None and not request.cells:
+        known = {"wait": value}
+    elif value is not None:
         times: dict[str, list[str | None]] = {name: [None] * request.rows for name in ("before", "after")}
         for (row, column), at in zip(request.cells, value["times"], strict=True):
             times[column][row] = at
-        result.times = RecordTimesResponse(**times)
-        result.since = None if value.get("since") is None else MoveStateResponse(**value["since"])
+        known = {"times": times, "since": value["since"]}
         if len({row for row, _ in request.cells}) < request.rows:
-            result.problems.append("record times are shown only for the partitions that moved furthest")
-        result.problems += [
+            problems.append("record times are shown only for the partitions that moved furthest")
+        problems += [
             f"topic {topic} has another log than when this receipt was made, or its producers' clocks are "
             "ahead: the topic's record times are not shown"
             for topic in value["others"]
         ]
-    return result
+    return TaskInstanceNowResponse(state=request.state, read_at=answer.read_at, problems=problems, **known)

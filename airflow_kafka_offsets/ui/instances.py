@@ -12,16 +12,19 @@ from typing import Any
 
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX
 from airflow_kafka_offsets.model.table import to_columns
-from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, run_in_thread
+from airflow_kafka_offsets.ui.airflow_api import AmbiguousError, AsUser, run_in_thread
 from airflow_kafka_offsets.ui.history import move_response
 from airflow_kafka_offsets.ui.pipelines import operator_kind
 from airflow_kafka_offsets.ui.receipts import (
     TaskOutcome,
     Value,
     group_receipts,
+    int_or_none,
+    mapping_in,
     offset_cells,
     parse_package_value,
     read_outcome,
+    text_or_none,
     value_kind,
 )
 from airflow_kafka_offsets.ui.responses import (
@@ -31,9 +34,9 @@ from airflow_kafka_offsets.ui.responses import (
     TaskInstanceResponse,
 )
 from airflow_kafka_offsets.ui.task_instances import (
-    AMBIGUOUS_STATUSES,
     Row,
     begun_instances,
+    instance_steps,
     make_instance,
     result_entry,
     stored_at,
@@ -47,9 +50,6 @@ _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 RECEIPT_FILE = "kafka-offsets-receipt.json"
 """The file from which the command reads a receipt."""
-
-_EXCEPTIONS = ("skipped", "clamped")
-_NOTHING = object()
 
 
 @dataclass(frozen=True)
@@ -68,18 +68,6 @@ class InstanceResult:
     at: datetime
     iterations: bool = False
 
-    @property
-    def state(self) -> str | None:
-        """The state of the instance."""
-        state: str | None = self.row["state"]
-        return state
-
-    @property
-    def rendered(self) -> Mapping[str, Any]:
-        """The rendered fields; empty if Airflow does not keep them any more."""
-        fields: Mapping[str, Any] = self.row["rendered_fields"]
-        return fields
-
 
 async def find_instance(
     ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: int
@@ -88,14 +76,11 @@ async def find_instance(
     # In Airflow's API, a tilde means all.
     if "~" in (run_id, task_id):
         return None
-    index = [] if map_index < 0 else [str(map_index)]
-    row, iterations = None, False
+    iterations = False
     try:
-        row = await ask.get("dags", dag_id, "dagRuns", run_id, "taskInstances", task_id, *index)
-    except AirflowError as error:
+        row = await ask.get(*instance_steps(dag_id, run_id, task_id, map_index))
+    except AmbiguousError:
         # The list of instances includes the iterations of a loop; the newest one is used.
-        if error.status not in AMBIGUOUS_STATUSES:
-            raise
         of_run = await begun_instances(ask, dag_id, 1, run_id, task_id=task_id)
         row, iterations = (of_run[0] if of_run else None), True
     if row is None:
@@ -109,7 +94,7 @@ async def find_instance(
 def read_instance(instance: InstanceResult) -> TaskInstanceResponse:
     """Return the result of a task instance."""
     row, value = instance.row, instance.value
-    found = TaskInstanceResponse(operator=row["operator"], state=instance.state)
+    found = TaskInstanceResponse(operator=row["operator"], state=row["state"])
     if instance.iterations:
         found.problems.append("this is the newest iteration of a loop; the history has the others")
     if value is None:
@@ -131,34 +116,30 @@ def read_instance(instance: InstanceResult) -> TaskInstanceResponse:
 
 def receipt_table(value: Value, move: TaskOutcome) -> ReceiptResponse:
     """Return a receipt as columns, one row for each partition."""
-    rows = [(*row, *_remarks(part, *row[1:3])) for part in group_receipts(value) for row in _rows(part)]
-    source, checkpoint, approval = value.get("source"), value.get("checkpoint"), value.get("approval")
-    changed = value.get("changed")
+    rows = receipt_rows(value)
+    checkpoint, approval = value.get("checkpoint"), value.get("approval")
     return ReceiptResponse(
         groups=list(move.groups),
-        source=dict(source) if isinstance(source, Mapping) else {},
-        changed=changed if isinstance(changed, int) else None,
+        source=dict(mapping_in(value, "source")),
+        changed=int_or_none(value.get("changed")),
         plan_only=move.plan_only,
         verified=value.get("verified") is True,
         checkpoint=dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
-        approval=_approval(approval) if isinstance(approval, Mapping) else None,
+        approval={name: text_or_none(approval.get(name)) for name in ("by", "at")}
+        if isinstance(approval, Mapping)
+        else None,
         totals=ReceiptTotals(
             partitions=len(rows),
             moved_by=move.moved_by,
             lag=move.lag,
             **{
                 name: sum(1 for part in group_receipts(value) for _ in offset_cells(part.get(name)))
-                for name in _EXCEPTIONS
+                for name in ("skipped", "clamped")
             },
-            lost=lost if isinstance(lost := value.get("lost"), int) else None,
+            lost=int_or_none(value.get("lost")),
         ),
-        partitions=ReceiptPartitions(**to_columns(rows, tuple(ReceiptPartitions.model_fields))),
+        partitions=ReceiptPartitions(**to_columns(rows, ReceiptPartitions.model_fields)),
     )
-
-
-def _approval(value: Value) -> dict[str, str | None]:
-    """Return who has approved a plan, and when, as far as a receipt says."""
-    return {name: found if isinstance(found := value.get(name), str) else None for name in ("by", "at")}
 
 
 def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[str]]:
@@ -169,10 +150,9 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
 
     :return: no command if nothing was moved, or if the command might do something other than take it back.
     """
-    changed = value.get("changed")
-    part = value.get("checkpoint")
-    moved = part if isinstance(part, Mapping) and isinstance(part.get("archive"), str) else None
-    if move.plan_only or not move.groups or not (changed or moved):
+    moved = mapping_in(value, "checkpoint")
+    archive = text_or_none(moved.get("archive"))
+    if move.plan_only or not move.groups or not (value.get("changed") or archive is not None):
         return None, []
     if "kafka_config_id" not in move.connections:
         return None, [
@@ -187,14 +167,14 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
             these = "partitions had no commit before, and keep their offsets"
         problems.append(f"{none:,} {these}")
     # Offsets cannot be restored to "no commit": Kafka would need them deleted.
-    if moved is None and none == len(before):
+    if archive is None and none == len(before):
         return None, ["no partition had a commit before, so nothing can be restored"]
     group_id = move.groups[0] if len(move.groups) == 1 else json.dumps(_by_topic(value, move.groups))
     words = ["airflow-kafka-offsets", "group", "restore"]
     words += ["--kafka-config-id", move.connections["kafka_config_id"]]
     first = ""
-    if moved is not None:
-        words += ["--checkpoint", str(moved.get("location")), "--archive", str(moved["archive"])]
+    if archive is not None:
+        words += ["--checkpoint", str(moved.get("location")), "--archive", archive]
         if conn_id := move.connections.get("checkpoint_conn_id"):
             words += ["--checkpoint-conn-id", conn_id]
     else:
@@ -221,38 +201,32 @@ def _by_topic(value: Value, groups: Sequence[str]) -> dict[str, str]:
 
 
 def receipt_rows(value: Value) -> list[tuple[Any, ...]]:
-    """Return a receipt as rows, one for each partition of each group."""
-    return [row for part in group_receipts(value) for row in _rows(part)]
-
-
-def _rows(part: Value) -> list[tuple[Any, ...]]:
-    known = {
-        name: {(topic, number): offset for topic, number, offset in offset_cells(part.get(name))}
-        for name in ("before", "after", "log_start", "log_end")
-    }
-    for topic, number, offset in offset_cells(part.get("skipped")):
-        known["before"].setdefault((topic, number), offset)
-        known["after"].setdefault((topic, number), offset)
+    """Return one row for each partition of each group of a receipt, with the columns of its table."""
     rows = []
-    for topic, number in sorted(known["before"].keys() | known["after"].keys()):
-        before, after, start, end = (known[name].get((topic, number)) for name in known)
-        moved_by = None if before is None or after is None else after - before
-        rows.append((str(part.get("group_id")), topic, number, before, after, moved_by, start, end))
+    for part in group_receipts(value):
+        before, after, start, end, skipped, clamped = (
+            {(topic, number): offset for topic, number, offset in offset_cells(part.get(name))}
+            for name in ("before", "after", "log_start", "log_end", "skipped", "clamped")
+        )
+        # A skipped partition keeps its offset.
+        before, after, times = skipped | before, skipped | after, mapping_in(part, "times")
+        for tp in sorted(before.keys() | after.keys()):
+            was, will_be, asked = before.get(tp), after.get(tp), clamped.get(tp)
+            note = None
+            if tp in skipped:
+                note = "skipped"
+            elif tp in clamped:
+                note = "the requested time is not in the log" if asked is None else f"requested: {asked}"
+            rows.append(
+                (
+                    *(str(part.get("group_id")), *tp, was, will_be),
+                    None if was is None or will_be is None else will_be - was,
+                    *(start.get(tp), end.get(tp), note),
+                    *(_time_of(mapping_in(times, name), *tp) for name in ("before", "after")),
+                )
+            )
     return rows
 
 
-def _remarks(part: Value, topic: str, number: int) -> tuple[str | None, ...]:
-    """Return a note on a partition of a receipt, and the times before and after."""
-
-    def at(value: object) -> Any:
-        numbers = value.get(topic) if isinstance(value, Mapping) else None
-        return numbers.get(str(number), _NOTHING) if isinstance(numbers, Mapping) else _NOTHING
-
-    note, asked = None, at(part.get("clamped"))
-    if at(part.get("skipped")) is not _NOTHING:
-        note = "skipped"
-    elif asked is not _NOTHING:
-        note = "the requested time is not in the log" if asked is None else f"requested: {asked}"
-    times = part.get("times")
-    found = [at(times.get(name) if isinstance(times, Mapping) else None) for name in ("before", "after")]
-    return note, *(text if isinstance(text, str) else None for text in found)
+def _time_of(times: Value, topic: str, number: int) -> str | None:
+    return text_or_none(mapping_in(times, topic).get(str(number)))

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.ui.pipelines import Pipeline
-from airflow_kafka_offsets.ui.worker_process import NoAnswerError, WorkerProcess
+from airflow_kafka_offsets.ui.worker_process import WorkerProcess
 
 Question = Literal["now", "batches", "times", "wait"]
 
@@ -134,10 +134,8 @@ class LiveClient:
             try:
                 asked = self._running().ask(request, self._deadline)
             except OSError as error:
-                asked = Future()
-                asked.set_exception(
-                    NoAnswerError(f"the process that reads from Kafka cannot be started ({error.strerror})")
-                )
+                asked, why = Future(), error.strerror
+                asked.set_result({"error": f"the process that reads from Kafka cannot be started ({why})"})
         asked.add_done_callback(lambda result: self._answered(key, result, done))
         return done
 
@@ -148,17 +146,15 @@ class LiveClient:
             self._child = WorkerProcess(self._worker, environment)
         return self._child
 
-    def _answered(self, key: str, result: Future[Any], done: Future[Answer]) -> None:
-        now = datetime.now(tz=timezone.utc)
-        failure = result.exception()
+    def _answered(self, key: str, result: Future[dict[str, Any]], done: Future[Answer]) -> None:
+        found, now = result.result(), datetime.now(tz=timezone.utc)
         with self._lock:
             _, before = self._answers.get(key, (0.0, Answer()))
-            if failure is None and (found := result.result()).get("error") is None:
+            if found.get("error") is None:
                 answer = Answer(pack_json(found.get("value")), now)
             else:
-                reason = str(failure) if failure is not None else str(found["error"])
                 # The last good answer is kept, and the page shows it in grey.
-                answer = replace(before, error=reason, since=before.since or now)
+                answer = replace(before, error=str(found["error"]), since=before.since or now)
             if key in self._answers:
                 self._bytes -= _size(before)
             self._bytes += _size(answer)

@@ -32,15 +32,14 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.kafka_security import SERVERS
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.ui.move_state import read_move_state
 from airflow_kafka_offsets.ui.now import PipelineNow, error_text
 from airflow_kafka_offsets.ui.partition_sets import partition_set
 from airflow_kafka_offsets.ui.receipt_times import read_times
-from airflow_kafka_offsets.ui.watched_rates import WatchedRates
-from airflow_kafka_offsets.ui.watched_waits import WatchedWaits
+from airflow_kafka_offsets.ui.watched_progress import WatchedProgress
 
 _IDLE = 900.0
 """Seconds without a request after which the process ends."""
@@ -55,6 +54,8 @@ _SHUT = 5.0
 
 _MARGIN = 1.0
 """Seconds before its deadline at which a request gives up."""
+
+_BUSY = "other requests to this broker took all of the time"
 
 
 class ClusterClient:
@@ -82,7 +83,7 @@ class ClusterClient:
         :raises KafkaOffsetsError: with a text that all viewers may see.
         """
         if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
-            raise _busy()
+            raise KafkaOffsetsError(_BUSY)
         try:
             if time.monotonic() < self._shut_until:
                 raise KafkaOffsetsError(self._failure)
@@ -126,20 +127,19 @@ class LiveWorker:
     def __init__(self) -> None:
         self._clusters: dict[str, ClusterClient] = {}
         self._lock = threading.Lock()
-        self._waits = WatchedWaits(self._lend)
-        self._rates = WatchedRates()
+        self._progress = WatchedProgress(self._lend)
         self._answers: Mapping[str, Callable[[Mapping[str, Any], float], dict[str, Any]]] = {
             "now": self._now,
             "batches": self._batches,
             "times": self._times,
-            "wait": self._waits.poll,
+            "wait": self._progress.poll_wait,
         }
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a request, or one sentence with the reason why it failed."""
         try:
             if time.monotonic() > request["end"]:
-                raise _busy()
+                raise KafkaOffsetsError(_BUSY)
             ask = self._answers[request["question"]]
             return {"id": request["id"], "value": ask(request, request["end"])}
         except KafkaOffsetsError as error:
@@ -158,7 +158,7 @@ class LiveWorker:
         cluster = self._cluster(names["kafka_config_id"])
         with cluster.lend(end) as client:
             reading = PipelineNow(client, named, checkpoint, servers=cluster.servers, end=end).read()
-        return {**reading, "pace": self._rates.after_reading(json.dumps(names, sort_keys=True), reading)}
+        return {**reading, "pace": self._progress.rates(names, reading)}
 
     def _times(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         with self._lend(request["names"]["kafka_config_id"], end) as client:
@@ -201,10 +201,6 @@ def _reason(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:
     return f"{where}: the storage refuses access or does not answer: see the log of a task of this pipeline"
 
 
-def _busy() -> KafkaOffsetsError:
-    return KafkaOffsetsError("other requests to this broker took all of the time")
-
-
 def _is_cluster_error(error: BrokerError) -> bool:
     """Return whether an error concerns the whole cluster, not one group or topic."""
     if isinstance(error, BrokerAuthenticationError):
@@ -214,13 +210,12 @@ def _is_cluster_error(error: BrokerError) -> bool:
 
 
 def _batch(batch: PastBatch, scope: TopicScope) -> dict[str, Any]:
-    ends = _positions_in_scope(batch.offsets, scope)
     return {
         "batch": batch.batch,
         "at": None if batch.at is None else batch.at.isoformat(),
         "duration": batch.duration,
         "records": batch.records,
-        **_sum(ends),
+        **_sum(batch.offsets, scope),
         "pending": batch.pending,
         "moved_in": batch.moved_in,
     }
@@ -237,20 +232,15 @@ def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]
         "at": archive.created,
         "kind": archive.kind,
         **dict.fromkeys(("dag_id", "run_id", "task_id", "map_index")),
-        **_sum(_positions_in_scope(archive.after, scope)),
+        **_sum(archive.after, scope),
         "tool": archive.made_by.tool,
         "state": "taken back" if archive.undone else None,
     }
 
 
-def _positions_in_scope(
-    offsets: Mapping[str, Offsets], scope: TopicScope
-) -> list[tuple[TopicPartition, int]]:
-    """Return the positions of the partitions that the pipeline names."""
-    return [(tp, at) for each in offsets.values() for tp, at in each.items() if tp in scope]
-
-
-def _sum(positions: list[tuple[TopicPartition, int]]) -> dict[str, Any]:
+def _sum(offsets: Mapping[str, Offsets], scope: TopicScope) -> dict[str, Any]:
+    """Return the sum over the partitions that the pipeline names, and what identifies these."""
+    positions = [(tp, at) for each in offsets.values() for tp, at in each.items() if tp in scope]
     over = partition_set(tp for tp, _ in positions)
     return {"offset": sum(at for _, at in positions) if positions else None, "over": over}
 

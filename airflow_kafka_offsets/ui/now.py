@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +34,10 @@ from airflow_kafka_offsets.readings.positions import group_positions, partitions
 from airflow_kafka_offsets.readings.retention import read_retentions
 from airflow_kafka_offsets.ui.partition_sets import partition_set
 from airflow_kafka_offsets.ui.provenance import read_provenance
+from airflow_kafka_offsets.ui.responses import PartitionsResponse
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _TIMES_WITHIN = 1.5
@@ -66,22 +67,8 @@ _MOST_TOPICS = 50
 _RESERVE = 0.5
 """Seconds that the rest of the reading needs."""
 
-_COLUMNS = (
-    "group",
-    "topic",
-    "partition",
-    "committed",
-    "checkpoint",
-    "log_start",
-    "log_end",
-    "lag",
-    "time_lag",
-    "headroom",
-    "headroom_state",
-    "verdict",
-)
 
-
+@dataclass
 class PipelineNow:
     """
     One reading of a pipeline.
@@ -92,21 +79,13 @@ class PipelineNow:
     :param end: deadline of the reading, by ``time.monotonic()``.
     """
 
-    def __init__(
-        self,
-        client: OffsetsClient,
-        selection: GroupSelection,
-        checkpoint: SparkCheckpoint | None,
-        *,
-        servers: str,
-        end: float,
-    ) -> None:
-        self._client = client
-        self._named = selection
-        self._checkpoint = checkpoint
-        self._servers = servers
-        self._end = end
-        self._problems: list[str] = []
+    client: OffsetsClient
+    selection: GroupSelection
+    checkpoint: SparkCheckpoint | None
+    servers: str
+    end: float
+    problems: list[str] = field(default_factory=list)
+    """A sentence for each value that could not be read."""
 
     def read(self) -> dict[str, Any]:
         """
@@ -117,22 +96,22 @@ class PipelineNow:
         :raises KafkaOffsetsError: if the positions cannot be read.
         """
         reports = self._reports()
-        compared = self._checkpoint is not None and bool(self._named.group_ids)
+        compared = self.checkpoint is not None and bool(self.selection.group_ids)
         lines: list[tuple[Any, ...]] = []
         found: list[Headroom] = []
         for report in reports:
             late, headroom = self._times(report)
             found += headroom.values()
             lines += [_line(report, row, late, headroom, compared=compared) for row in report.partitions]
-        partitions = to_columns(lines, _COLUMNS)
-        state, members = self._members(self._named.group_ids and [report.group_id for report in reports])
+        partitions = to_columns(lines, PartitionsResponse.model_fields)
+        state, members = self._members(self.selection.group_ids and [report.group_id for report in reports])
         lags = [lag for lag in partitions["lag"] if lag is not None]
-        makers = read_provenance(self._client, reports)
+        makers = read_provenance(self.client, reports)
         rows = [row for report in reports for row in report.partitions]
         uncounted = sum(row.log.end - row.log.start for row in rows if row.log and _lag(row) is None)
         ages = [age for lag, age in zip(partitions["lag"], partitions["time_lag"], strict=True) if lag]
         worst = headrooms_json(found)
-        without = partitions["committed"].count(None) if self._named.group_ids else None
+        without = partitions["committed"].count(None) if self.selection.group_ids else None
         if without and worst["headroom_state"] != "lost":
             # Without a commit the number of unread records is unknown.
             worst["headroom_state"] = "unknown"
@@ -152,44 +131,42 @@ class PipelineNow:
             "members": members,
             "drift": _drift(reports) if compared else None,
             "remedies": _remedies(_verdicts(reports) if compared else (), worst),
-            "checkpoint": _batch(reports[0].batch) if self._checkpoint is not None and reports else None,
+            "checkpoint": _batch(reports[0].batch) if self.checkpoint is not None and reports else None,
             "provenance": makers[0] if makers else None,
             "commits": makers,
             "topics": sorted({row.topic_partition.topic for row in rows})[:_MOST_TOPICS],
             "partitions": partitions,
-            "problems": list(dict.fromkeys(self._problems)),
+            "problems": list(dict.fromkeys(self.problems)),
         }
 
     def _reports(self) -> list[DriftReport]:
-        if self._checkpoint is not None and self._named.group_ids:
-            return pipeline_drift(self._client, self._checkpoint, self._named, ask_retention=False)
-        if self._checkpoint is not None:
-            return self._checkpoint_reports(self._checkpoint)
-        return [self._group_report(group_id, scope) for group_id, scope in self._named.scopes().items()]
+        if self.checkpoint is None:
+            return [self._group_report(*each) for each in self.selection.scopes().items()]
+        if self.selection.group_ids:
+            return pipeline_drift(self.client, self.checkpoint, self.selection, ask_retention=False)
+        return self._source_reports(self.checkpoint)
 
     def _group_report(self, group_id: str, scope: TopicScope) -> DriftReport:
-        positions = group_positions(self._client, group_id, scope)
-        logs = self._client.log_ranges(positions)
+        positions = group_positions(self.client, group_id, scope)
+        logs = self.client.log_ranges(positions)
         rows = tuple(PartitionDrift(tp, None, at, logs.get(tp)) for tp, at in sorted(positions.items()))
         return DriftReport(group_id, NewestBatch(""), rows, datetime.now(tz=timezone.utc))
 
-    def _checkpoint_reports(self, checkpoint: SparkCheckpoint) -> list[DriftReport]:
+    def _source_reports(self, checkpoint: SparkCheckpoint) -> list[DriftReport]:
         state = checkpoint.read()
-        sources = state.kafka_offsets or {"": {}}
-        # Two sources of a query may read the same partition, so each has a name in place of a group's.
-        names = {source: f"source:{source}" if len(sources) > 1 else "" for source in sources}
-        return [self._source_report(checkpoint, state, names[each], sources[each]) for each in sources]
-
-    def _source_report(
-        self, checkpoint: SparkCheckpoint, state: CheckpointState, name: str, offsets: Offsets
-    ) -> DriftReport:
-        scope = self._named.scope.restricted_to(tp.topic for tp in offsets)
-        there = set(partitions_in_scope(self._client, scope)) if scope.topics else set()
-        logs = self._client.log_ranges(there)
-        rows = tuple(PartitionDrift(tp, offsets.get(tp), None, logs.get(tp)) for tp in sorted(there))
         ended_at = None if state.batch_id is None else checkpoint.ended_at(state.batch_id)
         batch = NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
-        return DriftReport(name, batch, rows, datetime.now(tz=timezone.utc))
+        sources = state.kafka_offsets or {"": {}}
+        reports = []
+        for source, offsets in sources.items():
+            # Two sources of a query may read the same partition, so each has a name in place of a group's.
+            name = f"source:{source}" if len(sources) > 1 else ""
+            scope = self.selection.scope.restricted_to(tp.topic for tp in offsets)
+            there = set(partitions_in_scope(self.client, scope)) if scope.topics else set()
+            logs = self.client.log_ranges(there)
+            rows = tuple(PartitionDrift(tp, offsets.get(tp), None, logs.get(tp)) for tp in sorted(there))
+            reports.append(DriftReport(name, batch, rows, datetime.now(tz=timezone.utc)))
+        return reports
 
     def _times(
         self, report: DriftReport
@@ -197,17 +174,21 @@ class PipelineNow:
         """Return the age of the oldest unread records in seconds, and the headroom of each partition."""
         logs = {row.topic_partition: row.log for row in report.partitions if row.log is not None}
         # The lag is the group's. The headroom is that of the records that Spark has not read.
-        behind = {row.topic_partition: at for row in report.partitions if (at := _behind(row)) is not None}
+        behind = {
+            row.topic_partition: at
+            for row in report.partitions
+            if _lag(row) and (at := _position(row)) is not None
+        }
         unread = {
             row.topic_partition: row.log.start if row.position is None else row.position
             for row in report.partitions
             if row.log is not None
         }
-        known = read_retentions(self._client, {tp.topic for tp in unread}, strict=False)
+        known = read_retentions(self.client, {tp.topic for tp in unread}, strict=False)
         for topic, found in known.items():
             if isinstance(found, str):
-                self._problems.append(
-                    f"the retention of topic {topic} is not known: {hide_servers(found, self._servers)}"
+                self.problems.append(
+                    f"the retention of topic {topic} is not known: {hide_servers(found, self.servers)}"
                 )
         times = self._record_times(behind)
         more = {
@@ -219,14 +200,14 @@ class PipelineNow:
         return late, measure_headrooms(unread, logs, known, of_unread, int(now * 1000))
 
     def _record_times(self, offsets: Offsets) -> dict[TopicPartition, int | None]:
-        within = min(_TIMES_WITHIN, self._end - time.monotonic() - _RESERVE)
+        within = min(_TIMES_WITHIN, self.end - time.monotonic() - _RESERVE)
         if not offsets or within <= 0:
             return {}
         try:
-            return self._client.record_times(offsets, within=within)
+            return self.client.record_times(offsets, within=within)
         except BrokerError as error:
-            self._problems.append(
-                f"the age of the unread records is not known: {error_text(error, self._servers)}"
+            self.problems.append(
+                f"the age of the unread records is not known: {error_text(error, self.servers)}"
             )
             return {}
 
@@ -234,9 +215,9 @@ class PipelineNow:
         if not group_ids:
             return None, None
         try:
-            described = self._client.describe_groups(group_ids)
+            described = self.client.describe_groups(group_ids)
         except KafkaOffsetsError as error:
-            self._problems.append(f"the group's members are not known: {error_text(error, self._servers)}")
+            self.problems.append(f"the group's members are not known: {error_text(error, self.servers)}")
             return None, None
         states = dict.fromkeys(group.state for group in described.values())
         return ", ".join(states), [
@@ -285,28 +266,22 @@ def _line(
     compared: bool,
 ) -> tuple[Any, ...]:
     """Return the row of a partition, in the order of the columns."""
-    tp, lag, headroom = row.topic_partition, _lag(row), headrooms.get(row.topic_partition)
-    start, end = row.log or (None, None)
-    positions = (row.committed, row.checkpoint, start, end, lag, 0.0 if lag == 0 else late.get(tp))
-    kept = ("unknown", None) if headroom is None else (headroom.state, headroom.seconds)
+    tp, lag = row.topic_partition, _lag(row)
+    headroom = headrooms.get(tp, Headroom("unknown"))
     return (
-        report.group_id or None,
-        *tp,
-        *positions,
-        kept[1],
-        kept[0],
+        *(report.group_id or None, *tp, row.committed, row.checkpoint, *(row.log or (None, None)), lag),
+        *(0.0 if lag == 0 else late.get(tp), headroom.seconds, headroom.state),
         row.verdict if compared else None,
     )
 
 
-def _behind(row: PartitionDrift) -> int | None:
-    """Return the offset of the first unread record, ``None`` if all records are read."""
-    position = row.checkpoint if row.committed is None else row.committed
-    return position if _lag(row) else None
+def _position(row: PartitionDrift) -> int | None:
+    """Return the position that the lag is measured from: the group's, if it has one."""
+    return row.checkpoint if row.committed is None else row.committed
 
 
 def _lag(row: PartitionDrift) -> int | None:
-    position = row.checkpoint if row.committed is None else row.committed
+    position = _position(row)
     if position is None or row.log is None:
         return None
     return max(0, row.log.end - max(position, row.log.start))

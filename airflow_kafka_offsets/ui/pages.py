@@ -19,7 +19,6 @@ _TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
-    ".txt": "text/plain",
 }
 
 
@@ -44,8 +43,8 @@ def files() -> Mapping[str, File]:
     return found
 
 
-def static_response(request: Request, name: str) -> Response:
-    """Return a file, or status 304 if it has not changed."""
+async def static_file(request: Request, name: str) -> Response:
+    """Return a file that the pages load, or status 304 if it has not changed."""
     file = files().get(name)
     if file is None:
         raise HTTPException(404, "Not Found")
@@ -56,7 +55,7 @@ def static_response(request: Request, name: str) -> Response:
     return Response(file.data, media_type=file.media_type, headers=headers)
 
 
-def shell_response(request: Request) -> Response:
+async def page(request: Request) -> Response:
     """Return the page; its script determines from the address what to show."""
     data = files()[SHELL].data
     # Counted in the address as the browser sees it, where a %2F is not a path separator.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,6 @@ from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.pipeline import NAME_PARSERS, PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.parameter_checks import is_template
 
-PACKAGE = "airflow_kafka_offsets."
 DEFAULTS = {"kafka_config_id": "kafka_default"}
 
 _KINDS = {
@@ -51,18 +50,21 @@ class NamedTask:
         return operator_kind(self.operator)
 
 
+NamingTask = tuple[NamedTask, "frozenset[int] | None"]
+"""A task that names a pipeline, with the map indexes that do (``None`` for all)."""
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """
     A pipeline of one DAG.
 
     :param names: the five names of the pipeline.
-    :param tasks: the tasks that name the pipeline, each with the map indexes that do (``None`` for all).
     """
 
     dag_id: str
     names: Names
-    tasks: tuple[tuple[NamedTask, frozenset[int] | None], ...] = ()
+    tasks: tuple[NamingTask, ...] = ()
     found_in: frozenset[str] = frozenset()
 
     @cached_property
@@ -135,7 +137,8 @@ def named_tasks(dag_id: str, listed: Iterable[Mapping[str, Any]]) -> list[NamedT
     found = []
     for task in listed:
         of, fields = task.get("class_ref") or {}, set(task.get("template_fields") or ())
-        if str(of.get("module_path")).startswith(PACKAGE) or fields.issuperset(PIPELINE_PARAMETERS):
+        is_own = str(of.get("module_path")).startswith("airflow_kafka_offsets.")
+        if is_own or fields.issuperset(PIPELINE_PARAMETERS):
             found.append(NamedTask(dag_id, str(task["task_id"]), str(of.get("class_name") or "")))
     return found
 
@@ -209,14 +212,13 @@ def _widest(one: Pipeline, other: Pipeline) -> Names:
     return names
 
 
-def _joined(
-    tasks: Sequence[tuple[NamedTask, frozenset[int] | None]],
-) -> tuple[tuple[NamedTask, frozenset[int] | None], ...]:
-    found: dict[str, tuple[NamedTask, frozenset[int] | None]] = {}
+def _joined(tasks: Iterable[NamingTask]) -> tuple[NamingTask, ...]:
+    """Return each task of a DAG once, with all its map indexes."""
+    found: dict[NamedTask, frozenset[int] | None] = {}
     for task, indexes in tasks:
-        before = found.get(task.task_id, (task, frozenset()))[1]
-        found[task.task_id] = (task, None if before is None or indexes is None else before | indexes)
-    return tuple(found.values())
+        before = found.get(task, frozenset())
+        found[task] = None if before is None or indexes is None else before | indexes
+    return tuple(found.items())
 
 
 def read_pipelines(value: object) -> list[Names]:

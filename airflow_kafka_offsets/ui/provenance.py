@@ -31,10 +31,7 @@ def read_provenance(client: OffsetsClient, reports: Collection[DriftReport]) -> 
     found = [metadata for text in texts if (metadata := CommitMetadata.parse(text)) is not None]
     found.sort(key=lambda metadata: metadata.at or 0, reverse=True)
     # The metadata of one commit differs between topics in the topic ids.
-    different: dict[str, dict[str, Any]] = {}
-    for each in found:
-        made = as_provenance(each)
-        different.setdefault(str(made), made)
+    different = {str(made): made for made in map(as_provenance, found)}
     return list(different.values())[:_MOST]
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.certificate import Certificate
-from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS, RECEIPT_VERSION, read_receipt
 from airflow_kafka_offsets.model.text import size_error
 from airflow_kafka_offsets.ui.partition_sets import partition_set
@@ -75,8 +74,9 @@ def parse_package_value(stored: object) -> Value | None:
             stored = json.loads(stored)
         except (ValueError, RecursionError):
             return None
-    is_own = isinstance(stored, Mapping) and stored.get("version") == RECEIPT_VERSION and value_kind(stored)
-    return stored if is_own and isinstance(stored, Mapping) else None
+    if isinstance(stored, Mapping) and stored.get("version") == RECEIPT_VERSION and value_kind(stored):
+        return stored
+    return None
 
 
 def value_kind(value: Value) -> str | None:
@@ -102,13 +102,39 @@ def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome
     """
     match value_kind(value):
         case "drift":
-            return _drift_outcome(instance, value)
+            pipelines = tuple(each for each in value["pipelines"] if isinstance(each, Mapping))
+            groups = dict.fromkeys(group for each in pipelines for group in _texts(each.get("group_id")))
+            return TaskOutcome(instance, "drift", tuple(groups), pipelines=pipelines)
         case "window":
-            return _window_outcome(instance, value)
+            ends = [offset for _, _, offset in offset_cells(value["end"]) if offset is not None]
+            return TaskOutcome(
+                instance,
+                "window",
+                _texts(mapping_in(value, "source").get("group_id")),
+                moved_by=int_or_none(value.get("records")),
+                offset=sum(ends) if ends else None,
+                plan_only=True,
+            )
         case "certificate":
-            return _certificate_outcome(instance, value)
+            try:
+                certificate = Certificate.parse(value)
+            except OffsetsFormatError:
+                return None
+            return TaskOutcome(
+                instance,
+                "audit",
+                _texts(mapping_in(certificate.window, "source").get("group_id")),
+                moved_by=certificate.counts["offsets"],
+                verdict=certificate.verdict,
+            )
         case "mirror":
-            return _mirror_outcome(instance, value)
+            return TaskOutcome(
+                instance,
+                "mirror",
+                _texts(value.get("group_ids")),
+                text_or_none(value.get("checkpoint")),
+                verdict=text_or_none(value.get("verdict")),
+            )
         case "reading":
             return _reading_outcome(instance, value)
         case "receipt":
@@ -126,9 +152,11 @@ def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOut
     ends = [
         end
         for group, part in zip(groups, group_receipts(value), strict=True)
-        for end in _offsets_of(part.get("log_end"), group.after)
+        for topic, number, end in offset_cells(part.get("log_end"))
+        if (topic, number) in group.after and end is not None
     ]
     offset = sum(offsets) if offsets else None
+    location = mapping_in(value, "checkpoint").get("location")
     # The names of a failover's plan are those of the cluster that it has left.
     names = None if kind == "failover" else value.get("names")
     # Sums over different partitions must not be combined.
@@ -137,8 +165,8 @@ def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOut
         instance,
         kind if kind in ("commit", "failover", "reset", "restore", "window") else "commit",
         tuple(group.group_id for group in groups),
-        checkpoint_location(value),
-        _count(value.get("moved_by")),
+        text_or_none(mapping_in(value, "source").get("checkpoint") if location is None else location),
+        int_or_none(value.get("moved_by")),
         None if offset is None or log_end is None else max(0, log_end - offset),
         offset,
         log_end,
@@ -150,60 +178,12 @@ def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOut
     )
 
 
-def _window_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
-    ends = [offset for _, _, offset in offset_cells(value["end"]) if offset is not None]
-    return TaskOutcome(
-        instance,
-        "window",
-        _source_groups(value),
-        moved_by=_count(value.get("records")),
-        offset=sum(ends) if ends else None,
-        plan_only=True,
-    )
-
-
-def _certificate_outcome(instance: TaskInstance, value: Value) -> TaskOutcome | None:
-    try:
-        certificate = Certificate.parse(value)
-    except OffsetsFormatError:
-        return None
-    return TaskOutcome(
-        instance,
-        "audit",
-        _source_groups(certificate.window),
-        moved_by=certificate.counts["offsets"],
-        verdict=certificate.verdict,
-    )
-
-
-def _source_groups(window: Value) -> tuple[str, ...]:
-    source = window.get("source")
-    return _texts(source.get("group_id")) if isinstance(source, Mapping) else ()
-
-
-def _mirror_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
-    verdict, location = value.get("verdict"), value.get("checkpoint")
-    return TaskOutcome(
-        instance,
-        "mirror",
-        _texts(value.get("group_ids")),
-        location if isinstance(location, str) else None,
-        verdict=verdict if isinstance(verdict, str) else None,
-    )
-
-
-def _drift_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
-    pipelines = [each for each in value["pipelines"] if isinstance(each, Mapping)]
-    groups = (group for each in pipelines for group in _texts(each.get("group_id")))
-    return TaskOutcome(instance, "drift", tuple(dict.fromkeys(groups)), pipelines=tuple(pipelines))
-
-
 def _reading_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
     partitions = value.get("partitions")
     rows = [row for row in partitions if isinstance(row, Mapping)] if isinstance(partitions, list) else []
     sums = [
         sum(row[name] for row in rows)
-        if rows and all(_count(row.get(name)) is not None for row in rows)
+        if rows and all(int_or_none(row.get(name)) is not None for row in rows)
         else None
         for name in ("committed", "log_end")
     ]
@@ -211,30 +191,22 @@ def _reading_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
         instance,
         "wait",
         _texts(value.get("group_id")),
-        lag=_count(value.get("total_lag")),
+        lag=int_or_none(value.get("total_lag")),
         offset=sums[0],
         log_end=sums[1],
         over=partition_set(
             (topic, number)
             for row in rows
             if isinstance(topic := row.get("topic"), str)
-            and (number := _count(row.get("partition"))) is not None
+            and (number := int_or_none(row.get("partition"))) is not None
         ),
     )
 
 
 def group_receipts(value: Value) -> list[Mapping[str, Any]]:
-    """Return the parts of a receipt, one for each group."""
+    """Return the parts of a receipt, one for each group; what is not a part is left out."""
     groups = value.get("groups")
-    return list(groups) if isinstance(groups, Sequence) and not isinstance(groups, str) else [value]
-
-
-def checkpoint_location(value: Value) -> str | None:
-    """Return the location of the checkpoint in a receipt."""
-    part, source = value.get("checkpoint"), value.get("source")
-    found = part.get("location") if isinstance(part, Mapping) else None
-    found = source.get("checkpoint") if found is None and isinstance(source, Mapping) else found
-    return found if isinstance(found, str) else None
+    return [part for part in groups if isinstance(part, Mapping)] if isinstance(groups, list) else [value]
 
 
 def offset_cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
@@ -245,22 +217,25 @@ def offset_cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
                 isinstance(number, str)
                 and number.isdecimal()
                 and len(number) <= _MOST_DIGITS
-                and (offset is None or _count(offset) is not None)
+                and (offset is None or int_or_none(offset) is not None)
             ):
                 yield str(topic), int(number), offset
 
 
-def _offsets_of(offsets: object, partitions: Iterable[TopicPartition]) -> Iterator[int]:
-    """Yield the offsets of the given partitions that have an offset."""
-    for topic, number in partitions:
-        numbers = offsets.get(topic) if isinstance(offsets, Mapping) else None
-        offset = _count(numbers.get(str(number))) if isinstance(numbers, Mapping) else None
-        if offset is not None:
-            yield offset
+def mapping_in(value: Value, name: str) -> Value:
+    """Return a mapping inside a value; empty if there is none."""
+    found = value.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
-def _count(value: object) -> int | None:
+def int_or_none(value: object) -> int | None:
+    """Return a whole number as it is, ``None`` for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def text_or_none(value: object) -> str | None:
+    """Return a text as it is, ``None`` for any other value."""
+    return value if isinstance(value, str) else None
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from pydantic import BaseModel
 
 from airflow_kafka_offsets.model.text import is_plain
@@ -18,7 +18,7 @@ from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError, run_in_th
 from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags, ListedPipelines
 from airflow_kafka_offsets.ui.discovery import DagPipelines
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient
-from airflow_kafka_offsets.ui.pages import shell_response, static_response
+from airflow_kafka_offsets.ui.pages import page, static_file
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 from airflow_kafka_offsets.ui.responses import (
     FailureResponse,
@@ -31,7 +31,7 @@ from airflow_kafka_offsets.ui.responses import (
 )
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 
-UNMAPPED = "{MAP_INDEX}"
+_UNMAPPED = "{MAP_INDEX}"
 """Placeholder that Airflow leaves in the address of a task that is not mapped."""
 
 _NAMED = 180.0
@@ -41,40 +41,28 @@ user_routes = APIRouter()
 dag_routes = APIRouter(dependencies=[Depends(may_read_dag)])
 
 
-@user_routes.get("/")
-async def all_pipelines_page(request: Request) -> Response:
-    """Show all pipelines."""
-    return shell_response(request)
+async def find_pipeline(request: Request, dag_id: str, key: str, ask: AsUserDep) -> Pipeline:
+    """Return a pipeline from the cache, because open pages request it every few seconds."""
+    # If the pipeline is not in the cache, a task may have named it since: read the DAG again.
+    for seconds in (_NAMED, FRESH):
+        if (pipeline := (await _dags(request).get_one(ask, dag_id, seconds)).with_key(key)) is not None:
+            return pipeline
+    raise HTTPException(404, "Not Found")
 
 
-@user_routes.get("/static/{name}")
-async def static_file(request: Request, name: str) -> Response:
-    """Return a file that the pages load."""
-    return static_response(request, name)
+PipelineDep = Annotated[Pipeline, Depends(find_pipeline)]
+
+
+user_routes.get("/")(page)
+user_routes.get("/static/{name}")(static_file)
+dag_routes.get("/dags/{dag_id}")(page)
+dag_routes.get("/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")(page)
 
 
 @user_routes.get("/api/pipelines")
 async def all_pipelines(request: Request, readable: ReadableDagsDep, ask: AsUserDep) -> Response:
     """Return the pipelines of all DAGs that the user may read."""
     return as_json(_overview(request, await _all_pipelines(request, readable, ask)))
-
-
-@dag_routes.get("/dags/{dag_id}")
-async def dag_page(request: Request, dag_id: str) -> Response:  # noqa: ARG001  # the guard reads it
-    """Show the pipelines of one DAG."""
-    return shell_response(request)
-
-
-@dag_routes.get("/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")
-async def task_instance_page(
-    request: Request,
-    dag_id: str,  # noqa: ARG001
-    run_id: str,  # noqa: ARG001
-    task_id: str,  # noqa: ARG001
-    map_index: str,  # noqa: ARG001
-) -> Response:
-    """Show one task instance."""
-    return shell_response(request)
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines")
@@ -89,49 +77,45 @@ async def dag_pipelines(request: Request, dag_id: str, ask: AsUserDep) -> Respon
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now")
 async def now(
     request: Request,
-    dag_id: str,
-    key: str,
+    pipeline: PipelineDep,
     readable: ReadableDagsDep,
     ask: AsUserDep,
-    partitions: Annotated[bool, Query()] = True,
+    partitions: bool = True,
 ) -> Response:
     """Return the current position of a pipeline, which was read for any viewer in the last seconds."""
-    pipeline = await _find_pipeline(request, ask, dag_id, key)
     answer = await asyncio.wrap_future(_live(request).ask("now", pipeline))
     value = await run_in_thread(lambda: answer.value or {})
     # All viewers share the reading, but each viewer has different permissions.
-    value["provenance"] = await visible_maker(value.get("provenance"), dag_id, readable, ask)
-    value["commits"] = [await visible_maker(made, dag_id, readable, ask) for made in value.get("commits", ())]
+    of = (pipeline.dag_id, readable, ask)
+    value["provenance"] = await visible_maker(value.get("provenance"), *of)
+    value["commits"] = [await visible_maker(made, *of) for made in value.get("commits", ())]
     return await run_in_thread(_now, answer, value, partitions)
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/history")
 async def pipeline_history(
     request: Request,
-    dag_id: str,
-    key: str,
+    pipeline: PipelineDep,
     readable: ReadableDagsDep,
     ask: AsUserDep,
-    batches: Annotated[bool, Query()] = True,
+    batches: bool = True,
 ) -> Response:
     """Return a pipeline's past batches and moves; without ``batches`` only the data in Airflow."""
-    pipeline = await _find_pipeline(request, ask, dag_id, key)
     ids, listed = await readable.ids(), await _all_pipelines(request, readable, ask, _NAMED)
-    elsewhere = {other: found for other, found in listed.dags.items() if other != dag_id}
+    elsewhere = {other: found for other, found in listed.dags.items() if other != pipeline.dag_id}
     histories: SingleFlightCache[tuple[Any, ...], bytes] = request.app.state.histories
 
     async def read() -> bytes:
         asked = None
         if batches and pipeline.checkpoint and not pipeline.unresolved_parameters:
             asked = _live(request).ask("batches", pipeline)
-        dags = _dags(request)
-        past = history.PipelineHistory(ask, dags.moves, pipeline, ids, elsewhere, history.READING_WITHIN)
+        past = history.PipelineHistory(ask, _dags(request).moves, pipeline, ids, elsewhere)
         moves, problems = await past.read()
         answer = Answer() if asked is None else await asyncio.wrap_future(asked)
         return await run_in_thread(lambda: pack_model(_history(moves, [*problems, *listed.problems], answer)))
 
     # Made once for all users who may read the same DAGs, because these users see the same moves.
-    viewed = (dag_id, key, batches, ids, frozenset(elsewhere))
+    viewed = (pipeline.dag_id, pipeline.key, batches, ids, frozenset(elsewhere))
     return packed_response(request, await histories.get(viewed, read))
 
 
@@ -224,30 +208,16 @@ async def _all_pipelines(
     )
 
 
-async def _find_pipeline(request: Request, ask: AsUser, dag_id: str, key: str) -> Pipeline:
-    """Return a pipeline from the cache, because open pages request it every few seconds."""
-    dags = _dags(request)
-    # If the pipeline is not in the cache, a task may have named it since: read the DAG again.
-    for seconds in (_NAMED, FRESH):
-        if (pipeline := (await dags.get_one(ask, dag_id, seconds)).with_key(key)) is not None:
-            return pipeline
-    raise HTTPException(404, "Not Found")
-
-
 async def _find_instance(
     ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: str
 ) -> instances.InstanceResult:
-    instance = await instances.find_instance(ask, dag_id, run_id, task_id, _index(map_index))
+    index = "-1" if map_index == _UNMAPPED else map_index
+    instance = None
+    if index.removeprefix("-").isdecimal() and len(index) <= 9:
+        instance = await instances.find_instance(ask, dag_id, run_id, task_id, int(index))
     if instance is None:
         raise HTTPException(404, "Not Found")
     return instance
-
-
-def _index(map_index: str) -> int:
-    index = "-1" if map_index == UNMAPPED else map_index
-    if not index.removeprefix("-").isdecimal() or len(index) > 9:
-        raise HTTPException(404, "Not Found")
-    return int(index)
 
 
 def _now(answer: Answer, value: Mapping[str, Any], partitions: bool) -> Response:

@@ -63,7 +63,3 @@ class SingleFlightCache(Generic[K, V]):
             return value
         finally:
             del self._under_way[key]
-
-    def clear(self) -> None:
-        """Drop all values."""
-        self._values.clear()

@@ -5,24 +5,17 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from airflow_kafka_offsets.ui.airflow_api import INSTANCES, AirflowError, AsUser, run_in_thread
+from airflow_kafka_offsets.ui.airflow_api import INSTANCES, AmbiguousError, AsUser, run_in_thread
 from airflow_kafka_offsets.ui.pipelines import NamedTask
 from airflow_kafka_offsets.ui.receipts import TaskInstance, TaskOutcome, parse_package_value, read_outcome
 
-RESULT = "return_value"
-
 # States of instances that may have rendered fields and a result.
 BEGUN = ("success", "failed", "running", "deferred", "up_for_retry", "up_for_reschedule", "restarting")
-_ENDED = ("success", "failed")
-
-_OF_ALL = ("dags", "~", "dagRuns", "~", "taskInstances")
-
-AMBIGUOUS_STATUSES = (400, 409)
-"""Statuses for a task in a loop (Airflow 3.4): its address matches several instances of a run."""
 
 # Bounds the memory; results that were dropped are read again.
 _KEPT = 20_000
@@ -68,7 +61,7 @@ class TaskOutcomes:
             # In a thread, because a receipt of many partitions takes a while.
             move = await run_in_thread(_digest, row, kind, entry)
         # The result of a running task may still change.
-        if row["state"] in _ENDED:
+        if row["state"] in ("success", "failed"):
             self._kept[key] = move
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
@@ -95,25 +88,24 @@ class Budget:
 
 async def result_entry(ask: AsUser, row: Row) -> Mapping[str, Any] | None:
     """Return the XCom entry of an instance's return value, or ``None``."""
-    of = ("dags", row["dag_id"], "dagRuns", row["dag_run_id"], "taskInstances", row["task_id"])
     # In a loop (Airflow 3.4), the map index alone does not identify the iteration.
     region = {name: row[name] for name in ("region_id", "region_index") if row.get(name) is not None}
     where = region or {"map_index": row["map_index"]}
-    found: Mapping[str, Any] | None = await ask.get(*of, "xcomEntries", RESULT, **where)
+    of = instance_steps(row["dag_id"], row["dag_run_id"], row["task_id"])
+    found: Mapping[str, Any] | None = await ask.get(*of, "xcomEntries", "return_value", **where)
     return found
+
+
+def instance_steps(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> tuple[str, ...]:
+    """Return the address of a task instance below that of Airflow's API."""
+    index = () if map_index < 0 else (str(map_index),)
+    return ("dags", dag_id, "dagRuns", run_id, "taskInstances", task_id, *index)
 
 
 def make_instance(row: Row, at: datetime) -> TaskInstance:
     """Return a task instance with the time at which it stored its result."""
-    return TaskInstance(
-        row["dag_id"],
-        row["dag_run_id"],
-        row["task_id"],
-        row["map_index"],
-        at,
-        row["try_number"],
-        row["state"],
-    )
+    names = (row["dag_id"], row["dag_run_id"], row["task_id"], row["map_index"])
+    return TaskInstance(*names, at, row["try_number"], row["state"])
 
 
 def stored_at(entry: Mapping[str, Any]) -> datetime:
@@ -174,7 +166,8 @@ async def newest_instances_of_dags(ask: AsUser, tasks: Collection[NamedTask]) ->
         }
         missing, read = set(wanted.values()), 0
         while missing:
-            page = await ask.get(*_OF_ALL, **_newest_first(operator=asked), limit=INSTANCES, offset=read)
+            of_all = ("dags", "~", "dagRuns", "~", "taskInstances")
+            page = await ask.get(*of_all, **_newest_first(operator=asked), limit=INSTANCES, offset=read)
             rows = page["task_instances"]
             read += len(rows)
             before = len(missing)
@@ -199,21 +192,12 @@ async def with_rendered_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row
     if not rows or any(row["rendered_fields"] for row in rows):
         return rows
     of_run = [row for row in rows if row["dag_run_id"] == rows[0]["dag_run_id"]]
-    found = [await read_one(ask, row) for row in of_run[:_MOST_NAMED]]
+    found: list[Row | None] = []
+    for row in of_run[:_MOST_NAMED]:
+        steps = instance_steps(row["dag_id"], row["dag_run_id"], row["task_id"], row["map_index"])
+        with suppress(AmbiguousError):
+            found.append(await ask.get(*steps))
     return [row for row in found if row is not None]
-
-
-async def read_one(ask: AsUser, row: Row) -> Row | None:
-    """Return a task instance from the instance's own address."""
-    index = [] if row["map_index"] < 0 else [str(row["map_index"])]
-    steps = ("dags", row["dag_id"], "dagRuns", row["dag_run_id"], "taskInstances", row["task_id"], *index)
-    try:
-        found: Row | None = await ask.get(*steps)
-    except AirflowError as error:
-        if error.status in AMBIGUOUS_STATUSES:
-            return None
-        raise
-    return found
 
 
 async def past_instances(

@@ -32,10 +32,6 @@ _MOST_HUNG = 4
 _ENDED = "the process that reads from Kafka has ended; it is started again"
 
 
-class NoAnswerError(Exception):
-    """A request has no answer; the text gives the reason."""
-
-
 class WorkerProcess:
     """
     The child process and its open requests.
@@ -53,7 +49,7 @@ class WorkerProcess:
         self._socket.settimeout(_TICK)
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._open: dict[int, tuple[float, Future[Any], float]] = {}
+        self._open: dict[int, tuple[float, Future[dict[str, Any]], float]] = {}
         self._number = 0
         self._started = time.monotonic()
         self._ready = False
@@ -70,12 +66,12 @@ class WorkerProcess:
         """Whether the process accepts requests: not after its end, and not in a fork of this process."""
         return not self._retired and self._owner == os.getpid() and self._process.poll() is None
 
-    def ask(self, question: Mapping[str, Any], seconds: float) -> Future[Any]:
-        """Return the future answer, a mapping; it fails with :class:`NoAnswerError` at the deadline."""
-        answer: Future[Any] = Future()
+    def ask(self, question: Mapping[str, Any], seconds: float) -> Future[dict[str, Any]]:
+        """Return the future answer; without one at the deadline, it is ``{"error": the reason}``."""
+        answer: Future[dict[str, Any]] = Future()
         with self._lock:
             if self._ended:
-                answer.set_exception(NoAnswerError(_ENDED))
+                answer.set_result({"error": _ENDED})
                 return answer
             self._number += 1
             number = self._number
@@ -89,7 +85,7 @@ class WorkerProcess:
         return answer
 
     def end(self) -> None:
-        """End the process; its open requests fail."""
+        """End the process; the answers to its open requests are errors."""
         self._retired = True
         self._finalizer()
         if self._thread is not threading.current_thread():
@@ -112,7 +108,7 @@ class WorkerProcess:
             self._ended = True
             self._socket.close()
         for answer in self._pop_requests(list(self._open)):
-            answer.set_exception(NoAnswerError(_ENDED))
+            answer.set_result({"error": _ENDED})
 
     def _take(self, line: bytes) -> None:
         try:
@@ -138,9 +134,9 @@ class WorkerProcess:
             self._retired = True
         reason = "no answer in time" if self._ready else "the process that reads from Kafka is still starting"
         for answer in self._pop_requests(due):
-            answer.set_exception(NoAnswerError(reason))
+            answer.set_result({"error": reason})
 
-    def _pop_requests(self, numbers: Sequence[int]) -> list[Future[Any]]:
+    def _pop_requests(self, numbers: Sequence[int]) -> list[Future[dict[str, Any]]]:
         with self._lock:
             return [self._open.pop(number)[1] for number in numbers if number in self._open]
 

@@ -42,7 +42,7 @@ const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFracti
 
 export const count = (value) => (value === null || value === undefined ? NONE : NUMBER.format(value));
 export const compact = (value) => (value === null || value === undefined ? NONE : COMPACT.format(value));
-export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
+export const plural = (value, one) => `${count(value)} ${value === 1 ? one : `${one}s`}`;
 
 const UNITS = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]];
 

@@ -56,7 +56,7 @@ const COLUMNS = [
     label: "Headroom", numeric: true, value: total("headroom"),
     cell: later((now) => {
       if (!now.totals) return NONE;
-      const [text, kind, hint] = headroom(now.totals, duration);
+      const [text, kind, hint] = headroom(now.totals);
       return h("span", { class: `tag ${fresh(now, kind)}`, title: hint }, text);
     }),
   },
@@ -92,7 +92,7 @@ function nothing() {
 }
 
 /** Merge the entries of one pipeline: each DAG has its own entry, and some name the group without its checkpoint. */
-export function together(pipelines) {
+function together(pipelines) {
   const found = new Map();
   const order = [...pipelines].sort((a, b) => Number(!a.checkpoint) - Number(!b.checkpoint));
   for (const each of order) {

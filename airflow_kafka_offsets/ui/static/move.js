@@ -1,13 +1,13 @@
 // One task instance: its receipt, report or reading, and the command that takes its move back.
 
 import { airflowLink, alone, dagPath, explain, get, link, path, whileVisible } from "./data.js";
-import { NONE, ago, count, facts, h, name, names, notice, printable, time } from "./dom.js";
+import { NONE, ago, count, facts, h, name, names, notice, plural, printable, time } from "./dom.js";
 import { badge, run } from "./moves.js";
 import { table } from "./table.js";
 import { tone } from "./verdicts.js";
 
 /** Create a block of text with a button that copies the original text, even if characters are shown escaped. */
-export function copyable(text) {
+function copyable(text) {
   const shown = text.split("\n").map(printable).join("\n");
   const code = h("code", {}, shown);
   const done = h("span", { role: "status", class: "quiet" });
@@ -52,7 +52,7 @@ function recordTime(value) {
 }
 
 const COLUMNS = [
-  { label: "Topic", value: (row) => row.topic, cell: (_, value) => name(value) },
+  { label: "Topic", value: (row) => row.topic },
   { label: "Partition", numeric: true, value: (row) => row.partition, cell: (_, value) => String(value) },
   { label: "Before", numeric: true, value: (row) => row.before },
   { label: "After", numeric: true, value: (row) => row.after },
@@ -71,15 +71,14 @@ function checkpointOf(moved) {
   return { kind, location, batch, ...(discarded?.length ? { discarded } : {}), archive: archive ?? "no file changed" };
 }
 
-const partitionsOf = (number) => (number ? `${count(number)} ${number === 1 ? "partition" : "partitions"}` : null);
+const partitionsOf = (number) => (number ? plural(number, "partition") : null);
 
 /** Create the section of a receipt; `update` takes data from Kafka, `null` for no data. */
 function receiptOf(receipt, move) {
   const moved = move?.kind ?? "move";
   const rows = rowsOf(receipt.partitions);
   const several = receipt.groups.length > 1;
-  const columns = several
-    ? [...COLUMNS, { label: "Group", value: (row) => row.group, cell: (_, value) => name(value ?? NONE) }] : COLUMNS;
+  const columns = several ? [...COLUMNS, { label: "Group", value: (row) => row.group }] : COLUMNS;
   const partitions = table({
     caption: "Moved partitions", columns, key: (row) => JSON.stringify([row.group, row.topic, row.partition]),
     limit: 100, empty: "No partition.",

@@ -13,7 +13,7 @@ import { headroom, tone } from "./verdicts.js";
 const REFRESH = 10;
 const HISTORY = 60;
 const PARTITION_COLUMNS = [
-  { label: "Topic", value: (row) => row.topic, cell: (_, value) => name(value) },
+  { label: "Topic", value: (row) => row.topic },
   { label: "Partition", numeric: true, value: (row) => row.partition, cell: (_, value) => String(value) },
   { label: "Committed", numeric: true, value: (row) => row.committed },
   { label: "Checkpoint", numeric: true, value: (row) => row.checkpoint },
@@ -24,7 +24,7 @@ const PARTITION_COLUMNS = [
   {
     label: "Headroom", numeric: true, value: (row) => row.headroom,
     cell: (row) => {
-      const [text, kind] = headroom(row, duration);
+      const [text, kind] = headroom(row);
       return h("span", { class: kind === "good" ? null : kind }, text);
     },
   },
@@ -60,10 +60,10 @@ const MOVE_COLUMNS = [
 ];
 
 const MEMBER_COLUMNS = [
-  { label: "Member", value: (member) => member.member_id, cell: (_, value) => name(value) },
-  { label: "Group", value: (member) => member.group_id, cell: (_, value) => name(value) },
-  { label: "Client", value: (member) => member.client_id, cell: (_, value) => name(value) },
-  { label: "Host", value: (member) => member.host, cell: (_, value) => name(value) },
+  { label: "Member", value: (member) => member.member_id },
+  { label: "Group", value: (member) => member.group_id },
+  { label: "Client", value: (member) => member.client_id },
+  { label: "Host", value: (member) => member.host },
   { label: "Partitions", numeric: true, value: (member) => member.partitions },
 ];
 

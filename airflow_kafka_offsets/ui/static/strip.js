@@ -8,6 +8,8 @@ const LARGEST = 22;
 const SMALLEST = 7;
 const AREA = 60_000;
 
+const partitionOf = (row) => `${row.topic} ${row.partition}`;
+
 /** Describe how unevenly the lag is distributed. */
 export function skew(rows) {
   const behind = rows.filter((row) => row.lag > 0).sort((a, b) => b.lag - a.lag);
@@ -21,25 +23,20 @@ export function skew(rows) {
   return [
     `${plural(behind.length, "partition")} of ${count(rows.length)} ${behind.length === 1 ? "is" : "are"} behind${besides}; ` +
       `half of the ${unknown ? "known " : ""}lag is in ${plural(half, "partition")}. The largest is `,
-    name(`${behind[0].topic} ${behind[0].partition}`), ` with ${count(behind[0].lag)} records (${share} %).`,
+    name(partitionOf(behind[0])), ` with ${count(behind[0].lag)} records (${share} %).`,
   ];
 }
 
 /** List problems with their partitions and remedies, the worst first. */
 export function troubles(rows, now) {
-  const found = new Map();
-  for (const row of rows) {
-    const text = alarm(row) ?? (tone(row.verdict) === "warn" ? row.verdict : null);
-    if (!text) continue;
-    if (!found.has(text)) found.set(text, []);
-    found.get(text).push(`${row.topic} ${row.partition}`);
-  }
+  const problem = (row) => alarm(row) ?? (tone(row.verdict) === "warn" ? row.verdict : null);
+  const found = groupBy(rows.filter(problem), problem);
   const verdict = now.drift?.verdict;
   const whole = verdict && tone(verdict) !== "good" && !found.has(verdict) ? [[verdict, []]] : [];
   return [...whole, ...found].sort(([a], [b]) => Number(tone(a) === "warn") - Number(tone(b) === "warn")).map(([text, partitions]) =>
     h("div", { class: `trouble ${tone(text)}` },
       h("p", { class: "what" }, ...(partitions.length
-        ? [`${text}: ${plural(partitions.length, "partition")} (`, ...names(partitions, 3), ")"] : [text])),
+        ? [`${text}: ${plural(partitions.length, "partition")} (`, ...names(partitions.map(partitionOf), 3), ")"] : [text])),
       h("p", {}, remedy(now.remedies, text) ?? (partitions.length ? "" : now.drift?.text ?? ""), " ", runbook(text))));
 }
 
@@ -91,7 +88,7 @@ export function strips() {
   }
 
   const describe = (row) => [
-    name(`${row.topic} ${row.partition}`), `: lag ${count(row.lag)}`,
+    name(partitionOf(row)), `: lag ${count(row.lag)}`,
     ...[...new Set([row.verdict, alarm(row)])].filter(Boolean).map((text) => `, ${text}`),
   ];
 
@@ -102,7 +99,7 @@ export function strips() {
     element: h("div", {}, element, pointed),
     update(newRows) {
       rows = newRows;
-      const topics = byTopic(rows);
+      const topics = groupBy(rows, (row) => row.topic);
       const parts = topics.size <= MANY_TOPICS ? [...topics] : [[null, rows]];
       if (parts.length !== drawn.length || parts.some(([topic], index) => topic !== drawn[index].topic)) {
         drawn = parts.map(([topic]) => ({ topic, canvas: h("canvas", { role: "img" }) }));
@@ -118,11 +115,11 @@ export function strips() {
   };
 }
 
-function byTopic(rows) {
-  const topics = new Map();
+function groupBy(rows, key) {
+  const groups = new Map();
   for (const row of rows) {
-    if (!topics.has(row.topic)) topics.set(row.topic, []);
-    topics.get(row.topic).push(row);
+    if (!groups.has(key(row))) groups.set(key(row), []);
+    groups.get(key(row)).push(row);
   }
-  return topics;
+  return groups;
 }

@@ -1,6 +1,6 @@
 // A table with sort buttons in its header; it shows only the first rows until the user requests all rows.
 
-import { count, h } from "./dom.js";
+import { count, h, name } from "./dom.js";
 
 const ORDER = new Intl.Collator("en", { numeric: true });
 
@@ -29,8 +29,8 @@ function keepFocus(body) {
 /**
  * Create a table.
  *
- * A column is `{label, value(row), cell(row, value), numeric, sortable}`; rows are sorted by `value`, and
- * `cell` returns the content of the cell.
+ * A column is `{label, value(row), cell(row, value), numeric}`; rows are sorted by `value`, and `cell` returns
+ * the content of the cell. Without `cell`, a text is shown as a name, and a number with its separators.
  *
  * @param key returns the key of a row, which stays the same when the row's values change.
  * @param names the column with the row's name.
@@ -45,11 +45,9 @@ export function table({ caption, columns, key, sort = null, limit = 50, empty = 
   const body = h("tbody");
   const known = new Map();
   const more = h("button", { type: "button", class: "more", onclick: () => { all = true; show(); } });
-  const buttons = columns.map((column, index) =>
-    h("button", { type: "button", onclick: () => sortBy(index) }, column.label));
   const heads = columns.map((column, index) =>
     h("th", { scope: "col", class: column.numeric ? "number" : null },
-      column.sortable === false ? column.label : buttons[index]));
+      h("button", { type: "button", onclick: () => sortBy(index) }, column.label)));
   const element = h("div", { class: stack ? "table stack" : "table" },
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
       h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, ...heads)), body)),
@@ -94,7 +92,8 @@ export function table({ caption, columns, key, sort = null, limit = 50, empty = 
     const before = known.get(id);
     if (before?.signature === signature) return before.element;
     const cells = columns.map((column, index) => {
-      const shown = column.cell ? column.cell(row, values[index]) : count(values[index]);
+      const value = values[index];
+      const shown = column.cell ? column.cell(row, value) : typeof value === "string" ? name(value) : count(value);
       const attributes = { class: column.numeric ? "number" : null };
       return index === names
         ? h("th", { scope: "row", ...attributes }, ...[shown].flat())

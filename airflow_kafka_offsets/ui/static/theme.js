@@ -1,5 +1,6 @@
-// Applies the theme that the user has selected in Airflow, before anything is painted.
+// Applies the theme that the user has selected in Airflow, else that of the system, before anything is painted.
 (() => {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
   const apply = () => {
     let theme = null;
     try {
@@ -7,12 +8,12 @@
     } catch {
       // Storage may be disabled.
     }
-    if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
-    else delete document.documentElement.dataset.theme;
+    if (theme !== "light" && theme !== "dark") theme = dark.matches ? "dark" : "light";
+    document.documentElement.dataset.theme = theme;
     dispatchEvent(new Event("theme"));
   };
   apply();
   // Sent when another page of Airflow, such as the page around this frame, changes the theme.
   addEventListener("storage", apply);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", apply);
+  dark.addEventListener("change", apply);
 })();

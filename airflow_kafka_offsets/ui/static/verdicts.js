@@ -1,6 +1,6 @@
 // The severity of a verdict or a headroom, and the status of a pipeline in the list.
 
-import { count, h, plural } from "./dom.js";
+import { count, duration, h, plural } from "./dom.js";
 
 const WITHIN_AN_HOUR = "expiring within an hour";
 /** Verdicts of records that are lost, or that will be lost without action. */
@@ -51,7 +51,7 @@ function endangered({ headroom, headroom_state: kind }) {
 export const remedy = (remedies, text) => remedies?.[text === WITHIN_AN_HOUR ? "expiring" : text] ?? null;
 
 /** Describe how long retention leaves the oldest unread record: `[text, tone, hint]`. */
-export function headroom(totals, duration) {
+export function headroom(totals) {
   if (totals.headroom_state === "lost") return ["records lost", "bad", "retention deleted unread records"];
   if (totals.headroom_state === "none") return ["no limit", "good", "no unread record will be deleted"];
   if (typeof totals.headroom !== "number") {

@@ -123,14 +123,12 @@ class Browser:
         moves: list[Any] = self.get(self.address(dag_id, "history"), user).json()["moves"]
         return moves
 
-    def found(self, dag_id: str) -> Any:
-        """Return what was found of a DAG."""
-        return self.tab.state.dags._found.get_known(dag_id)
-
     def forget(self) -> None:
         """Forget what was found and asked a moment ago."""
-        for each in ("rights", "dags", "histories", "receipts"):
-            getattr(self.tab.state, each).clear()
+        state = self.tab.state
+        rights, dags = state.rights, state.dags
+        for cache in (rights.dags, rights.ids, dags._found, dags._active, state.histories, state.receipts):
+            cache._values.clear()
 
     @property
     def routes(self) -> list[Any]:

@@ -14,6 +14,7 @@ from fastapi import FastAPI, HTTPException, Request
 from airflow_kafka_offsets.ui import instances
 from airflow_kafka_offsets.ui.airflow_api import (
     AirflowError,
+    AmbiguousError,
     AsUser,
     FindAirflow,
     RefusedError,
@@ -81,6 +82,8 @@ def test_a_list_is_read_to_its_end_also_where_airflow_gives_less_than_was_asked_
         ("401", RefusedError, "refuses it to your login"),
         ("403", RefusedError, "refuses it to your login"),
         ("500", AirflowError, "status 500"),
+        ("400", AmbiguousError, "status 400"),
+        ("409", AmbiguousError, "status 409"),
         ("breaks", AirflowError, "ValueError"),
     ],
 )
@@ -171,7 +174,7 @@ def test_of_the_iterations_of_a_loop_the_newest_is_shown():
         async def get(self, *steps, **parameters):
             asked.append((steps[-1], parameters))
             if steps[-1] == "t":
-                raise AirflowError("Airflow's API answered with status 400", 400)
+                raise AmbiguousError("Airflow's API answered with status 400")
             return
 
         async def pages(self, most, *steps, **parameters):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.ui.receipt_times import ReceiptOffset, read_times, receipt_offsets, resolve_times
+from airflow_kafka_offsets.ui.receipt_times import read_times, receipt_offsets
 
 TP = TopicPartition("orders", 0)
 MADE = 1_767_225_600_000
@@ -16,8 +17,12 @@ HOUR = 3_600_000
 THEN = LogRange(10, 100)
 
 
-def of(offset, log, times, then=THEN):
-    found = resolve_times([ReceiptOffset(TP, offset, then)], {TP: log}, times, MADE)
+def of(offset, log, times):
+    def record_times(offsets, *, within):
+        return {tp: times[tp, at] for tp, at in offsets.items() if (tp, at) in times}
+
+    client = SimpleNamespace(log_ranges=lambda partitions: {TP: log}, record_times=record_times)
+    found = read_times(cast("Any", client), [[*TP, offset, *THEN]], MADE, 5.0)
     return found["times"][0], found["others"]
 
 

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from dataclasses import replace
 from datetime import datetime, timezone
+from typing import Any, cast
 
 import click
 import pytest
@@ -22,6 +23,7 @@ from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.ui.history import move_response
+from airflow_kafka_offsets.ui.instance_now import ask_about_instance
 from airflow_kafka_offsets.ui.instances import InstanceResult, read_instance, receipt_table, restore_command
 from airflow_kafka_offsets.ui.receipts import TaskInstance, parse_package_value, read_outcome
 
@@ -123,6 +125,14 @@ def test_a_receipt_that_is_not_in_its_form_is_no_move(broken):
     value = parse_package_value({**receipt("g", 1, 2), **broken})
 
     assert value is None or move(value) is None
+
+
+def test_kafka_is_not_asked_about_a_receipt_that_is_not_in_its_form():
+    value = parse_package_value({**receipt("g", 1, 2), "groups": [7]})
+    assert value is not None
+    instance = InstanceResult({**ROW, "state": "running", "rendered_fields": {}}, value, WHEN)
+
+    assert ask_about_instance(cast("Any", None), instance).answer is None
 
 
 def test_a_value_as_text_is_read_too():
