@@ -29,7 +29,6 @@ from airflow_kafka_offsets.cli.execution import (
 from airflow_kafka_offsets.cli.mirror_connections import mirror_options, reachable, to_options
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
-    StrictCommand,
     add_options,
     choice_option,
     combine_options,
@@ -118,7 +117,7 @@ _pipelines_options = add_options(
 )
 
 
-@failover.command("plan", cls=StrictCommand)
+@failover.command("plan")
 @_pipelines_options
 @save_plan_option
 @checkpoint_move_options(output_option, execute=False, how="'failover apply' with the same options does it")
@@ -133,7 +132,7 @@ def failover_plan(**options: Any) -> None:
     _move_one_or_many(**options)
 
 
-@failover.command("apply", cls=StrictCommand)
+@failover.command("apply")
 @_pipelines_options
 @plan_option
 @max_age_option
@@ -160,7 +159,7 @@ def failover_apply(plan_file: str | None, max_age: float, **options: Any) -> Non
     apply_saved_plan(options["execution"], plan_file, mirror, max_age, plan_saved_failover)
 
 
-@failover.command("back", cls=StrictCommand)
+@failover.command("back")
 @_pipeline_options
 @checkpoint_move_options(execute_option, output_option, how="give --execute to do it")
 def failover_back(**options: Any) -> None:
