@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from airflow_kafka_offsets.cli.options import Option, combine_options, duration_option, option_name
+from airflow_kafka_offsets.cli.options import (
+    EXISTING_FILE,
+    Option,
+    combine_options,
+    duration_option,
+    option_name,
+)
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.text import shorten
 
@@ -232,7 +238,7 @@ _broker_options = (
     ),
     click.option(
         "--command-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=EXISTING_FILE,
         envvar=_VARIABLES["command_config"],
         show_envvar=True,
         help="File of librdkafka properties, such as security.protocol=SASL_SSL.",

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import click
 
@@ -20,9 +20,11 @@ from airflow_kafka_offsets.cli.connections import (
 )
 from airflow_kafka_offsets.cli.execution import REFUSED, UNCHECKED, print_result
 from airflow_kafka_offsets.cli.options import (
+    EXISTING_FILE,
     Option,
     OptionWording,
     StrictCommand,
+    combine_options,
     duration_option,
     output_option,
     refuse_unused,
@@ -36,11 +38,15 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import worded
 
 if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.pipeline import KafkaPipeline
     from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
 
 __all__ = ["drift"]
+
+Named: TypeAlias = "list[KafkaPipeline] | tuple[SparkCheckpoint, GroupSelection]"
+"""The pipelines of a file, or the checkpoint and the groups that the command line names."""
 
 
 class CheckCommand(StrictCommand):
@@ -68,11 +74,30 @@ def naming_keys(context: click.Context) -> AbstractContextManager[None]:
     return worded(OptionWording(context.command, (*FILE_PARSERS, "syncs_topic", "syncs_on")))
 
 
-def pipelines_option(text: str, **required: str) -> Option:
-    """
-    Return the option of a file of pipelines.
+def _read_named(
+    uri: str | None,
+    group_id: str | None,
+    pipelines: list[KafkaPipeline] | None,
+    topics: Sequence[str] | None,
+    checkpoint_conn_id: str | None,
+) -> Named | None:
+    if pipelines is not None:
+        if uri is not None:
+            raise UsageError("--pipelines replaces URI and GROUP: leave these out")
+        refuse_unused("with --pipelines, whose file names them", "topics", "checkpoint_conn_id")
+        return pipelines
+    if click.get_current_context().params.get("plan_file") is not None:
+        return None
+    if uri is None or group_id is None:
+        raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
+    return open_checkpoint(uri, checkpoint_conn_id), GroupSelection.parse(group_id, topics)
 
-    :param text: the option's help text.
+
+def named_options(text: str, **required: str) -> Option:
+    """
+    Return the options that name one pipeline, or a file of pipelines.
+
+    :param text: the help text of the file's option.
     :param required: keys that each pipeline needs, with the end of the error text of a pipeline without it.
     """
 
@@ -95,19 +120,22 @@ def pipelines_option(text: str, **required: str) -> Option:
                     raise click.BadParameter(f"{where}: {key} is missing{why}")
         return pipelines
 
-    kind = click.Path(exists=True, dir_okay=False, path_type=Path)
-    return click.option("--pipelines", callback=load, type=kind, help=text)
+    return combine_options(
+        "named",
+        _read_named,
+        click.argument("uri", required=False),
+        click.argument("group_id", metavar="[GROUP]", required=False),
+        click.option("--pipelines", callback=load, type=EXISTING_FILE, help=text),
+        topics_option,
+        checkpoint_conn_id_option,
+    )
 
 
 @click.command(cls=CheckCommand)
-@click.argument("uri", required=False)
-@click.argument("group_id", metavar="[GROUP]", required=False)
-@pipelines_option(
+@named_options(
     "YAML or JSON file with pipelines; replaces URI and GROUP.",
     checkpoint_location=", so the group cannot be compared with a checkpoint",
 )
-@topics_option
-@checkpoint_conn_id_option
 @duration_option("--grace", "0s", "after a batch ends until its commit is due.", maximum=LONGEST_GRACE)
 @duration_option(
     "--min-headroom",
@@ -117,17 +145,7 @@ def pipelines_option(text: str, **required: str) -> Option:
 )
 @broker_options
 @output_option
-def drift(
-    uri: str | None,
-    group_id: str | None,
-    pipelines: list[KafkaPipeline] | None,
-    topics: Sequence[str] | None,
-    checkpoint_conn_id: str | None,
-    grace: float,
-    min_headroom: float | None,
-    broker: BrokerOptions,
-    output: str,
-) -> None:
+def drift(named: Named, grace: float, min_headroom: float | None, broker: BrokerOptions, output: str) -> None:
     """
     Compare GROUP with the checkpoint at URI, and both with the log.
 
@@ -139,17 +157,11 @@ def drift(
     from airflow_kafka_offsets.readings.drift import pipeline_drift
 
     how: dict[str, Any] = {"grace": timedelta(seconds=grace), "min_headroom": min_headroom}
-    if pipelines is not None:
-        if uri is not None:
-            raise UsageError("--pipelines replaces URI and GROUP: leave these out")
-        refuse_unused("with --pipelines, whose file names them", "topics", "checkpoint_conn_id")
+    if isinstance(named, list):
         with naming_keys(click.get_current_context()):
-            _check_many(pipelines, broker, output, how)
+            _check_many(named, broker, output, how)
         return
-    if uri is None or group_id is None:
-        raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
-    groups = GroupSelection.parse(group_id, topics)
-    checkpoint = open_checkpoint(uri, checkpoint_conn_id)
+    checkpoint, groups = named
     reports = pipeline_drift(broker.open_client(), checkpoint, groups, **how)
     print_result(output, reports_json(reports), (report.table() for report in reports))
     if any(report.drifted for report in reports):

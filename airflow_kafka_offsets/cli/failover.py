@@ -13,12 +13,11 @@ from airflow_kafka_offsets.cli.connections import (
     BrokerOptions,
     broker_options,
     checkpoint_argument,
-    checkpoint_conn_id_option,
     open_checkpoint,
     open_client,
     start_admin_process,
 )
-from airflow_kafka_offsets.cli.drift import CheckCommand, naming_keys, pipelines_option
+from airflow_kafka_offsets.cli.drift import CheckCommand, Named, named_options, naming_keys
 from airflow_kafka_offsets.cli.execution import (
     REFUSED,
     Execution,
@@ -35,7 +34,6 @@ from airflow_kafka_offsets.cli.options import (
     groups_argument,
     output_option,
     refuse_unused,
-    topics_option,
 )
 from airflow_kafka_offsets.cli.saved_plans import (
     apply_saved_plan,
@@ -96,11 +94,7 @@ _cluster_options = (
 )
 _pipeline_options = add_options(checkpoint_argument, groups_argument, *_cluster_options, _policy_options)
 _pipelines_options = add_options(
-    click.argument("uri", required=False),
-    checkpoint_conn_id_option,
-    click.argument("group_id", metavar="[GROUP]", required=False),
-    topics_option,
-    pipelines_option(
+    named_options(
         "YAML or JSON file of pipelines with their mirrors, instead of URI and GROUP.",
         checkpoint_location="",
         mirror="",
@@ -149,7 +143,7 @@ def failover_apply(plan_file: str | None, max_age: float, **options: Any) -> Non
         refuse_unused("without --plan", "max_age")
         _move_one_or_many(**options)
         return
-    if options["uri"] is not None:
+    if click.get_current_context().params["uri"] is not None:
         raise UsageError("--plan names the checkpoint and its groups: leave URI and GROUP out")
     refuse_with_plan("to_bootstrap_server", "to_command_config", "to_kafka_config_id")
     from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
@@ -212,34 +206,17 @@ def failover_check(
         raise SystemExit(REFUSED)
 
 
-def _move_one_or_many(
-    *,
-    uri: str | None,
-    group_id: str | None,
-    topics: Sequence[str] | None,
-    checkpoint_conn_id: str | None,
-    pipelines: list[KafkaPipeline] | None,
-    at_once: int,
-    save_plan: Path | None = None,
-    **options: Any,
-) -> None:
-    if pipelines is not None:
+def _move_one_or_many(*, named: Named, at_once: int, save_plan: Path | None = None, **options: Any) -> None:
+    if isinstance(named, list):
         refuse_unused("with --pipelines", "save_plan")
-        if uri is not None:
-            raise UsageError("--pipelines replaces URI and GROUP: omit these")
-        refuse_unused(
-            "with --pipelines, whose file names them",
-            *("topics", "checkpoint_conn_id", "prefix", "topic_map", "syncs_topic", "syncs_on"),
-        )
+        mirror_names = ("prefix", "topic_map", "syncs_topic", "syncs_on")
+        refuse_unused("with --pipelines, whose file names them", *mirror_names)
         del options["mirror"]
         with naming_keys(click.get_current_context()):
-            _move_fleet(pipelines, at_once, **options)
+            _move_fleet(named, at_once, **options)
         return
-    if uri is None or group_id is None:
-        raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
     refuse_unused("without --pipelines", "at_once")
-    checkpoint = open_checkpoint(uri, checkpoint_conn_id)
-    groups = GroupSelection.parse(group_id, topics)
+    checkpoint, groups = named
     _move(back=False, checkpoint=checkpoint, groups=groups, save_plan=save_plan, **options)
 
 

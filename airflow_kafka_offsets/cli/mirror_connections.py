@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from airflow_kafka_offsets.cli.connections import BrokerOptions, open_client
-from airflow_kafka_offsets.cli.options import choice_option, combine_options
+from airflow_kafka_offsets.cli.options import EXISTING_FILE, choice_option, combine_options
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.mirror import Mirror, SyncsOn
 from airflow_kafka_offsets.model.wording import unexpected
@@ -63,7 +62,7 @@ to_options = combine_options(
     click.option("--to-bootstrap-server", metavar="HOST:PORT[,...]", help="The mirror's cluster."),
     click.option(
         "--to-command-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=EXISTING_FILE,
         help="File of librdkafka properties for the mirror.",
     ),
     click.option("--to-kafka-config-id", metavar="ID", help="Airflow connection of the mirror."),

@@ -31,6 +31,8 @@ Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 """A decorator that adds one or more options to a command."""
 
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 
 _SECTIONS = {
     "Where to move": ("to_earliest", "to_latest", "to_current", *RESETS, "receipt", "archive"),
@@ -297,7 +299,7 @@ groups_argument = combine_options("groups", GroupSelection.parse, group_argument
 
 save_option = click.option(
     "--save",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="With --execute: first write the offsets before the move or deletion to this new file, as "
     "Kafka's CSV.",
 )

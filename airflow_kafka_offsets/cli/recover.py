@@ -20,6 +20,7 @@ from airflow_kafka_offsets.cli.execution import (
     quiet_period_option,
 )
 from airflow_kafka_offsets.cli.options import (
+    EXISTING_FILE,
     CommandGroup,
     StrictCommand,
     allow_stale_option,
@@ -54,7 +55,7 @@ class _FileCommand(StrictCommand):
     keys = ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id")
 
 
-file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+file_argument = click.argument("file", type=EXISTING_FILE)
 at_once_option = click.option(
     "--max-active",
     type=click.IntRange(1, 64),

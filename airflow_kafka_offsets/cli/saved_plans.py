@@ -13,7 +13,7 @@ import click
 
 from airflow_kafka_offsets.cli.connections import open_checkpoint
 from airflow_kafka_offsets.cli.execution import Execution, print_result, write_new_file
-from airflow_kafka_offsets.cli.options import Option, duration_option, refuse_unused
+from airflow_kafka_offsets.cli.options import NEW_FILE, Option, duration_option, refuse_unused
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names
 from airflow_kafka_offsets.model.topics import plain_names
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 save_plan_option: Option = click.option(
     "--save-plan",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="Write the plan to this new file, for --plan; not with --execute.",
 )
 plan_option: Option = click.option(
