@@ -180,7 +180,7 @@ class WindowMismatchError(PlanRefusedError):
         movers: Mapping[P, str] | None = None,
     ) -> None:
         self.found: dict[Partition, tuple[int | None, int | None, int]] = dict(found.items())
-        differences = "; ".join(
+        self.differences = "; ".join(
             f"{tp}: found {_offset_text(stored)}, the range goes from {_offset_text(start)} to {end}"
             for tp, (stored, start, end) in sorted(found.items())
         )
@@ -203,7 +203,7 @@ class WindowMismatchError(PlanRefusedError):
             "clearing the plan of this run gives the same ranges again"
         )
         super().__init__(
-            f"{where} is neither at the start nor at the end of these ranges: {differences}. "
+            f"{where} is neither at the start nor at the end of these ranges: {self.differences}. "
             f"{'. '.join(reasons)}"
         )
 

@@ -270,8 +270,8 @@ def _delete(
         for name, lag in lags.items()
     ]
     execution.print_receipt({"version": RECEIPT_VERSION, "groups": receipts}, done)
-    failed = [f"group {shorten(name)}: {escape_controls(error)}" for name, error in errors.items() if error]
-    for text in failed:
-        click.echo(f"Error: {text}", err=True)
-    if failed:
+    for name, error in errors.items():
+        if error:
+            click.echo(f"Error: group {shorten(name)}: {escape_controls(error)}", err=True)
+    if any(errors.values()):
         raise SystemExit(REFUSED)
