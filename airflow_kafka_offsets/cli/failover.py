@@ -241,7 +241,8 @@ def _move(
         mirror = mirror.back()
     target = entered.open_client()
     source = None if source_is_down else reachable(left.client_config(), left.timeout)
-    broker.show_variables()
+    if back or not source_is_down:  # otherwise the cluster is not used, and its address was not checked
+        broker.show_variables()
     allowed = replace(policy, checkpoint=execution.policy)
     plan = plan_failover(source, target, checkpoint, groups, mirror, policy=allowed)
     if save_plan is None:
@@ -302,8 +303,10 @@ def _move_fleet(
         for each, mirror in zip(pipelines, mirrors, strict=True)
     ]
     left = None if source_is_down else broker.client_config_or(left_id, "--pipelines")
-    if left is not None and reachable(left, broker.timeout) is None:
-        left = None
+    if left is not None:
+        if reachable(left, broker.timeout) is None:
+            left = None
+        broker.show_variables()
     entered = to.client_config_or(entered_id, "--pipelines")
 
     def open_clients() -> tuple[OffsetsClient | None, OffsetsClient]:
