@@ -10,8 +10,6 @@ from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, group_uri
 if TYPE_CHECKING:
     from airflow.sdk import Asset
 
-_FORM = f"{KAFKA_GROUP_SCHEME}://<kafka_config_id>/<group_id>"
-
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
     """
@@ -23,8 +21,9 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
     group = uri.path.removeprefix("/")
     if not uri.netloc or not group or "/" in group or uri.query:
         raise ValueError(
-            f"the asset URI {uri.geturl()!r} does not name a connection and a group: expected {_FORM}, with "
-            "special characters such as / and ? percent-encoded"
+            f"the asset URI {uri.geturl()!r} does not name a connection and a group: expected "
+            f"{KAFKA_GROUP_SCHEME}://<kafka_config_id>/<group_id>, with special characters such as / and ? "
+            "percent-encoded"
         )
     return urlsplit(group_uri(unquote(uri.netloc, errors="strict"), unquote(group, errors="strict")))
 

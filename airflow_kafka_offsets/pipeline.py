@@ -195,17 +195,18 @@ class KafkaPipeline(Mapping[str, Any]):
 
 def _check_shared_groups(pipelines: Sequence[KafkaPipeline], file: str) -> None:
     """Refuse entries that share a group and its topics."""
-    entries: dict[tuple[str, str], list[tuple[int, KafkaPipeline]]] = {}
+    named: dict[tuple[str, str], list[tuple[int, Sequence[str] | None]]] = {}
     for number, pipeline in enumerate(pipelines, 1):
+        topics = TopicScope.parse(pipeline.topics).topics
         for group in pipeline._groups:
-            for other, known in entries.setdefault((pipeline.kafka_config_id, group), []):
-                topics = (TopicScope.parse(known.topics).topics, TopicScope.parse(pipeline.topics).topics)
-                if None in topics or set(topics[0] or ()) & set(topics[1] or ()):
+            others = named.setdefault((pipeline.kafka_config_id, group), [])
+            for other, its in others:
+                if topics is None or its is None or not set(topics).isdisjoint(its):
                     raise UsageError(
                         f"{file}, entries {other} and {number}: both name the group {shorten(group)!r}; give "
                         "each pipeline its own group, or different topics"
                     )
-            entries[pipeline.kafka_config_id, group].append((number, pipeline))
+            others.append((number, topics))
 
 
 def _checked(parse: Callable[[Any], object]) -> Callable[[Any, str], Any]:

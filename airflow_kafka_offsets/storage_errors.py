@@ -17,11 +17,6 @@ _AZURE_CORE = {"ClientAuthenticationError"}
 _MISSING = _BOTOCORE | _BOTOCORE_SSO | _GOOGLE_AUTH | _AZURE_CORE
 """Names of the drivers' error classes; the drivers may not be installed here."""
 
-_FORBIDDEN = "Forbidden"
-"""The beginning of gcsfs's OSError for status 403, which has no status number."""
-
-_PASSES = "rate limit"
-
 QUERY = re.compile(r"\?[^\s?=]+=\S*")
 """The query of a URL in an error text; in WebHDFS it contains the delegation token."""
 
@@ -54,9 +49,10 @@ def access_refusal(error: BaseException) -> Refusal | None:
     cause: BaseException | None = error
     while cause is not None:
         status = _status(cause)
-        if _PASSES in str(cause).lower():
+        if "rate limit" in str(cause).lower():  # a retry may succeed
             return None
-        forbidden = type(cause) is OSError and str(cause).startswith(_FORBIDDEN)
+        # gcsfs's error for status 403 has no status number.
+        forbidden = type(cause) is OSError and str(cause).startswith("Forbidden")
         if isinstance(cause, PermissionError) or status == 403 or forbidden:
             return "no permission"
         if status == 401 or _MISSING & {kind.__name__ for kind in type(cause).__mro__}:

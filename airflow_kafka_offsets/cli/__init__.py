@@ -20,8 +20,6 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 __all__ = ["cli", "main"]
 
 PROGRAM = "airflow-kafka-offsets"
-_COLLECT = 100_000
-"""Number of new objects that starts a garbage collection; Python's default is 700."""
 
 
 class _Directory(click.Path):
@@ -34,17 +32,10 @@ class _Directory(click.Path):
 DIRECTORY = _Directory(file_okay=False, path_type=Path)
 
 
-COMMANDS = {
-    "checkpoint": "airflow_kafka_offsets.cli.checkpoint",
-    "drift": "airflow_kafka_offsets.cli.drift",
-    "failover": "airflow_kafka_offsets.cli.failover",
-    "recover": "airflow_kafka_offsets.cli.recover",
-    "group": "airflow_kafka_offsets.cli.group",
-    "wait": "airflow_kafka_offsets.cli.wait",
-}
+ELSEWHERE = {name: name for name in ("checkpoint", "drift", "failover", "group", "recover", "wait")}
 
 
-@click.group(cls=CommandGroup, elsewhere=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, elsewhere=ELSEWHERE, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name=PROGRAM)
 def cli() -> None:
     """Show and move the Kafka consumer offsets of Spark pipelines."""
@@ -155,9 +146,9 @@ def main() -> None:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     thresholds = gc.get_threshold()
     try:
-        # The values of tens of thousands of partitions live until the end: repeated garbage collections would
-        # take a tenth of the time.
-        gc.set_threshold(_COLLECT)
+        # Collect after 100,000 new objects, not after 700: the values of tens of thousands of partitions live
+        # until the end, and repeated garbage collections would take a tenth of the time.
+        gc.set_threshold(100_000)
         cli(prog_name=PROGRAM)
     except KafkaOffsetsError as error:
         failure = error

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["checkpoint"]
 
 
-@click.group(cls=CommandGroup, elsewhere={"history": "airflow_kafka_offsets.cli.history"})
+@click.group(cls=CommandGroup, elsewhere={"history": "history"})
 def checkpoint() -> None:
     """Show and move Spark checkpoints."""
 

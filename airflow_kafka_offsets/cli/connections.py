@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from airflow_kafka_offsets.cli.options import Option, combine_options, duration_option, option_name
+from airflow_kafka_offsets.cli.options import (
+    EXISTING_FILE,
+    Option,
+    combine_options,
+    duration_option,
+    option_name,
+)
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -37,12 +44,17 @@ _VARIABLES = {
 
 @dataclass(frozen=True)
 class BrokerOptions:
-    """The cluster that the command line or the environment names, and the time limit of one call."""
+    """
+    The cluster that the command line or the environment names, and the time limit of one call.
+
+    :param prefix: first part of the options' parameters: ``to_`` for the mirror of a cluster.
+    """
 
     timeout: float
     bootstrap_server: str | None = None
     command_config: Path | None = None
     kafka_config_id: str | None = None
+    prefix: str = ""
 
     @classmethod
     def from_options(cls, **values: Any) -> BrokerOptions:
@@ -68,9 +80,9 @@ class BrokerOptions:
         """The options and variables that name the cluster."""
         source = click.get_current_context().get_parameter_source
         return [
-            variable if source(name) is ParameterSource.ENVIRONMENT else option_name(name)
+            variable if source(option) is ParameterSource.ENVIRONMENT else option_name(option)
             for name, variable in _VARIABLES.items()
-            if getattr(self, name)
+            if getattr(self, name) and (option := self.prefix + name)
         ]
 
     def client_config(self) -> dict[str, Any]:
@@ -80,20 +92,34 @@ class BrokerOptions:
             if others:
                 raise UsageError(f"{connection} replaces {' and '.join(others)}: leave one of them out")
             return connection_config(self.kafka_config_id, connection)
-        return named_config(
-            self.bootstrap_server,
-            self.command_config,
-            "no broker is given: give --bootstrap-server HOST:PORT, --command-config FILE with "
-            "bootstrap.servers, or --kafka-config-id ID of an Airflow connection; or set "
-            f"{_VARIABLES['bootstrap_server']}",
-        )
+        from airflow_kafka_offsets.kafka.config import load_properties
+        from airflow_kafka_offsets.model.kafka_security import SERVERS
 
-    def show_variables(self, config: Mapping[str, Any]) -> None:
+        config: dict[str, Any] = dict(load_properties(self.command_config)) if self.command_config else {}
+        if self.bootstrap_server:
+            config[SERVERS] = self.bootstrap_server
+        if SERVERS not in config:
+            server, file, connection = (option_name(self.prefix + name) for name in _VARIABLES)
+            options = (
+                f"give {server} HOST:PORT, {file} FILE with bootstrap.servers, or {connection} ID of an "
+                "Airflow connection"
+            )
+            if self.prefix:
+                raise UsageError(f"no mirror is named: {options}")
+            raise UsageError(f"no broker is given: {options}; or set {_VARIABLES['bootstrap_server']}")
+        return config
+
+    def client_config_or(self, kafka_config_id: str, file_option: str) -> dict[str, Any]:
+        """Return the configuration of this cluster, else that of the connection that a file names."""
+        return self.client_config() if self.option_names else connection_config(kafka_config_id, file_option)
+
+    def show_variables(self) -> None:
         """Show the cluster that variables name: the typed command does not show where it moves offsets."""
         from airflow_kafka_offsets.model.kafka_security import SERVERS
 
         if variables := {*self.option_names} & {*_VARIABLES.values()}:
-            click.echo(f"On {config[SERVERS]}, as {' and '.join(sorted(variables))} says.", err=True)
+            servers = self.client_config()[SERVERS]
+            click.echo(f"On {servers}, as {' and '.join(sorted(variables))} says.", err=True)
 
     def open_client(self, *, limited: bool = True) -> OffsetsClient:
         """
@@ -103,15 +129,14 @@ class BrokerOptions:
         """
         return open_client(self.client_config(), self.timeout, limited=limited)
 
-    def open_connection(self, kafka_config_id: str, option: str, *, limited: bool = True) -> OffsetsClient:
-        """
-        Return a client of the command line's broker, else of the Airflow connection that a file names.
-
-        :param option: names the file in error texts.
-        """
-        if self.option_names:
-            return self.open_client(limited=limited)
-        return open_client(connection_config(kafka_config_id, option), self.timeout, limited=limited)
+    def refuse_several(self, connections: Collection[str], file: str) -> None:
+        """Refuse to replace several Kafka connections that a file names by this single cluster."""
+        if self.option_names and len(connections) > 1:
+            raise UsageError(
+                f"{file} has {len(connections)} Kafka connections ({shorten(', '.join(connections))}), and "
+                f"{' and '.join(self.option_names)} one broker for all: leave it out to use Airflow's "
+                "connections, or give each cluster a separate file"
+            )
 
 
 def start_admin_process() -> None:
@@ -119,19 +144,6 @@ def start_admin_process() -> None:
     from airflow_kafka_offsets.kafka.worker import start_worker_early
 
     click.get_current_context().with_resource(start_worker_early())
-
-
-def named_config(servers: str | None, file: Path | None, missing: str) -> dict[str, Any]:
-    """Return the configuration in a file of properties, with the given servers; ``missing`` is the error."""
-    from airflow_kafka_offsets.kafka.config import load_properties
-    from airflow_kafka_offsets.model.kafka_security import SERVERS
-
-    config: dict[str, Any] = dict(load_properties(file)) if file else {}
-    if servers:
-        config[SERVERS] = servers
-    if SERVERS not in config:
-        raise UsageError(missing)
-    return config
 
 
 def open_client(config: Mapping[str, Any], timeout: float, *, limited: bool = True) -> OffsetsClient:
@@ -154,11 +166,10 @@ def _open_admin_client(**values: Any) -> OffsetsClient:
     """Return a client for a command that describes or moves groups."""
     start_admin_process()
     broker = BrokerOptions.from_options(**values)
-    config = broker.client_config()
     # Open the client first: it refuses an address that contains a password.
-    client = open_client(config, broker.timeout)
+    client = broker.open_client()
     if "execute" in click.get_current_context().params:
-        broker.show_variables(config)
+        broker.show_variables()
     return client
 
 
@@ -227,7 +238,7 @@ _broker_options = (
     ),
     click.option(
         "--command-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=EXISTING_FILE,
         envvar=_VARIABLES["command_config"],
         show_envvar=True,
         help="File of librdkafka properties, such as security.protocol=SASL_SSL.",

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import click
 
@@ -16,11 +16,15 @@ from airflow_kafka_offsets.cli.connections import (
     broker_options,
     checkpoint_conn_id_option,
     open_checkpoint,
+    open_client,
 )
 from airflow_kafka_offsets.cli.execution import REFUSED, UNCHECKED, print_result
 from airflow_kafka_offsets.cli.options import (
+    EXISTING_FILE,
+    Option,
     OptionWording,
     StrictCommand,
+    combine_options,
     duration_option,
     output_option,
     refuse_unused,
@@ -31,14 +35,18 @@ from airflow_kafka_offsets.model.drift import REPORT_VERSION, reports_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.model.wording import parameter_text, worded
+from airflow_kafka_offsets.model.wording import worded
 
 if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.pipeline import KafkaPipeline
     from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
 
 __all__ = ["drift"]
+
+Named: TypeAlias = "list[KafkaPipeline] | tuple[SparkCheckpoint, GroupSelection]"
+"""The pipelines of a file, or the checkpoint and the groups that the command line names."""
 
 
 class CheckCommand(StrictCommand):
@@ -59,50 +67,75 @@ class CheckCommand(StrictCommand):
             raise SystemExit(UNCHECKED) from error
 
 
-def naming_keys(context: click.Context, *more: str) -> AbstractContextManager[None]:
-    """
-    Make error texts name keys of the pipelines file instead of options.
+def naming_keys(context: click.Context) -> AbstractContextManager[None]:
+    """Make error texts name keys of the pipelines file instead of options."""
+    from airflow_kafka_offsets.pipeline import FILE_PARSERS
 
-    :param more: keys besides the names that every task takes.
-    """
-    from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
-
-    return worded(OptionWording(context.command, (*PIPELINE_PARAMETERS, *more)))
+    return worded(OptionWording(context.command, (*FILE_PARSERS, "syncs_topic", "syncs_on")))
 
 
-def _load(context: click.Context, _option: click.Parameter, file: Path | None) -> list[KafkaPipeline] | None:
-    """Return the pipelines in a file."""
-    from airflow_kafka_offsets.pipeline import KafkaPipeline
-
-    if file is None:
+def _read_named(
+    uri: str | None,
+    group_id: str | None,
+    pipelines: list[KafkaPipeline] | None,
+    topics: Sequence[str] | None,
+    checkpoint_conn_id: str | None,
+) -> Named | None:
+    if pipelines is not None:
+        if uri is not None:
+            raise UsageError("--pipelines replaces URI and GROUP: leave these out")
+        refuse_unused("with --pipelines, whose file names them", "topics", "checkpoint_conn_id")
+        return pipelines
+    if click.get_current_context().params.get("plan_file") is not None:
         return None
-    try:
-        with naming_keys(context):
-            pipelines = KafkaPipeline.load(file)
-    except KafkaOffsetsError as error:
-        raise click.BadParameter(str(error)) from None
-    for number, pipeline in enumerate(pipelines, 1):
-        if not pipeline.checkpoint_location:
+    if uri is None or group_id is None:
+        raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
+    return open_checkpoint(uri, checkpoint_conn_id), GroupSelection.parse(group_id, topics)
+
+
+def named_options(text: str, **required: str) -> Option:
+    """
+    Return the options that name one pipeline, or a file of pipelines.
+
+    :param text: the help text of the file's option.
+    :param required: keys that each pipeline needs, with the end of the error text of a pipeline without it.
+    """
+
+    def load(
+        context: click.Context, _option: click.Parameter, file: Path | None
+    ) -> list[KafkaPipeline] | None:
+        from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+        if file is None:
+            return None
+        try:
             with naming_keys(context):
-                missing = parameter_text("checkpoint_location")
-            raise click.BadParameter(
-                f"{file}, entry {number} ({shorten(pipeline.group_id)}): {missing} is missing, so the group "
-                "cannot be compared with a checkpoint"
-            )
-    return pipelines
+                pipelines = KafkaPipeline.load(file)
+        except KafkaOffsetsError as error:
+            raise click.BadParameter(str(error)) from None
+        for number, pipeline in enumerate(pipelines, 1):
+            for key, why in required.items():
+                if not getattr(pipeline, key):
+                    where = f"{file}, entry {number} ({shorten(pipeline.group_id)})"
+                    raise click.BadParameter(f"{where}: {key} is missing{why}")
+        return pipelines
+
+    return combine_options(
+        "named",
+        _read_named,
+        click.argument("uri", required=False),
+        click.argument("group_id", metavar="[GROUP]", required=False),
+        click.option("--pipelines", callback=load, type=EXISTING_FILE, help=text),
+        topics_option,
+        checkpoint_conn_id_option,
+    )
 
 
 @click.command(cls=CheckCommand)
-@click.argument("uri", required=False)
-@click.argument("group_id", metavar="[GROUP]", required=False)
-@click.option(
-    "--pipelines",
-    callback=_load,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="YAML or JSON file with pipelines; replaces URI and GROUP.",
+@named_options(
+    "YAML or JSON file with pipelines; replaces URI and GROUP.",
+    checkpoint_location=", so the group cannot be compared with a checkpoint",
 )
-@topics_option
-@checkpoint_conn_id_option
 @duration_option("--grace", "0s", "after a batch ends until its commit is due.", maximum=LONGEST_GRACE)
 @duration_option(
     "--min-headroom",
@@ -112,17 +145,7 @@ def _load(context: click.Context, _option: click.Parameter, file: Path | None) -
 )
 @broker_options
 @output_option
-def drift(
-    uri: str | None,
-    group_id: str | None,
-    pipelines: list[KafkaPipeline] | None,
-    topics: Sequence[str] | None,
-    checkpoint_conn_id: str | None,
-    grace: float,
-    min_headroom: float | None,
-    broker: BrokerOptions,
-    output: str,
-) -> None:
+def drift(named: Named, grace: float, min_headroom: float | None, broker: BrokerOptions, output: str) -> None:
     """
     Compare GROUP with the checkpoint at URI, and both with the log.
 
@@ -134,17 +157,11 @@ def drift(
     from airflow_kafka_offsets.readings.drift import pipeline_drift
 
     how: dict[str, Any] = {"grace": timedelta(seconds=grace), "min_headroom": min_headroom}
-    if pipelines is not None:
-        if uri is not None:
-            raise UsageError("--pipelines replaces URI and GROUP: leave these out")
-        refuse_unused("with --pipelines, whose file names them", "topics", "checkpoint_conn_id")
+    if isinstance(named, list):
         with naming_keys(click.get_current_context()):
-            _check_many(pipelines, broker, output, how)
+            _check_many(named, broker, output, how)
         return
-    if uri is None or group_id is None:
-        raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
-    groups = GroupSelection.parse(group_id, topics)
-    checkpoint = open_checkpoint(uri, checkpoint_conn_id)
+    checkpoint, groups = named
     reports = pipeline_drift(broker.open_client(), checkpoint, groups, **how)
     print_result(output, reports_json(reports), (report.table() for report in reports))
     if any(report.drifted for report in reports):
@@ -156,8 +173,14 @@ def _check_many(
 ) -> None:
     from airflow_kafka_offsets.readings.drift_reports import pipelines_json
 
-    clients = _clients(pipelines, broker)
-    checked = [_check(pipeline, clients, how) for pipeline in pipelines]
+    connections = dict.fromkeys(pipeline.kafka_config_id for pipeline in pipelines)
+    broker.refuse_several(connections, "the file of --pipelines")
+
+    @cache
+    def client_of(connection: str) -> OffsetsClient:
+        return open_client(broker.client_config_or(connection, "--pipelines"), broker.timeout)
+
+    checked = [_check(pipeline, client_of, how) for pipeline in pipelines]
     print_result(output, pipelines_json(checked), _lines(checked))
     failed = [one for one in checked if one.error is not None]
     for one in failed:
@@ -168,24 +191,8 @@ def _check_many(
         raise SystemExit(UNCHECKED)
 
 
-def _clients(pipelines: Sequence[KafkaPipeline], broker: BrokerOptions) -> Callable[[str], OffsetsClient]:
-    """
-    Return a function that opens the client of a connection.
-
-    A broker on the command line replaces the only connection in the file.
-    """
-    names = dict.fromkeys(pipeline.kafka_config_id for pipeline in pipelines)
-    if broker.option_names and len(names) > 1:
-        raise UsageError(
-            f"the file of --pipelines has {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
-            f"{' and '.join(broker.option_names)} one broker for all: leave it out to use Airflow's "
-            "connections, or give each cluster a separate file"
-        )
-    return cache(lambda kafka_config_id: broker.open_connection(kafka_config_id, "--pipelines"))
-
-
 def _check(
-    pipeline: KafkaPipeline, clients: Callable[[str], OffsetsClient], how: dict[str, Any]
+    pipeline: KafkaPipeline, client_of: Callable[[str], OffsetsClient], how: dict[str, Any]
 ) -> CheckedPipeline:
     from airflow_kafka_offsets.readings.drift import pipeline_drift
     from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
@@ -195,7 +202,7 @@ def _check(
             str(pipeline.checkpoint_location), pipeline.checkpoint_conn_id, option="--pipelines"
         )
         groups = GroupSelection.parse(pipeline.group_id, pipeline.topics)
-        reports = pipeline_drift(clients(pipeline.kafka_config_id), checkpoint, groups, **how)
+        reports = pipeline_drift(client_of(pipeline.kafka_config_id), checkpoint, groups, **how)
     except KafkaOffsetsError as error:
         return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)
     return CheckedPipeline(pipeline, tuple(reports))

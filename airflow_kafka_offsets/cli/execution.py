@@ -7,7 +7,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -31,6 +32,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, Checkpoi
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import format_csv
 from airflow_kafka_offsets.model.offsets import Positions
+from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.receipt import outcome_lines
 
 if TYPE_CHECKING:
@@ -51,6 +53,11 @@ def print_result(output: str, value: Mapping[str, Any], lines: Iterable[str]) ->
         click.echo(line)
 
 
+def now_text() -> str:
+    """Return the current time in ISO 8601."""
+    return iso_time(int(time.time()) * 1000)
+
+
 def output_error(what: str, error: OSError, outcome: str = "") -> KafkaOffsetsError:
     """Return an error for a standard output that cannot be written, and discard the remaining output."""
     # At its end Python would fail again on the remaining output, with another text.
@@ -64,16 +71,16 @@ def output_error(what: str, error: OSError, outcome: str = "") -> KafkaOffsetsEr
 class Execution:
     """Whether and how a command applies its plan, and the format of its output."""
 
-    dry_run: bool
     execute: bool
     output: str
-    policy: CheckpointPolicy | None = None
+    policy: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     quiet_period: float = QUIET_PERIOD
     how: str = "give --execute to apply the plan"
     """How to apply a plan that was only shown."""
+    dry_run: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
-        if self.dry_run and self.execute:
+    def __post_init__(self, dry_run: bool) -> None:
+        if dry_run and self.execute:
             raise UsageError("--dry-run and --execute contradict each other: give only one")
 
     @property
@@ -106,18 +113,12 @@ class Execution:
         if export:
             # Do not export a refused plan: another tool could apply it.
             if not plan.refusals:
-                click.echo(
-                    format_csv({group_plan.group_id: group_plan.after for group_plan in plan.group_plans}),
-                    nl=False,
-                )
+                click.echo(format_csv({group.group_id: group.after for group in plan.group_plans}), nl=False)
         elif self.output == "table":
             self.print_lines(*plan.tables())
         if not plan.refusals:
-            save_offsets(
-                save,
-                {group_plan.group_id: group_plan.before for group_plan in plan.group_plans},
-                execute=self.execute,
-            )
+            before = {group.group_id: group.before for group in plan.group_plans}
+            save_offsets(save, before, execute=self.execute)
         # Check after showing: the reasons for a refusal are part of the plan.
         plan.check()
         planned = plan.make_receipt(plan_only=not self.execute)
@@ -159,11 +160,11 @@ class Execution:
         if self.output == "table":
             print_result(self.output, {}, lines)
 
-    def print_receipt(self, receipt: Mapping[str, Any] | None, done: str) -> None:
-        """Print the receipt of a command; ``done`` is used in the error text if that fails."""
+    def print_receipt(self, receipt: Mapping[str, Any] | None, done: str, lines: Iterable[str] = ()) -> None:
+        """Print a receipt as JSON, or as lines; ``done`` is used in the error text if that fails."""
         try:
             if receipt is not None:
-                print_result(self.output, receipt, ())
+                print_result(self.output, receipt, lines)
         except OSError as error:
             outcome = done if self.execute else "nothing was changed"
             raise output_error("the receipt", error, f"; {outcome}") from error
@@ -186,27 +187,36 @@ def save_offsets(save: Path | None, groups: Mapping[str, Positions], *, execute:
     :param execute: whether the command will overwrite them; if not, the file is not written.
     :raises UsageError: if the file cannot be written, or exists: it may be the only copy of an earlier state.
     """
-    if save is None:
-        return
+    if save is not None:
+        write_new_file("--save", save, format_csv(groups) if execute else None, "; nothing was changed")
+
+
+def write_new_file(option: str, path: Path, text: str | None, outcome: str = "") -> None:
+    """
+    Write the file of an option; without a text, only check that it does not exist.
+
+    :param outcome: the end of the error text.
+    :raises UsageError: if the file exists, or cannot be written.
+    """
     try:
-        if execute:
-            with save.open("x", encoding="utf-8") as file:
-                file.write(format_csv(groups))
-        elif save.exists():
+        if text is not None:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        elif path.exists():
             raise FileExistsError
     except FileExistsError:
         raise UsageError(
-            f"--save {save}: the file exists and is not overwritten: name another file; nothing was changed"
+            f"{option} {path}: the file exists and is not overwritten: name another file{outcome}"
         ) from None
     except OSError as error:
-        raise UsageError(
-            f"--save {save}: cannot be written ({error.strerror}); nothing was changed"
-        ) from error
+        raise UsageError(f"{option} {path}: cannot be written ({error.strerror}){outcome}") from error
 
+
+execute_option = click.option("--execute", is_flag=True, help="Apply the plan.")
 
 _execution_options = (
     click.option("--dry-run", is_flag=True, help="Show the plan and change nothing; this is the default."),
-    click.option("--execute", is_flag=True, help="Apply the plan."),
+    execute_option,
     output_option,
 )
 
@@ -229,29 +239,6 @@ _sink_options = (
         help="Directory of a file, delta, iceberg or hudi sink: the command checks its recorded batches.",
     ),
 )
-
-
-quiet_period_option = duration_option(
-    "--quiet-period",
-    f"{QUIET_PERIOD:g}s",
-    "without a write to the checkpoint, after which the query counts as stopped.",
-)
-
-
-def _move_options(
-    *policy: Option,
-    make: Callable[..., Execution] = Execution,
-    output: Sequence[Option] = _execution_options,
-) -> Option:
-    return combine_options(
-        "execution",
-        make,
-        *output,
-        combine_options("policy", CheckpointPolicy.parse, *policy),
-        quiet_period_option,
-    )
-
-
 _policy_options = (
     choice_option(
         "--on-pending-batch",
@@ -263,22 +250,26 @@ _policy_options = (
     click.option("--allow-stateful", is_flag=True, help="Move a query whose state stays as it is."),
 )
 
-move_options = _move_options(*_policy_options)
+quiet_period_option = duration_option(
+    "--quiet-period",
+    f"{QUIET_PERIOD:g}s",
+    "without a write to the checkpoint, after which the query counts as stopped.",
+)
+
+
+def checkpoint_move_options(*own: Option, policy: Sequence[Option] = _policy_options, **fixed: Any) -> Option:
+    """
+    Return the options of a command that may move a checkpoint.
+
+    :param own: options for other fields of an :class:`Execution`.
+    :param fixed: values of fields without an option.
+    """
+    policy_option = combine_options("policy", CheckpointPolicy.parse, *policy)
+    return combine_options("execution", partial(Execution, **fixed), *own, policy_option, quiet_period_option)
+
+
+move_options = checkpoint_move_options(*_execution_options)
 """The :data:`execution_options`, and options for the move of a checkpoint."""
 
-
-def verb_options(*, execute: bool, how: str = "") -> Option:
-    """
-    Return the options of a command whose name says whether it applies its plan.
-
-    :param how: how to apply the plan, if the command only shows it.
-    """
-
-    def make(**options: Any) -> Execution:
-        return Execution(dry_run=not execute, execute=execute, how=how, **options)
-
-    return _move_options(*_policy_options, make=make, output=[output_option])
-
-
-truncate_options = _move_options(*_sink_options)
+truncate_options = checkpoint_move_options(*_execution_options, policy=_sink_options)
 """The :data:`move_options` of truncate: it always discards batches, and restores the state too."""

@@ -13,29 +13,33 @@ from airflow_kafka_offsets.cli.connections import (
     BrokerOptions,
     broker_options,
     checkpoint_argument,
-    checkpoint_conn_id_option,
     open_checkpoint,
     open_client,
     start_admin_process,
 )
-from airflow_kafka_offsets.cli.drift import CheckCommand, naming_keys
-from airflow_kafka_offsets.cli.execution import REFUSED, Execution, print_result, verb_options
-from airflow_kafka_offsets.cli.mirror_connections import MirrorBroker, mirror_options, reachable, to_options
+from airflow_kafka_offsets.cli.drift import CheckCommand, Named, named_options, naming_keys
+from airflow_kafka_offsets.cli.execution import (
+    REFUSED,
+    Execution,
+    checkpoint_move_options,
+    execute_option,
+    print_result,
+)
+from airflow_kafka_offsets.cli.mirror_connections import mirror_options, reachable, to_options
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
-    StrictCommand,
     add_options,
     choice_option,
     combine_options,
     groups_argument,
     output_option,
     refuse_unused,
-    topics_option,
 )
 from airflow_kafka_offsets.cli.saved_plans import (
-    apply_saved_failover,
+    apply_saved_plan,
     max_age_option,
     plan_option,
+    refuse_with_plan,
     save_plan_option,
 )
 from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
@@ -44,9 +48,12 @@ from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPol
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import CHECK_VERSION
+from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 __all__ = ["failover"]
 
@@ -85,11 +92,12 @@ _cluster_options = (
     click.option("--source-is-down", is_flag=True, help="Do not ask the old cluster."),
     broker_options,
 )
-_fleet_options = (
-    click.option(
-        "--pipelines",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="YAML or JSON file of pipelines with their mirrors, instead of URI and GROUP.",
+_pipeline_options = add_options(checkpoint_argument, groups_argument, *_cluster_options, _policy_options)
+_pipelines_options = add_options(
+    named_options(
+        "YAML or JSON file of pipelines with their mirrors, instead of URI and GROUP.",
+        checkpoint_location="",
+        mirror="",
     ),
     click.option(
         "--at-once",
@@ -98,35 +106,15 @@ _fleet_options = (
         show_default=True,
         help="Pipelines that move at once.",
     ),
-)
-
-
-_NOT_WITH_PLAN = (
-    *("pipelines", "at_once", "topics", "checkpoint_conn_id", "source_is_down"),
-    *("bootstrap_server", "command_config", "kafka_config_id"),
-    *("prefix", "topic_map", "syncs_topic", "syncs_on"),
-    *("on_unknown", "on_out_of_range", "allow_running_mirror"),
-    *("on_pending_batch", "sink", "idempotent_sink", "sink_location", "allow_stateful"),
-)
-"""Parameters of ``failover apply`` that a saved plan has decided."""
-
-
-_pipeline_options = add_options(checkpoint_argument, groups_argument, *_cluster_options, _policy_options)
-_pipelines_options = add_options(
-    click.argument("uri", required=False),
-    checkpoint_conn_id_option,
-    click.argument("group_id", metavar="[GROUP]", required=False),
-    topics_option,
-    *_fleet_options,
     *_cluster_options,
     _policy_options,
 )
 
 
-@failover.command("plan", cls=StrictCommand)
+@failover.command("plan")
 @_pipelines_options
 @save_plan_option
-@verb_options(execute=False, how="'failover apply' with the same options does it")
+@checkpoint_move_options(output_option, execute=False, how="'failover apply' with the same options does it")
 def failover_plan(**options: Any) -> None:
     """
     Show how the query of the checkpoint at URI and its GROUP would continue on a mirror of their cluster.
@@ -138,11 +126,11 @@ def failover_plan(**options: Any) -> None:
     _move_one_or_many(**options)
 
 
-@failover.command("apply", cls=StrictCommand)
+@failover.command("apply")
 @_pipelines_options
 @plan_option
 @max_age_option
-@verb_options(execute=True)
+@checkpoint_move_options(output_option, execute=True)
 def failover_apply(plan_file: str | None, max_age: float, **options: Any) -> None:
     """
     Move the checkpoint at URI and its GROUP to a mirror of their cluster.
@@ -155,20 +143,20 @@ def failover_apply(plan_file: str | None, max_age: float, **options: Any) -> Non
         refuse_unused("without --plan", "max_age")
         _move_one_or_many(**options)
         return
-    broker: BrokerOptions = options["broker"]
-    if options["uri"] is not None:
+    if click.get_current_context().params["uri"] is not None:
         raise UsageError("--plan names the checkpoint and its groups: leave URI and GROUP out")
-    refuse_unused("with --plan", *_NOT_WITH_PLAN)
+    refuse_with_plan("to_bootstrap_server", "to_command_config", "to_kafka_config_id")
+    from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
+
     start_admin_process()
-    target = open_client(options["to"].config(), broker.timeout)
-    apply_saved_failover(options["execution"], plan_file, target, max_age)
+    mirror = options["to"].open_client()
+    apply_saved_plan(options["execution"], plan_file, mirror, max_age, plan_saved_failover)
 
 
-@failover.command("back", cls=StrictCommand)
+@failover.command("back")
 @_pipeline_options
-@click.option("--execute", is_flag=True, help="Apply the plan.")
-@verb_options(execute=False, how="give --execute to do it")
-def failover_back(execute: bool, execution: Execution, **options: Any) -> None:
+@checkpoint_move_options(execute_option, output_option, how="give --execute to do it")
+def failover_back(**options: Any) -> None:
     """
     Move a query back after a failover, through the mirror in the other direction.
 
@@ -176,7 +164,7 @@ def failover_back(execute: bool, execution: Execution, **options: Any) -> None:
     --to-bootstrap-server the cluster to leave, and --syncs-topic the syncs of the mirror back. GROUP and
     --topic have the names of the cluster to leave.
     """
-    _move(back=True, execution=replace(execution, dry_run=not execute, execute=execute), **options)
+    _move(back=True, **options)
 
 
 @failover.command("check", cls=MirrorCheckCommand)
@@ -195,7 +183,7 @@ def failover_check(
     groups: GroupSelection,
     mirror: Mirror,
     broker: BrokerOptions,
-    to: MirrorBroker,
+    to: BrokerOptions,
     max_again: int | None,
     max_behind: int | None,
     output: str,
@@ -208,8 +196,7 @@ def failover_check(
     from airflow_kafka_offsets.readings.mirror_check import check_mirror
 
     start_admin_process()
-    source = open_client(broker.client_config(), broker.timeout)
-    target = open_client(to.config(), broker.timeout)
+    source, target = broker.open_client(), to.open_client()
     found = check_mirror(source, target, checkpoint, groups, mirror)
     print_result(output, found.as_json(), found.lines())
     failures = found.failures(max_again, max_behind)
@@ -219,36 +206,17 @@ def failover_check(
         raise SystemExit(REFUSED)
 
 
-def _move_one_or_many(
-    *,
-    uri: str | None,
-    group_id: str | None,
-    topics: Sequence[str] | None,
-    checkpoint_conn_id: str | None,
-    pipelines: Path | None,
-    at_once: int,
-    save_plan: Path | None = None,
-    **options: Any,
-) -> None:
-    if pipelines is not None:
+def _move_one_or_many(*, named: Named, at_once: int, save_plan: Path | None = None, **options: Any) -> None:
+    if isinstance(named, list):
         refuse_unused("with --pipelines", "save_plan")
-        from airflow_kafka_offsets.cli.failover_fleet import move_fleet
-
-        if uri is not None:
-            raise UsageError("--pipelines replaces URI and GROUP: omit these")
-        refuse_unused(
-            "with --pipelines, whose file names them",
-            *("topics", "checkpoint_conn_id", "prefix", "topic_map", "syncs_topic", "syncs_on"),
-        )
+        mirror_names = ("prefix", "topic_map", "syncs_topic", "syncs_on")
+        refuse_unused("with --pipelines, whose file names them", *mirror_names)
         del options["mirror"]
-        with naming_keys(click.get_current_context(), "mirror", "syncs_topic", "syncs_on"):
-            move_fleet(pipelines, at_once, **options)
+        with naming_keys(click.get_current_context()):
+            _move_fleet(named, at_once, **options)
         return
-    if uri is None or group_id is None:
-        raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
     refuse_unused("without --pipelines", "at_once")
-    checkpoint = open_checkpoint(uri, checkpoint_conn_id)
-    groups = GroupSelection.parse(group_id, topics)
+    checkpoint, groups = named
     _move(back=False, checkpoint=checkpoint, groups=groups, save_plan=save_plan, **options)
 
 
@@ -259,7 +227,7 @@ def _move(
     groups: GroupSelection,
     mirror: Mirror,
     broker: BrokerOptions,
-    to: MirrorBroker,
+    to: BrokerOptions,
     policy: FailoverPolicy,
     source_is_down: bool,
     execution: Execution,
@@ -268,19 +236,19 @@ def _move(
     from airflow_kafka_offsets.moves.failover import plan_failover
 
     start_admin_process()
-    left, entered = (to.config, broker.client_config) if back else (broker.client_config, to.config)
+    left, entered = (to, broker) if back else (broker, to)
     if back:
         mirror = mirror.back()
-    target = open_client(entered(), broker.timeout)
-    source = None if source_is_down else reachable(left(), broker.timeout)
-    if broker.option_names:
-        broker.show_variables(broker.client_config())
-    allowed = replace(policy, checkpoint=execution.policy or policy.checkpoint)
+    target = entered.open_client()
+    source = None if source_is_down else reachable(left.client_config(), left.timeout)
+    if back or not source_is_down:  # otherwise the cluster is not used, and its address was not checked
+        broker.show_variables()
+    allowed = replace(policy, checkpoint=execution.policy)
     plan = plan_failover(source, target, checkpoint, groups, mirror, policy=allowed)
     if save_plan is None:
         execution.finish_pipeline_plan(plan, target, checkpoint)
         return
-    named = {"kafka_config_id": to.to_kafka_config_id} if to.to_kafka_config_id else {}
+    named = {"kafka_config_id": to.kafka_config_id} if to.kafka_config_id else {}
     save_to_file(
         execution,
         plan,
@@ -288,7 +256,76 @@ def _move(
         checkpoint,
         save_plan,
         group_id=groups.group_id,
-        topics=click.get_current_context().params["topics"],
         mirror={**mirror.as_json(), **named},
         allow_running_mirror=policy.allow_running_mirror,
     )
+
+
+def _move_fleet(
+    pipelines: Sequence[KafkaPipeline],
+    at_once: int,
+    *,
+    broker: BrokerOptions,
+    to: BrokerOptions,
+    policy: FailoverPolicy,
+    source_is_down: bool,
+    execution: Execution,
+) -> None:
+    """
+    Fail over the pipelines of a file, or show the plans; exit 1 if a pipeline is refused or fails.
+
+    The command line names the clusters, or else the file's connections do.
+
+    :param at_once: number of pipelines that move at the same time, each with its own clients.
+    """
+    from airflow_kafka_offsets.moves.failover_fleet import FleetMember, fail_over_fleet, outcome_counts
+
+    start_admin_process()
+    mirrors = [Mirror.parse(each.mirror) for each in pipelines]
+    connections = {
+        "kafka_config_id": {each.kafka_config_id for each in pipelines},
+        "mirror.kafka_config_id": {mirror.kafka_config_id for mirror in mirrors},
+    }
+    for key, ids in connections.items():
+        if len(ids) > 1:
+            raise UsageError(
+                f"the file of --pipelines has several {key} ({shorten(', '.join(sorted(ids)))}): write a "
+                "separate file for each pair of clusters"
+            )
+    ((left_id,), (entered_id,)) = connections.values()
+    members = [
+        FleetMember(
+            named if isinstance(named := each.group_id, str) else ", ".join(sorted({*named.values()})),
+            open_checkpoint(str(each.checkpoint_location), each.checkpoint_conn_id, option="--pipelines"),
+            GroupSelection.parse(each.group_id, each.topics),
+            mirror,
+        )
+        for each, mirror in zip(pipelines, mirrors, strict=True)
+    ]
+    left = None if source_is_down else broker.client_config_or(left_id, "--pipelines")
+    if left is not None:
+        if reachable(left, broker.timeout) is None:
+            left = None
+        broker.show_variables()
+    entered = to.client_config_or(entered_id, "--pipelines")
+
+    def open_clients() -> tuple[OffsetsClient | None, OffsetsClient]:
+        source = None if left is None else open_client(left, broker.timeout, limited=False)
+        return source, open_client(entered, broker.timeout, limited=False)
+
+    outcomes = []
+    for outcome in fail_over_fleet(
+        members,
+        [open_clients() for _ in range(min(at_once, len(members)))],
+        policy=replace(policy, checkpoint=execution.policy),
+        metadata=execution.metadata,
+        quiet_period=execution.quiet_period,
+        execute=execution.execute,
+    ):
+        outcomes.append(outcome)
+        execution.print_lines(str(outcome))
+    summary = outcome_counts(outcomes)
+    result = {"version": 1, "summary": summary, "pipelines": [each.as_json() for each in outcomes]}
+    print_result(execution.output, result, [summary])
+    if any(each.state in ("refused", "failed") for each in outcomes):
+        raise SystemExit(REFUSED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,10 +45,11 @@ if TYPE_CHECKING:
 __all__ = ["group"]
 
 
-MOVES = "airflow_kafka_offsets.cli.group_moves"
+Keep = Callable[[Mapping[str, Positions]], object]
+"""Saves the offsets of groups before they are deleted."""
 
 
-@click.group(cls=CommandGroup, elsewhere=dict.fromkeys(("commit", "reset", "restore"), MOVES))
+@click.group(cls=CommandGroup, elsewhere=dict.fromkeys(("commit", "reset", "restore"), "group_moves"))
 def group() -> None:
     """Show and move consumer groups."""
 
@@ -190,20 +191,14 @@ def group_delete_offsets(
         raise PlanRefusedError(f"group {name!r} has no committed offsets of {', '.join(topics)}")
     lag = measure_lag(client, name, before)
     execution.print_lines(lag.table())
-    keep = partial(save_offsets, save, execute=execution.execute)
-    error = ""
-    if execution.execute:
-        try:
-            deleted = delete_offsets(client, name, before, keep)
-        except BrokerError as failed:
-            error = str(failed)
-        else:
-            errors = {tp: error for tp, error in deleted.items() if error is not None}
-            execution.print_lines(f"{len(deleted) - len(errors)} of {len(deleted)} offsets deleted")
-            error = "; ".join(f"{tp}: {error}" for tp, error in errors.items())
-    else:
-        keep({name: before})
-    _conclude_deletion(execution, {name: before}, {name: lag}, {name: error or None}, "offsets")
+
+    def delete(keep: Keep) -> dict[str, str | None]:
+        deleted = delete_offsets(client, name, before, keep)
+        errors = [f"{tp}: {error}" for tp, error in deleted.items() if error is not None]
+        execution.print_lines(f"{len(deleted) - len(errors)} of {len(deleted)} offsets deleted")
+        return {name: "; ".join(errors) or None}
+
+    _delete(execution, save, {name: lag}, {name: before}, delete, "offsets were deleted")
 
 
 @group.command("delete")
@@ -228,30 +223,41 @@ def group_delete(
     execution.print_lines(*(f"Empty group {lag.table()}" for lag in lags.values()))
     if refusals:
         raise PlanRefusedError([*refusals.values()])
+
+    def delete(keep: Keep) -> dict[str, str | None]:
+        errors = delete_groups(client, before, keep)
+        deleted = [name for name, error in errors.items() if not error]
+        execution.print_lines(*(f"{escape_controls(name)}: deleted" for name in deleted))
+        return errors
+
+    _delete(execution, save, lags, before, delete, "groups were deleted")
+
+
+def _delete(
+    execution: Execution,
+    save: Path | None,
+    lags: Mapping[str, Lag],
+    before: Mapping[str, Positions],
+    delete: Callable[[Keep], dict[str, str | None]],
+    done: str,
+) -> None:
+    """
+    Delete with --execute, and print the receipt; exit 1 after an error.
+
+    :param lags: group -> the lag of what is deleted.
+    :param before: group -> its offsets.
+    :param delete: returns an error by group.
+    """
     keep = partial(save_offsets, save, execute=execution.execute)
     errors: dict[str, str | None] = {}
     if execution.execute:
         try:
-            errors = delete_groups(client, before, keep)
+            errors = delete(keep)
         except BrokerError as failed:
             # A part may be deleted, so the receipt is needed.
             errors = dict.fromkeys(before, str(failed))
     else:
         keep(before)
-    execution.print_lines(
-        *(f"{escape_controls(name)}: deleted" for name, error in errors.items() if not error)
-    )
-    _conclude_deletion(execution, before, lags, errors, "groups")
-
-
-def _conclude_deletion(
-    execution: Execution,
-    before: Mapping[str, Positions],
-    lags: Mapping[str, Lag],
-    errors: Mapping[str, str | None],
-    what: str,
-) -> None:
-    """Print the receipt of a deletion; exit 1 after an error. By group; ``what`` was deleted."""
     receipts = [
         {
             "group_id": name,
@@ -263,9 +269,9 @@ def _conclude_deletion(
         }
         for name, lag in lags.items()
     ]
-    execution.print_receipt({"version": RECEIPT_VERSION, "groups": receipts}, f"{what} were deleted")
-    if failed := [
-        f"group {shorten(name)}: {escape_controls(error)}" for name, error in errors.items() if error
-    ]:
-        click.echo("\n".join(f"Error: {text}" for text in failed), err=True)
+    execution.print_receipt({"version": RECEIPT_VERSION, "groups": receipts}, done)
+    for name, error in errors.items():
+        if error:
+            click.echo(f"Error: group {shorten(name)}: {escape_controls(error)}", err=True)
+    if any(errors.values()):
         raise SystemExit(REFUSED)

@@ -33,6 +33,7 @@ from airflow_kafka_offsets.cli.saved_plans import (
     apply_saved_plan,
     max_age_option,
     plan_option,
+    refuse_with_plan,
     save_plan_option,
 )
 from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
@@ -59,13 +60,6 @@ CHECKPOINT_OPTIONS = (
     "quiet_period",
 )
 """Parameters of :data:`move_options` that only affect a checkpoint."""
-
-_NOT_WITH_PLAN = (
-    *("all_groups", "topics", "all_topics", "on_out_of_range", "allow_new_cluster", "on_no_commit"),
-    *(name for name in CHECKPOINT_OPTIONS if name != "quiet_period"),
-    *("export", "save", "save_plan"),
-)
-"""Parameters of ``group reset`` that a saved plan has decided."""
 
 
 @click.command(cls=StrictCommand)
@@ -138,14 +132,20 @@ def reset(
     max_age: float,
     checkpoint: SparkCheckpoint | None,
     client: OffsetsClient,
+    allow_new_cluster: bool,
     **policies: Any,
 ) -> None:
     """Move the offsets of each GROUP. Without --execute the command shows its plan and changes nothing."""
     if plan_file is not None or place is None:
         if group_ids:
             raise UsageError("--plan names the groups itself: leave GROUP out")
-        refuse_unused("with --plan", *_NOT_WITH_PLAN)
-        apply_saved_plan(execution, str(plan_file), client, checkpoint, max_age)
+        refuse_with_plan(
+            *("uri", "checkpoint_conn_id", "bootstrap_server", "command_config", "kafka_config_id")
+        )
+        from airflow_kafka_offsets.moves.saved import plan_saved
+
+        plan_again = partial(plan_saved, metadata=execution.metadata)
+        apply_saved_plan(execution, str(plan_file), client, max_age, plan_again, checkpoint)
         return
     refuse_unused("without --plan", "max_age")
     from airflow_kafka_offsets.moves.group_reset import plan_resets
@@ -159,24 +159,25 @@ def reset(
         raise UsageError("--save-plan replaces --export and --save: leave these out")
     # Once for all groups, so that a duration before now means the same moment for each.
     policies["now"] = datetime.now(tz=timezone.utc)
-    new_cluster = policies["allow_new_cluster"]
     group_id: Any = group_ids[0] if len(group_ids) == 1 else None
     if checkpoint:
         groups = GroupSelection.parse(group_ids[0], topics)
         group_id = groups.group_id
-        plan = plan_reset(client, checkpoint, groups, place, policy=execution.policy, **policies)
+        policies |= {"policy": execution.policy, "allow_new_cluster": allow_new_cluster}
+        plan = plan_reset(client, checkpoint, groups, place, **policies)
     else:
         names = [parse_group(name) for name in group_ids]
         if all_groups and not (names := [found.group_id for found in client.list_groups()]):
             raise no_group_error()
         scopes = dict.fromkeys(names, TopicScope.parse(topics))
-        log_check = LogCheck(policies.pop("allow_new_cluster"))
+        log_check = LogCheck(allow_new_cluster)
         plan = PipelinePlan(plan_resets(client, scopes, place, log_check=log_check, **policies))
     if save_plan is None:
         execution.finish_pipeline_plan(plan, client, checkpoint, save=save, export=export)
         return
-    named: dict[str, Any] = {"group_id": group_id, "topics": topics, "allow_new_cluster": new_cluster}
-    save_to_file(execution, plan, client, checkpoint, save_plan, **named)
+    save_to_file(
+        execution, plan, client, checkpoint, save_plan, group_id=group_id, allow_new_cluster=allow_new_cluster
+    )
 
 
 def _check_selection(place: Place, topics: bool, all_topics: bool, *, with_checkpoint: bool) -> None:

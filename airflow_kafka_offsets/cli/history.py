@@ -104,32 +104,20 @@ def chart(found: Sequence[PastBatch], columns: int, bar: Callable[[float, int], 
     :param columns: the terminal's width, which the lines do not exceed if it is 40 or more.
     :param bar: draws a share from 0 to 1 as a bar of the given width.
     """
-    records: list[float | None] = [batch.records for batch in found]
-    seconds: list[float | None] = [batch.duration for batch in found]
-    numbers = _right(["BATCH", *(str(batch.batch) for batch in found)])
-    sides = [_right([name, *map(_cell, side)]) for name, side in (("RECORDS", records), ("SECONDS", seconds))]
-    used = sum(len(column[0]) for column in (numbers, *sides))
-    room = max(1, min(_WIDEST, (columns - used - 6) // 2))
-    drawn = [["", *_bars(side, room, bar)] for side in (records, seconds)]
-    lines = [
-        f"{number}  {left} {left_bar:<{room}}  {right} {right_bar}".rstrip()
-        for number, left, left_bar, right, right_bar in zip(
-            numbers, sides[0], drawn[0], sides[1], drawn[1], strict=True
-        )
-    ]
-    for at, batch in reversed(list(enumerate(found, 2))):
-        lines[at:at] = [f"       {note}" for note in _notes(batch)]
+    cells = [(str(batch.batch), _cell(batch.records), _cell(batch.duration)) for batch in found]
+    rows = [("BATCH", "RECORDS", "SECONDS"), *cells]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = max(1, min(_WIDEST, (columns - sum(widths) - 6) // 2))
+    most = max((batch.records or 0 for batch in found), default=0)
+    longest = max((batch.duration or 0 for batch in found), default=0)
+    lines = []
+    for row, batch in zip(rows, [None, *found], strict=True):
+        number, records, seconds = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        records_bar = bar(batch.records / most, room) if batch and batch.records else ""
+        seconds_bar = bar(batch.duration / longest, room) if batch and batch.duration else ""
+        lines.append(f"{number}  {records} {records_bar:<{room}}  {seconds} {seconds_bar}".rstrip())
+        lines += [f"       {note}" for note in (_notes(batch) if batch else ())]
     return lines
-
-
-def _right(cells: Sequence[str]) -> list[str]:
-    width = max(map(len, cells))
-    return [cell.rjust(width) for cell in cells]
-
-
-def _bars(values: Sequence[float | None], room: int, bar: Callable[[float, int], str]) -> list[str]:
-    top = max((value for value in values if value is not None), default=0)
-    return [bar(value / top, room) if value else "" for value in values]
 
 
 def bar_of_blocks(share: float, width: int) -> str:

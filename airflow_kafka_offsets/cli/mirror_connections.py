@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_kafka_offsets.cli.connections import connection_config, named_config, open_client
-from airflow_kafka_offsets.cli.options import choice_option, combine_options
-from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
+from airflow_kafka_offsets.cli.connections import BrokerOptions, open_client
+from airflow_kafka_offsets.cli.options import EXISTING_FILE, choice_option, combine_options
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.mirror import Mirror, SyncsOn
 from airflow_kafka_offsets.model.wording import unexpected
 
@@ -20,31 +18,6 @@ if TYPE_CHECKING:
 
 _SOURCE_TIMEOUT = 10.0
 """Seconds in which the old cluster must answer; otherwise the failover uses the data of earlier commits."""
-
-
-@dataclass(frozen=True)
-class MirrorBroker:
-    """The mirror's cluster, as the command line names it."""
-
-    to_bootstrap_server: str | None = None
-    to_command_config: Path | None = None
-    to_kafka_config_id: str | None = None
-
-    def config(self) -> dict[str, Any]:
-        """Return the configuration of a client."""
-        if self.to_kafka_config_id:
-            if self.to_bootstrap_server or self.to_command_config:
-                raise UsageError(
-                    "--to-kafka-config-id replaces --to-bootstrap-server and --to-command-config: omit "
-                    "one or the other"
-                )
-            return connection_config(self.to_kafka_config_id, "--to-kafka-config-id")
-        return named_config(
-            self.to_bootstrap_server,
-            self.to_command_config,
-            "no mirror is named: give --to-bootstrap-server HOST:PORT, --to-command-config FILE with "
-            "bootstrap.servers, or --to-kafka-config-id ID of an Airflow connection",
-        )
 
 
 def _read_mirror(topic_map: Sequence[str], **options: Any) -> Mirror:
@@ -77,13 +50,19 @@ mirror_options = combine_options(
     choice_option("--syncs-on", SyncsOn, "target", "The cluster that has the offset syncs."),
 )
 
+
+def _read_to(**options: Any) -> BrokerOptions:
+    given = {name.removeprefix("to_"): value for name, value in options.items()}
+    return BrokerOptions(click.get_current_context().params["timeout"], **given, prefix="to_")
+
+
 to_options = combine_options(
     "to",
-    MirrorBroker,
+    _read_to,
     click.option("--to-bootstrap-server", metavar="HOST:PORT[,...]", help="The mirror's cluster."),
     click.option(
         "--to-command-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=EXISTING_FILE,
         help="File of librdkafka properties for the mirror.",
     ),
     click.option("--to-kafka-config-id", metavar="ID", help="Airflow connection of the mirror."),

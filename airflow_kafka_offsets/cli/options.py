@@ -31,6 +31,8 @@ Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 """A decorator that adds one or more options to a command."""
 
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 
 _SECTIONS = {
     "Where to move": ("to_earliest", "to_latest", "to_current", *RESETS, "receipt", "archive"),
@@ -163,7 +165,7 @@ class CommandGroup(click.Group):
     """
     A group of such commands.
 
-    :param elsewhere: command -> its module, which is imported only when the command is used.
+    :param elsewhere: command -> its module beside this one, which is imported only when the command is used.
     """
 
     command_class = StrictCommand
@@ -179,7 +181,8 @@ class CommandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; import its module first if needed."""
         if cmd_name in self._elsewhere:
-            found: click.Command = getattr(import_module(self._elsewhere[cmd_name]), cmd_name)
+            module = import_module(f"airflow_kafka_offsets.cli.{self._elsewhere[cmd_name]}")
+            found: click.Command = getattr(module, cmd_name)
             return found
         return super().get_command(ctx, cmd_name)
 
@@ -269,10 +272,9 @@ def add_options(*options: Option) -> Option:
 def _read_place(**options: Any) -> Place | None:
     from airflow_kafka_offsets.readings.places import read_place
 
-    given = {name: None if value is False else value for name, value in options.items()}
     if click.get_current_context().params.get("plan_file") is not None:
-        refuse_unused("with --plan", *(name for name, value in given.items() if value is not None))
         return None
+    given = {name: None if value is False else value for name, value in options.items()}
     for name, value in given.items():
         if value is not None and is_blank(value):
             raise unexpected(name, value, "a value")
@@ -297,7 +299,7 @@ groups_argument = combine_options("groups", GroupSelection.parse, group_argument
 
 save_option = click.option(
     "--save",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="With --execute: first write the offsets before the move or deletion to this new file, as "
     "Kafka's CSV.",
 )

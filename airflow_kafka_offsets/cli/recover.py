@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -21,20 +20,21 @@ from airflow_kafka_offsets.cli.execution import (
     quiet_period_option,
 )
 from airflow_kafka_offsets.cli.options import (
+    EXISTING_FILE,
     CommandGroup,
     StrictCommand,
     allow_stale_option,
+    combine_options,
     new_cluster_option,
     no_commit_option,
     out_of_range_option,
     output_option,
     place_options,
 )
-from airflow_kafka_offsets.cli.recovery_file import Connections, StateFile
+from airflow_kafka_offsets.cli.recovery_file import StateFile, connect
 from airflow_kafka_offsets.cli.saved_plans import max_age_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import Fleet, Member
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.place import Place
@@ -44,8 +44,7 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import plain_names
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.moves.fleet import Failure, FleetMoves
-    from airflow_kafka_offsets.pipeline import KafkaPipeline
+    from airflow_kafka_offsets.moves.fleet import Failure, FleetMoves, Open
 
 __all__ = ["recover"]
 
@@ -56,7 +55,7 @@ class _FileCommand(StrictCommand):
     keys = ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id")
 
 
-file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+file_argument = click.argument("file", type=EXISTING_FILE)
 at_once_option = click.option(
     "--max-active",
     type=click.IntRange(1, 64),
@@ -64,7 +63,6 @@ at_once_option = click.option(
     show_default=True,
     help="Pipelines to move at the same time.",
 )
-execute_option = click.option("--execute", is_flag=True, help="Do it. Default: show what would be done.")
 
 
 @click.group(cls=CommandGroup)
@@ -75,11 +73,6 @@ def recover() -> None:
     FILE lists the pipelines, in YAML or JSON. The plans and the progress are saved beside it, in
     FILE.recovery.json.
     """
-
-
-def _names(pipeline: KafkaPipeline) -> Names:
-    named: Mapping[str, Any] = {name: plain_names(value) for name, value in pipeline.items()}
-    return Names(**named)
 
 
 @recover.command("plan", cls=_FileCommand)
@@ -109,12 +102,16 @@ def plan_command(
 
     if execution.execute:
         raise UsageError("--execute is for 'recover apply': a plan moves nothing")
-    every = [_names(pipeline) for pipeline in KafkaPipeline.load(file)]
+    entries: list[dict[str, Any]] = [
+        {name: plain_names(value) for name, value in pipeline.items()}
+        for pipeline in KafkaPipeline.load(file)
+    ]
+    every = [Names(**entry) for entry in entries]
     state, now = StateFile(file), datetime.now(tz=timezone.utc)
-    connections = Connections(broker, every)
+    open_one = connect(broker, every)
 
     def plan(names: Names) -> SavedPlan:
-        client, checkpoint = connections.open(names)
+        client, checkpoint = open_one(names)
         selection = GroupSelection.parse(names.group_id, names.topics)
         how: dict[str, Any] = {**policies, "allow_new_cluster": allow_new_cluster, "policy": execution.policy}
         made = plan_reset(client, checkpoint, selection, place, now=now, **how)
@@ -145,20 +142,22 @@ def plan_command(
     "--digest", metavar="DIGEST", help="Refuse a plan with another digest. Give at least the first 8 digits."
 )
 @max_age_option
-@quiet_period_option
 @at_once_option
-@execute_option
+@combine_options(
+    "execution",
+    Execution,
+    quiet_period_option,
+    click.option("--execute", is_flag=True, help="Do it. Default: show what would be done."),
+    output_option,
+)
 @broker_options
-@output_option
 def apply_command(
     file: Path,
     digest: str | None,
     max_age: float,
-    quiet_period: float,
     max_active: int,
-    execute: bool,
+    execution: Execution,
     broker: BrokerOptions,
-    output: str,
 ) -> None:
     """
     Move the pipelines as planned, in waves, or continue an interrupted run.
@@ -170,28 +169,23 @@ def apply_command(
         fleet = state.require()
         if digest is not None:
             fleet.check_digest(digest)
-        if not execute:
-            print_result(output, fleet.as_json(), [fleet.markdown, "", *_stages(fleet)])
-            click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
+        if not execution.execute:
+            execution.print_receipt(fleet.as_json(), "", [fleet.markdown, "", *_stages(fleet)])
             return
         if undone := [each for each in fleet.members if each.stage in ("restoring", "restored")]:
             raise UsageError(
                 f"{state.path}: {len(undone)} of {len(fleet.members)} pipelines were restored, and would not "
                 "be moved: finish 'recover restore', then plan again"
             )
-        moves = _moves(fleet, state, broker)
+        moves = _moves(fleet, state, broker, execution)
         failures = moves.apply(
             now=partial(datetime.now, tz=timezone.utc),
-            quiet_period=quiet_period,
+            quiet_period=execution.quiet_period,
             max_age=timedelta(seconds=max_age),
             at_once=max_active,
         )
-    _conclude(
-        moves.fleet,
-        failures,
-        output,
-        "run 'recover apply' again to continue, or 'recover restore' to undo all moves",
-    )
+    remedy = "run 'recover apply' again to continue, or 'recover restore' to undo all moves"
+    _conclude(moves.fleet, failures, execution.output, remedy)
 
 
 @recover.command("restore", cls=_FileCommand)
@@ -204,23 +198,22 @@ def restore_command(
     file: Path, allow_stale: bool, execution: Execution, max_active: int, broker: BrokerOptions
 ) -> None:
     """Undo the move of every pipeline that was moved."""
-    output = execution.output
     state = StateFile(file)
     with state.locked():
         fleet = state.require()
         if not execution.execute:
             names = [member.name for member in fleet.begun]
-            print_result(output, {"pipelines": names}, [f"group {name} would be restored" for name in names])
-            click.echo("Nothing was changed: give --execute to apply the plan.", err=True)
+            lines = [f"group {name} would be restored" for name in names]
+            execution.print_receipt({"pipelines": names}, "", lines)
             return
-        moves = _moves(fleet, state, broker)
+        moves = _moves(fleet, state, broker, execution)
         failures = moves.restore(
             quiet_period=execution.quiet_period,
             policy=None if execution.policy == CheckpointPolicy() else execution.policy,
             allow_stale=allow_stale,
             at_once=max_active,
         )
-    _conclude(moves.fleet, failures, output, "run 'recover restore' again for these")
+    _conclude(moves.fleet, failures, execution.output, "run 'recover restore' again for these")
 
 
 @recover.command("status", cls=_FileCommand)
@@ -230,10 +223,10 @@ def restore_command(
 def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     """Show the progress of each pipeline, and where its groups and checkpoint are now."""
     fleet = StateFile(file).require()
-    connections = Connections(broker, [member.plan.names for member in fleet.members])
+    open_one = connect(broker, [member.plan.names for member in fleet.members])
     rows, found = [["PIPELINE", "STAGE", "NOW", "LAG", "ERROR"]], []
     for member in fleet.members:
-        state, lag = _where(member, connections)
+        state, lag = _where(member, open_one)
         rows.append([member.name, member.stage, state, lag, shorten(member.error or "-")])
         found.append(
             {"pipeline": member.name, "stage": member.stage, "now": state, "lag": lag, "error": member.error}
@@ -242,22 +235,21 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     print_result(output, value, [f"Plan {fleet.digest}", *align_rows(rows), "", *_stages(fleet)])
 
 
-def _where(member: Member, connections: Connections) -> tuple[str, str]:
+def _where(member: Member, open_one: Open) -> tuple[str, str]:
     from airflow_kafka_offsets.moves.fleet import pipeline_state
 
     try:
-        state, lag = pipeline_state(connections.open(member.plan.names), member.plan)
+        state, lag = pipeline_state(open_one(member.plan.names), member.plan)
     except KafkaOffsetsError as error:
         return f"unknown ({shorten(error)})", "-"
     return state, f"{lag:,}"
 
 
-def _moves(fleet: Fleet, state: StateFile, broker: BrokerOptions) -> FleetMoves:
+def _moves(fleet: Fleet, state: StateFile, broker: BrokerOptions, execution: Execution) -> FleetMoves:
     from airflow_kafka_offsets.moves.fleet import FleetMoves
 
-    connections = Connections(broker, [member.plan.names for member in fleet.members])
-    by = CommitMetadata(tool=click.get_current_context().command_path, at=int(time.time()))
-    return FleetMoves(fleet, state.write, connections.open, by)
+    open_one = connect(broker, [member.plan.names for member in fleet.members])
+    return FleetMoves(fleet, state.write, open_one, execution.metadata)
 
 
 def _stages(fleet: Fleet) -> list[str]:

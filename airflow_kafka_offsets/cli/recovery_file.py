@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint
+from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint, open_client
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.fleet import Fleet
 from airflow_kafka_offsets.model.saved_plan import Names
-from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.moves.fleet import Opened
-
-SUFFIX = ".recovery.json"
-"""Suffix of the progress file, after the name of the pipelines' file."""
+    from airflow_kafka_offsets.moves.fleet import Open, Opened
 
 
 class StateFile:
@@ -32,7 +28,7 @@ class StateFile:
     """
 
     def __init__(self, pipelines: Path) -> None:
-        self.path = pipelines.with_name(pipelines.name + SUFFIX)
+        self.path = pipelines.with_name(f"{pipelines.name}.recovery.json")
 
     def read(self) -> Fleet | None:
         """Return the recovery; ``None`` if no recovery was planned."""
@@ -79,43 +75,33 @@ class StateFile:
             yield
 
 
-class Connections:
+def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
     """
-    The clients of a recovery, one for each Kafka connection, and its checkpoints.
+    Open a client for each Kafka connection of a recovery.
 
     :param broker: the broker of the command line, which replaces the connection in the file.
     :param pipelines: the names of the pipelines.
+    :return: returns the client and the checkpoint of a pipeline, also in another thread.
     """
+    connections = dict.fromkeys(map(_connection_of, pipelines))
+    broker.refuse_several(connections, "FILE")
+    # Open them here, in the command's own thread, which also closes them. Each connection is read once.
+    clients = {
+        name: open_client(broker.client_config_or(name, "FILE"), broker.timeout, limited=False)
+        for name in connections
+    }
+    broker.show_variables()
+    lock, checkpoint_of = Lock(), cache(partial(open_checkpoint, option="FILE"))
 
-    def __init__(self, broker: BrokerOptions, pipelines: Sequence[Names]) -> None:
-        names = dict.fromkeys(map(_connection_of, pipelines))
-        if broker.option_names and len(names) > 1:
-            raise UsageError(
-                f"the pipelines have {len(names)} Kafka connections ({shorten(', '.join(names))}), and "
-                f"{' and '.join(broker.option_names)} names a single broker: omit it to use "
-                "Airflow's connections, or give each cluster its own file"
-            )
-        # Open them here, in the command's own thread, which also closes them. Each connection is read once.
-        self._clients = {name: broker.open_connection(name, "FILE", limited=False) for name in names}
-        if broker.option_names:
-            broker.show_variables(broker.client_config())
-        self._lock = Lock()
-        self._checkpoints: dict[tuple[str, str | None], SparkCheckpoint] = {}
+    def open_one(names: Names) -> Opened:
+        checkpoint = None
+        if names.checkpoint_location is not None:
+            with lock:
+                checkpoint = checkpoint_of(names.checkpoint_location, names.checkpoint_conn_id)
+        return clients[_connection_of(names)], checkpoint
 
-    def open(self, names: Names) -> Opened:
-        """Return the client and the checkpoint of a pipeline."""
-        return self._clients[_connection_of(names)], self._checkpoint(names)
-
-    def _checkpoint(self, names: Names) -> SparkCheckpoint | None:
-        location, conn_id = names.checkpoint_location, names.checkpoint_conn_id
-        if location is None:
-            return None
-        with self._lock:
-            if (location, conn_id) not in self._checkpoints:
-                self._checkpoints[location, conn_id] = open_checkpoint(location, conn_id, option="FILE")
-            return self._checkpoints[location, conn_id]
+    return open_one
 
 
 def _connection_of(names: Names) -> str:
-    """Return the Kafka connection that a pipeline names."""
     return names.kafka_config_id or "kafka_default"

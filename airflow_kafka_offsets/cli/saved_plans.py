@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.connections import open_checkpoint
-from airflow_kafka_offsets.cli.execution import Execution, print_result
-from airflow_kafka_offsets.cli.options import Option, duration_option
+from airflow_kafka_offsets.cli.execution import Execution, print_result, write_new_file
+from airflow_kafka_offsets.cli.options import NEW_FILE, Option, duration_option, refuse_unused
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names
 from airflow_kafka_offsets.model.topics import plain_names
@@ -23,13 +23,10 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.groups import GroupIds
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-    from airflow_kafka_offsets.model.saved_plan import SavedPlan
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 save_plan_option: Option = click.option(
     "--save-plan",
-    type=_FILE,
+    type=NEW_FILE,
     help="Write the plan to this new file, for --plan; not with --execute.",
 )
 plan_option: Option = click.option(
@@ -51,7 +48,6 @@ def save(
     file: Path,
     *,
     group_id: GroupIds | None,
-    topics: Sequence[str] | None,
     allow_new_cluster: bool = False,
     mirror: Mapping[str, Any] | None = None,
     allow_running_mirror: bool = False,
@@ -76,7 +72,7 @@ def save(
     given = click.get_current_context().params
     names = Names(
         plain_names(group_id),
-        list(topics) if topics else None,
+        given["topics"],
         None if checkpoint is None else checkpoint.location,
         given.get("checkpoint_conn_id"),
         given.get("kafka_config_id"),
@@ -91,71 +87,47 @@ def save(
         allow_new_cluster=allow_new_cluster,
         allow_running_mirror=allow_running_mirror,
     )
-    try:
-        with file.open("x", encoding="utf-8") as out:
-            out.write(json.dumps(saved.value, indent=2) + "\n")
-    except FileExistsError:
-        raise UsageError(
-            f"--save-plan {file}: the file exists and is not overwritten: name another file"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"--save-plan {file}: cannot be written ({error.strerror})") from error
+    write_new_file("--save-plan", file, json.dumps(saved.value, indent=2) + "\n")
     print_result(execution.output, saved.value, [saved.markdown, f"Plan {saved.digest} is saved in {file}"])
 
 
-def apply_saved_failover(execution: Execution, file: str, target: OffsetsClient, max_age: float) -> None:
+def refuse_with_plan(*used: str) -> None:
     """
-    Apply the plan of a failover in a file.
+    Refuse all options that a saved plan has decided.
 
-    :param target: the mirror.
-    :param max_age: seconds.
+    :param used: parameters that the command uses with --plan, besides those of every such command.
     """
-    from airflow_kafka_offsets.moves.saved import read_saved_plan
-    from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
-
-    saved = read_saved_plan(file, "--plan")
-    checkpoint = _checkpoint(saved)
-    now, age = datetime.now(tz=timezone.utc), timedelta(seconds=max_age)
-    plan = plan_saved_failover(target, checkpoint, saved, now=now, max_age=age)
-    _finish(execution, saved, plan, target, checkpoint)
+    used += ("plan_file", "max_age", "dry_run", "execute", "output", "quiet_period", "timeout")
+    options = (each for each in click.get_current_context().command.params if isinstance(each, click.Option))
+    refuse_unused("with --plan", *(name for each in options if (name := str(each.name)) not in used))
 
 
 def apply_saved_plan(
-    execution: Execution, file: str, client: OffsetsClient, checkpoint: SparkCheckpoint | None, max_age: float
+    execution: Execution,
+    file: str,
+    client: OffsetsClient,
+    max_age: float,
+    plan_again: Callable[..., PipelinePlan],
+    checkpoint: SparkCheckpoint | None = None,
 ) -> None:
     """
     Apply the plan in a file, or show it without --execute.
 
-    :param checkpoint: checkpoint from the command line; default: the plan's own.
     :param max_age: maximum age of the plan in seconds.
+    :param plan_again: plans the saved move, and refuses it if something has changed since.
+    :param checkpoint: checkpoint from the command line; default: the plan's own.
     """
-    from airflow_kafka_offsets.moves.saved import plan_saved, read_saved_plan
+    from airflow_kafka_offsets.moves.saved import read_saved_plan
 
     saved = read_saved_plan(file, "--plan")
-    if checkpoint is None:
-        checkpoint = _checkpoint(saved)
-    elif refusals := saved.name_refusals(None, checkpoint.location):
-        raise PlanRefusedError(refusals)
-    by = execution.metadata
-    now, age = datetime.now(tz=timezone.utc), timedelta(seconds=max_age)
-    plan = plan_saved(client, checkpoint, saved, now=now, metadata=by, max_age=age)
-    _finish(execution, saved, plan, client, checkpoint)
-
-
-def _checkpoint(saved: SavedPlan) -> SparkCheckpoint | None:
     names = saved.names
-    if names.checkpoint_location is None:
-        return None
-    return open_checkpoint(names.checkpoint_location, names.checkpoint_conn_id, "--plan")
-
-
-def _finish(
-    execution: Execution,
-    saved: SavedPlan,
-    plan: PipelinePlan,
-    client: OffsetsClient,
-    checkpoint: SparkCheckpoint | None,
-) -> None:
+    if checkpoint is not None:
+        if refusals := saved.name_refusals(None, checkpoint.location):
+            raise PlanRefusedError(refusals)
+    elif names.checkpoint_location is not None:
+        checkpoint = open_checkpoint(names.checkpoint_location, names.checkpoint_conn_id, "--plan")
+    now, age = datetime.now(tz=timezone.utc), timedelta(seconds=max_age)
+    plan = plan_again(client, checkpoint, saved, now=now, max_age=age)
     execution.print_lines(f"Plan {saved.digest} of {saved.created:%Y-%m-%d %H:%M} UTC")
     by = replace(execution.metadata, plan=saved.digest)
     execution.finish_pipeline_plan(plan, client, checkpoint, metadata=by)

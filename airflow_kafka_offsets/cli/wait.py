@@ -16,7 +16,7 @@ from airflow_kafka_offsets.cli.connections import (
     named_broker_options,
     open_client,
 )
-from airflow_kafka_offsets.cli.execution import print_result
+from airflow_kafka_offsets.cli.execution import now_text, print_result
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     add_options,
@@ -28,12 +28,11 @@ from airflow_kafka_offsets.cli.options import (
     topics_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text, iso_time
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.waits.progress import Progress
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 __all__ = ["wait"]
@@ -73,9 +72,8 @@ class WaitOptions:
         """
         from airflow_kafka_offsets.waits.progress import Progress
 
-        client = open_client(
-            self.broker.client_config(), min(CALL_TIMEOUT, self.give_up_after), limited=False
-        )
+        call_timeout = min(CALL_TIMEOUT, self.give_up_after)
+        client = open_client(self.broker.client_config(), call_timeout, limited=False)
         progress = Progress(wait.stalled_after)
         last: Reading | None = None
         end = time.monotonic() + self.give_up_after
@@ -97,18 +95,18 @@ class WaitOptions:
                     _say(last.text)
             # Check after the poll: a wait with timeout 0 polls once.
             left = end - time.monotonic()
-            if failure := progress.stalled or (self._too_late(progress) if left <= 0 else None):
+            failure = progress.stalled
+            if left <= 0 and not failure:
+                failure = f"not reached within {duration_text(self.give_up_after)}: {progress.summary}"
+            if failure:
                 if last is not None and self.output == "json":
                     print_result(self.output, last.as_json(), ())
                 raise KafkaOffsetsError(failure)
             time.sleep(min(self.every, left))
 
-    def _too_late(self, progress: Progress) -> str:
-        return f"not reached within {duration_text(self.give_up_after)}: {progress.summary}"
-
 
 def _say(text: str) -> None:
-    click.echo(f"{iso_time(int(time.time()) * 1000)} {text}", err=True)
+    click.echo(f"{now_text()} {text}", err=True)
 
 
 waiting_options = combine_options(

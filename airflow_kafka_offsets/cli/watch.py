@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import click
 
-from airflow_kafka_offsets.cli.execution import REFUSED, print_result
+from airflow_kafka_offsets.cli.execution import REFUSED, now_text, print_result
 from airflow_kafka_offsets.cli.options import Option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.parameters import duration_text, iso_time, parse_interval
+from airflow_kafka_offsets.model.parameters import duration_text, parse_interval
 
 
 class CommandReading(NamedTuple):
@@ -56,29 +56,18 @@ def show_repeatedly(read: Callable[[], CommandReading], output: str, every: floa
         if found.failed:
             raise SystemExit(REFUSED)
         return
-    try:
+    with suppress(KeyboardInterrupt):
         while True:
-            _show_next(read, output, every)
+            try:
+                found = read()
+            except KafkaOffsetsError as error:
+                if not error.retriable:
+                    raise
+                click.echo(f"{now_text()} {error}; asked again in {duration_text(every)}", err=True)
+            else:
+                if output == "json":
+                    click.echo(json.dumps({"at": now_text(), **found.value}, default=str))
+                else:
+                    click.clear()  # does nothing if the output is not a terminal
+                    print_result(output, {}, [now_text(), *found.lines])
             time.sleep(every)
-    except KeyboardInterrupt:
-        return
-
-
-def _show_next(read: Callable[[], CommandReading], output: str, every: float) -> None:
-    try:
-        found = read()
-    except KafkaOffsetsError as error:
-        if not error.retriable:
-            raise
-        click.echo(f"{_now()} {error}; asked again in {duration_text(every)}", err=True)
-        return
-    if output == "json":
-        click.echo(json.dumps({"at": _now(), **found.value}, default=str))
-        return
-    if sys.stdout.isatty():
-        click.clear()
-    print_result(output, {}, [_now(), *found.lines])
-
-
-def _now() -> str:
-    return iso_time(int(time.time()) * 1000)

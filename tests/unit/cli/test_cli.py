@@ -213,6 +213,20 @@ def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch, tmp_pa
     assert "hunter2" not in run(line)[1]
 
 
+def test_a_failover_of_a_file_says_which_brokers_a_variable_has_named(run, monkeypatch, tmp_path):
+    file = tmp_path / "pipelines.json"
+    file.write_text('[{"group_id": "g", "checkpoint_location": "/cp", "mirror": {"kafka_config_id": "k"}}]')
+    monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "127.0.0.1:1")
+    line = f"failover plan --pipelines {file} --to-bootstrap-server 127.0.0.1:2 --timeout 0.2"
+    assert f"On 127.0.0.1:1, as {PREFIX}BOOTSTRAP_SERVER says.\n" in run(line)[1]
+
+
+def test_a_failover_does_not_show_the_password_of_a_cluster_that_it_does_not_ask(run, monkeypatch):
+    monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "user:hunter2@127.0.0.1:1")
+    line = "failover plan /cp g --source-is-down --to-bootstrap-server 127.0.0.1:2 --timeout 0.2"
+    assert "hunter2" not in run(line)[1]
+
+
 @pytest.mark.parametrize(
     "line", ["checkpoint show cp", "drift cp g", "checkpoint restore cp", "checkpoint seek cp --to-earliest"]
 )
