@@ -14,7 +14,7 @@ from airflow_kafka_offsets.local.java import find_java
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 """The class behind ``kafka-consumer-groups``."""
 
-QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK_START: tuple[str, ...] = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Java options: only the fast compiler and a simple collector, for a faster start and less memory."""
 
 
