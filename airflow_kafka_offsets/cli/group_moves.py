@@ -281,6 +281,8 @@ def _read_receipt(uri: str, groups: GroupSelection) -> Any:
     try:
         text = read_text(uri)
     except KafkaOffsetsError as error:
+        if error.retriable:
+            raise
         raise UsageError(f"--receipt: {error}") from None
     if text is None:
         raise UsageError(f"--receipt {uri}: the file does not exist")

@@ -16,7 +16,7 @@ from command_line_words import words_of_dags
 
 from airflow_kafka_offsets.cli import main
 from airflow_kafka_offsets.cli.execution import Execution, save_offsets
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError, StorageUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -143,6 +143,16 @@ def test_a_file_that_is_too_large_is_not_read(cli, tmp_path, line):
     status, error = cli(f"{line} {file}")
     assert status == 2
     assert "is 20,000,000 bytes large; expected at most 10,000,000" in error
+
+
+@pytest.mark.parametrize("line", ["restore g --receipt", "restore g --from-file", "reset --plan"])
+def test_a_storage_that_does_not_answer_is_no_wrong_option(cli, monkeypatch, line):
+    def read_bytes(*_):
+        raise StorageUnavailableError("s3://lake/file: no answer within 30 s: try again")
+
+    monkeypatch.setattr("airflow_kafka_offsets.storage.read_bytes", read_bytes)
+    status, error = cli(f"{line} memory://lake/file")
+    assert (status, error) == (1, "Error: s3://lake/file: no answer within 30 s: try again\n")
 
 
 @pytest.mark.parametrize(
