@@ -131,20 +131,18 @@ def translate_sources(
     """
     end = time.monotonic() + 120.0
     partitions = {tp for offsets in sources.values() for tp in offsets}
-    wanted = {mirror.partition(tp) for tp in partitions}
-    if len(wanted) < len(partitions):
-        names: dict[str, set[str]] = {}
-        for tp in partitions:
-            names.setdefault(mirror.topic(tp.topic), set()).add(tp.topic)
+    topics: dict[str, set[str]] = {}
+    for tp in partitions:
+        topics.setdefault(mirror.topic(tp.topic), set()).add(tp.topic)
+    if shared := {new: old for new, old in topics.items() if len(old) > 1}:
         raise MisnamedError(
             [
                 f"{dag_text('mirror', parameter_text('topic_map'))} gives {', '.join(sorted(old))} the same "
                 f"name {new!r}; expected another name for each topic"
-                for new, old in names.items()
-                if len(old) > 1
+                for new, old in shared.items()
             ]
         )
-    logs = target.log_ranges(existing_partitions(target, wanted))
+    logs = target.log_ranges(existing_partitions(target, {mirror.partition(tp) for tp in partitions}))
     found: list[TranslatedPartition] = []
     for name, offsets in sources.items():
         translations = _translate(target, mirror, offsets, logs, evidence, end)

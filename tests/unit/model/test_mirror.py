@@ -147,7 +147,8 @@ def test_a_check_names_what_is_missing():
     assert "lost with it" in "\n".join(check.lines())
 
 
-def test_two_topics_that_get_one_name_on_the_mirror_are_refused():
-    sources = {"0": {TopicPartition("a", 0): 3, TopicPartition("b", 0): 5}}
+@pytest.mark.parametrize("partition", [0, 1])
+def test_two_topics_that_get_one_name_on_the_mirror_are_refused(partition):
+    sources = {"0": {TopicPartition("a", 0): 3, TopicPartition("b", partition): 5}}
     with pytest.raises(MisnamedError, match="gives a, b the same name 'b'"):
         translate_sources(None, Mirror(topics={"a": "b"}), sources, None)  # type: ignore[arg-type]
