@@ -32,7 +32,6 @@ from airflow_kafka_offsets.operators.interval_outlets import (
     recorded_logs,
     refuse_other_logs,
 )
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.record_progress import (
     RecordProgress,
     complete_intervals,
@@ -206,7 +205,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     ids = None
                     meaning = position.meaning(checkpoint)
                     if position.position_is_checkpoint:
-                        ids = known_log_ids(client, {tp.topic for tp in logs})
+                        ids = position.logs_now(client, {tp.topic for tp in logs})
                         refuse_other_logs(feeds, move, meaning, ids)
                     for feed in feeds:
                         emitted = self._recall_emitted(feed, meaning, move, progress, moved, ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,11 @@ from airflow_kafka_offsets.checkpoint.open_moves import still_unfinished
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Logs, Positions, furthest_behind, summarize
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.record_progress import RecordProgress
 from airflow_kafka_offsets.waits.wait import Wait, check_in_log
 
@@ -37,6 +40,10 @@ class IntervalPosition(Wait):
             whose = {"checkpoint_location": self.checkpoint_location, "query_id": checkpoint.query_id()}
         topics = None if self.topics is None else self.selection.scope.as_json()
         return {"kafka_config_id": self.kafka_config_id, "topics": topics, **whose}
+
+    def logs_now(self, client: OffsetsReader, topics: Iterable[str]) -> LogIds:
+        """Return the ids of the cluster and of topics: other waits compare only the cluster."""
+        return known_log_ids(client, topics)
 
     def read(
         self, client: OffsetsReader, checkpoint: SparkCheckpoint | None, idle_after: float | None
