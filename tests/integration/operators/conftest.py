@@ -9,4 +9,5 @@ from airflow_task import (  # noqa: F401
     topic,
 )
 from drift_checks import checkpoint  # noqa: F401
+from hours_of_pipelines import write  # noqa: F401
 from spark_session import location, run, start, stream  # noqa: F401
