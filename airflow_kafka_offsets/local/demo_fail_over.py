@@ -45,7 +45,7 @@ PARTITIONS = 3
 OLD_RECORDS = 1_000
 """Records of each partition that the first Kafka deletes before the first day."""
 PIPELINE = 'checkpoint_location=f"{HOME}/checkpoint",'
-MIRRORED = f"{PIPELINE}\n    mirror={{'kafka_config_id': 'kafka_standby'}},"
+MIRRORED = "\n    ".join([PIPELINE, "mirror={'kafka_config_id':'kafka_standby'},"])
 """A line of the DAG's pipeline, with the mirror that the demo adds."""
 
 
