@@ -45,8 +45,8 @@ PARTITIONS = 3
 OLD_RECORDS = 1_000
 """Records of each partition that the first Kafka deletes before the first day."""
 PIPELINE = 'checkpoint_location=f"{HOME}/checkpoint",'
-MIRRORED = "\n    ".join([PIPELINE, "mirror={'kafka_config_id':'kafka_standby'},"])
-"""A line of the DAG's pipeline, with the mirror that the demo adds."""
+MIRROR = "mirror={'kafka_config_id':'kafka_standby'},"
+"""The line that the demo adds to the DAG's pipeline."""
 
 
 def run_fail_over_demo(directory: Path | None = None) -> int:
@@ -109,7 +109,7 @@ def _mirrored_dag(home: Path) -> Path:
     text = dag_file.read_text(encoding="utf-8")
     if PIPELINE not in text:
         raise SetupError(f"{dag_file}: found no line {PIPELINE}; the demo adds a mirror after this line")
-    dag_file.write_text(text.replace(PIPELINE, MIRRORED), encoding="utf-8")
+    dag_file.write_text(text.replace(PIPELINE, f"{PIPELINE}\n    {MIRROR}"), encoding="utf-8")
     return dag_file
 
 

@@ -81,7 +81,7 @@ def check_mirror(
         alone=alone,
         kept_batch=kept.batch_id,
         syncs_on_mirror=mirror.syncs_on == "target",
-        copies_aborted=_copies_aborted(source, target, mirror, logs, there),
+        copies_aborted=copies_aborted_records(source, target, mirror, logs, there),
         keeps_times=_keeps_times(target, mirror, sources, evidence, there),
         notes=(*missing, *notes),
         group_ids=selection.group_ids,
@@ -107,28 +107,32 @@ def _keeps_times(
     return False if any(scan.alike for scan in scans.values()) else None
 
 
-def _copies_aborted(
+def copies_aborted_records(
     source: OffsetsClient, target: OffsetsClient, mirror: Mirror, logs: Logs, there: Logs
 ) -> bool | None:
     """
     Return whether the mirror has records of aborted transactions.
 
-    :return: ``None`` if the source has no such records near its log ends.
+    :param logs: the logs of the source.
+    :param there: the logs of the mirror.
+    :return: ``None`` if the source has no such records near its log ends, or the mirror has not copied the
+        records after them yet.
     """
     sample = [tp for tp in sorted(logs) if mirror.partition(tp) in there][:_SAMPLE]
     ranges = {tp: OffsetRange(max(logs[tp].start, logs[tp].end - _BACK), logs[tp].end) for tp in sample}
     every = record_identities(source, ranges, 10.0, "read_uncommitted")
     committed = record_identities(source, ranges, 10.0, "read_committed")
-    searches: dict[TopicPartition, Search] = {}
+    aborted: dict[TopicPartition, Search] = {}
+    after: dict[TopicPartition, Search] = {}
     for tp in sample:
         real = {each[1:] for each in committed.get(tp, ())}
-        aborted = [each for each in every.get(tp, ()) if each[1:] not in real]
-        # The mirror may not have copied the last records yet.
-        if aborted and committed.get(tp) and aborted[0].offset < committed[tp][-1].offset:
+        first = next((each for each in every.get(tp, ()) if each[1:] not in real), None)
+        last = committed[tp][-1] if committed.get(tp) else None
+        if first is not None and last is not None and first.offset < last.offset:
             copy = mirror.partition(tp)
-            log = there[copy]
-            last = LastRead(aborted[0].offset + 1, aborted[0])
-            searches[copy] = Search(last, max(log.start, log.end - 2 * _BACK), log.end)
-    scans = look_for(target, searches)
-    found = (scans[copy].copies_between(each.start, each.end) for copy, each in searches.items())
-    return any(found) if searches else None
+            low, high = max(there[copy].start, there[copy].end - 2 * _BACK), there[copy].end
+            aborted[copy] = Search(LastRead(first.offset + 1, first), low, high)
+            after[copy] = Search(LastRead(last.offset + 1, last), low, high)
+    copied = [copy for copy, scan in look_for(target, after).items() if scan.copies or scan.alike]
+    scans = look_for(target, {copy: aborted[copy] for copy in copied})
+    return any(scan.copies or scan.alike for scan in scans.values()) if scans else None

@@ -1,0 +1,55 @@
+"""What a check of a mirror sees in the records of both clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_kafka_offsets.kafka.record_reads import Record
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.readings.mirror_check import copies_aborted_records
+
+TP = TopicPartition("orders", 0)
+
+
+class Cluster:
+    """A cluster with one partition, whose records are single letters; those of aborted transactions are x."""
+
+    def __init__(self, values: str) -> None:
+        self.values = values
+        self.logs = {TP: LogRange(0, len(values))}
+
+    def read_records(
+        self, ranges: Any, take: Any, *, isolation_level: str = "read_uncommitted", **_: Any
+    ) -> Any:
+        for tp, (start, end) in ranges.items():
+            for offset in range(start, end):
+                value = self.values[offset]
+                if value != "x" or isolation_level == "read_uncommitted":
+                    take(tp, Record(offset, 1_000, None, value.encode()))
+        return {tp: end for tp, (_, end) in ranges.items()}
+
+
+@pytest.mark.parametrize(
+    ("source", "mirror", "expected"),
+    [
+        ("abxc", "abxc", True),
+        ("abxc", "abc", False),
+        ("abxc", "ab", None),  # it has not come to the aborted record yet
+        ("abcx", "abc", None),  # nothing follows it that the mirror could have copied
+        ("abc", "abc", None),
+        ("abxc", "", None),
+    ],
+)
+def test_aborted_records_are_missing_only_where_the_mirror_has_what_follows_them(source, mirror, expected):
+    here, there = Cluster(source), Cluster(mirror)
+    found: Any = copies_aborted_records(
+        here,  # type: ignore[arg-type]
+        there,  # type: ignore[arg-type]
+        Mirror.parse({"kafka_config_id": "standby"}),
+        here.logs,
+        there.logs,
+    )
+    assert found is expected
