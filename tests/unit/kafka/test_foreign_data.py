@@ -19,8 +19,6 @@ from airflow_kafka_offsets.moves.group_reset import plan_resets
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.readings.window_checks import is_committed_by_run
 
-pytestmark = pytest.mark.integration
-
 METADATA = [
     "[" * 4_000,
     '{"a":' * 800,
@@ -66,32 +64,28 @@ def test_the_metadata_of_another_query_are_shown_without_what_would_move_the_cur
     assert r"other\x1b[2J\nrefused: nothing" in refusal
 
 
-def test_a_member_is_shown_without_what_would_move_the_cursor(client, make_topic, new_group, join_group):
-    topic, group = make_topic(1), new_group()
-    join_group(group, topic, **{"client.id": "a\x1b[31mreader\n"})
+def test_a_member_is_shown_without_what_would_move_the_cursor(client, memory, make_topic):
+    memory.join("g", "m", "a\x1b[31mreader\n", (make_topic(1),))
 
-    (member,) = client.describe_groups([group])[group].members
+    (member,) = client.describe_groups(["g"])["g"].members
 
     assert str(member).startswith(r"a\x1b[31mreader\n on ")
 
 
-def test_records_with_times_in_microseconds_are_shown_and_found(client, make_topic, produce, new_group):
+def test_records_with_times_in_microseconds_are_planned_upon_and_shown(
+    client, make_topic, produce, new_group
+):
     microseconds = 1_700_000_000_000_000
-    topic = make_topic(1, {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"})
-    partition, group = TopicPartition(topic, 0), new_group()
-    produce(topic, {0: 3}, timestamps_ms={0: [microseconds, microseconds + 1, microseconds + 2]})
+    topic, group = make_topic(1), new_group()
+    partition = TopicPartition(topic, 0)
+    produce(topic, {0: 3}, {0: [microseconds, microseconds + 1, microseconds + 2]})
     now = datetime.now(tz=timezone.utc)
 
-    times = client.record_times({partition: 1})
     (plan,) = plan_resets(
         client, {group: TopicScope.parse(topic)}, read_place("to_datetime", "2026-03-01"), now=now
     )
 
-    assert times == {partition: microseconds + 1}
     assert plan.after == {partition: 0}
-    shown = OffsetPlan.make(group, {partition: 1}, {partition: 0}, client.log_ranges([partition]))
-    assert "1700000000000001 ms since 1970" in _with_times(shown, {(partition, 1): times[partition]}).table()
-
-
-def _with_times(plan, times):
-    return OffsetPlan(plan.group_id, plan.moves, times=times)
+    made = OffsetPlan.make(group, {partition: 1}, {partition: 0}, client.log_ranges([partition]))
+    shown = OffsetPlan(group, made.moves, times={(partition, 1): microseconds + 1})
+    assert "1700000000000001 ms since 1970" in shown.table()
