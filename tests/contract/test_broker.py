@@ -379,6 +379,10 @@ def test_a_group_is_listed_and_deleted_by_those_who_may(secured, group):
     client = secured.user()
     assert client.list_groups() == []
     assert "grant it Delete on the group" in client.delete_groups([group])[group]
-    with pytest.raises(BrokerAuthenticationError, match=r"grant it Describe on the group \(Read includes"):
-        client.committed(group, [first])
+    for look in (lambda: client.committed(group, [first]), lambda: client.describe_groups([group])):
+        with pytest.raises(
+            BrokerAuthenticationError, match=r"grant it Describe on the group \(Read includes"
+        ) as caught:
+            look()
+        assert caught.value.code == "GROUP_AUTHORIZATION_FAILED"
     assert secured.user(("group", group, "Delete")).delete_groups([group]) == {group: None}

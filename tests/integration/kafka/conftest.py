@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer
-from faulty_proxy import Proxy
 
 from airflow_kafka_offsets.local.jars import KAFKA_VERSION
 
@@ -42,20 +41,3 @@ def join_group(bootstrap_servers) -> Iterator[Callable[..., Consumer]]:
     yield join
     for member in members:
         member.close()
-
-
-@pytest.fixture
-def proxy_to() -> Iterator[Callable[[str], Proxy]]:
-    """
-    proxy_to("host:port") -> a proxy before a listener, which clients leave once they know the broker's
-    address.
-    """
-    proxies: list[Proxy] = []
-
-    def make(address: str) -> Proxy:
-        proxies.append(Proxy(int(address.rpartition(":")[2])))
-        return proxies[-1]
-
-    yield make
-    for proxy in proxies:
-        proxy.close()

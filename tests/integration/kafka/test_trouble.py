@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from breakable_kafka import BreakableKafka
+from client_calls import CALLS
 from faulty_proxy import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH, Proxy
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, ClientCrashedError, CommitError
@@ -28,6 +29,7 @@ NO_ERROR = 0
 COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
 GRACE = 3.0
 """Seconds beyond the deadline: two cores are shared by several brokers."""
+COMMITS = ["committed", "committed_everywhere", "commit"]
 CODES = [pytest.param(COORDINATOR_NOT_AVAILABLE, marks=pytest.mark.long), NOT_COORDINATOR]
 
 
@@ -97,21 +99,12 @@ def test_a_coordinator_that_moves_under_a_fenced_commit_is_joined_again(on_proxy
     assert proxy.refused == 2
 
 
-CALLS = {
-    "committed": lambda client, group, partition: client.committed(group, [partition]),
-    "committed_everywhere": lambda client, group, _: client.committed_everywhere(group),
-    "commit": lambda client, group, partition: client.commit(group, {partition: 1}),
-    "describe_groups": lambda client, group, _: client.describe_groups([group]),
-    "delete_groups": lambda client, group, _: client.delete_groups([group]),
-}
-
-
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize(
     ("method", "api_key"),
     [
-        *((method, FIND_COORDINATOR) for method in CALLS),
-        *((method, OFFSET_FETCH) for method in ("committed", "committed_everywhere", "commit")),
+        *((method, FIND_COORDINATOR) for method in (*COMMITS, "describe_groups", "delete_groups")),
+        *((method, OFFSET_FETCH) for method in COMMITS),
     ],
 )
 def test_a_coordinator_that_is_never_there_is_an_error_within_the_deadline(

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from breakable_kafka import BreakableKafka
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deadlines import until
 from kafka_shell import KafkaTools

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from airflow_kafka_offsets.errors import BrokerAuthenticationError, SetupError
+from airflow_kafka_offsets.errors import BrokerAuthenticationError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import load_properties
 from airflow_kafka_offsets.local.background import start_background, stop_background
