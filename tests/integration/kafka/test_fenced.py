@@ -348,9 +348,9 @@ def test_another_windows_commit_is_waited_for_and_named(
     client, bootstrap_servers, group, topic, window, holds, join_group, write
 ):
     other = join_group(group, topic, **{"client.id": f"somebody{COMMITTER}"})
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=3) as hasty:
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=2) as hasty:
         with pytest.raises(
-            GroupActiveError, match="a window was being committed to the group for 3 s"
+            GroupActiveError, match="a window was being committed to the group for 2 s"
         ) as refused:
             WRITES[write](hasty, group, window(None, 5))
     assert refused.value.retriable
