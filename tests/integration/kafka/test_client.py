@@ -94,18 +94,18 @@ def commit_as_others_do(
         assert answers.read(size)[-2:] == b"\0\0"
 
 
+@pytest.fixture(scope="module")
+def forty(make_topic):
+    return partitions_of(make_topic(partitions=40), 40)
+
+
 @pytest.mark.parametrize("size", [1, 8, 23, 24, 25, 200, 1000])
-def test_metadata_of_other_clients_never_hide_their_offsets(
-    client, bootstrap_servers, make_topic, new_group, size
-):
-    topic, group = make_topic(partitions=40), new_group()
-    metadata = "µ" * (size // 2) + "x" * (size % 2)
+def test_metadata_of_other_clients_never_hide_their_offsets(client, bootstrap_servers, forty, new_group, size):
+    group, metadata = new_group(), "µ" * (size // 2) + "x" * (size % 2)
     client.committed_everywhere(group)
-    for number in range(40):
-        commit_as_others_do(
-            bootstrap_servers, group, TopicPartition(topic, number), number, metadata.encode()
-        )
-    found = client.committed(group, partitions_of(topic, 40))
+    for partition in forty:
+        commit_as_others_do(bootstrap_servers, group, partition, partition.partition, metadata.encode())
+    found = client.committed(group, forty)
     assert {tp.partition: commit and commit.offset for tp, commit in found.items()} == {
         n: n for n in range(40)
     }

@@ -78,7 +78,9 @@ def test_nothing_is_left_when_the_parent_is_killed(victim, tmp_path):
 
 
 @pytest.mark.usefixtures("ctrl_c_is_heard")
-@pytest.mark.parametrize("moment", ["starting Kafka on", "Kafka is ready on"])
+@pytest.mark.parametrize(
+    "moment", ["starting Kafka on", pytest.param("Kafka is ready on", marks=pytest.mark.long)]
+)
 def test_ctrl_c_during_the_start_leaves_nothing(moment, tmp_path):
     program = (
         "import sys\n"

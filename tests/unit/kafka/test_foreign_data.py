@@ -4,7 +4,6 @@ What other clients have written to a broker is read, shown in one line, or refus
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timezone
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import plan_resets
@@ -51,41 +49,9 @@ def test_commits_with_any_metadata_are_planned_upon(client, make_topic, new_grou
     assert "\n".join(move.refusals).isprintable()
 
 
-def test_the_metadata_of_another_query_are_shown_without_what_would_move_the_cursor(
-    client, make_topic, new_group
-):
-    topic, group = make_topic(1), new_group()
-    partition = TopicPartition(topic, 0)
-    client.commit(group, {partition: 0}, json.dumps({"query": "other\x1b[2J\nrefused: nothing", "batch": 3}))
-
-    (plan,) = plan_commits(client, {group: {partition: 0}}, source={}, query="ours")
-
-    (refusal,) = plan.refusals
-    assert r"other\x1b[2J\nrefused: nothing" in refusal
-
-
 def test_a_member_is_shown_without_what_would_move_the_cursor(client, memory, make_topic):
     memory.join("g", "m", "a\x1b[31mreader\n", (make_topic(1),))
 
     (member,) = client.describe_groups(["g"])["g"].members
 
     assert str(member).startswith(r"a\x1b[31mreader\n on ")
-
-
-def test_records_with_times_in_microseconds_are_planned_upon_and_shown(
-    client, make_topic, produce, new_group
-):
-    microseconds = 1_700_000_000_000_000
-    topic, group = make_topic(1), new_group()
-    partition = TopicPartition(topic, 0)
-    produce(topic, {0: 3}, {0: [microseconds, microseconds + 1, microseconds + 2]})
-    now = datetime.now(tz=timezone.utc)
-
-    (plan,) = plan_resets(
-        client, {group: TopicScope.parse(topic)}, read_place("to_datetime", "2026-03-01"), now=now
-    )
-
-    assert plan.after == {partition: 0}
-    made = OffsetPlan.make(group, {partition: 1}, {partition: 0}, client.log_ranges([partition]))
-    shown = OffsetPlan(group, made.moves, times={(partition, 1): microseconds + 1})
-    assert "1700000000000001 ms since 1970" in shown.table()
