@@ -100,7 +100,9 @@ def forty(make_topic):
 
 
 @pytest.mark.parametrize("size", [1, 8, 23, 24, 25, 200, 1000])
-def test_metadata_of_other_clients_never_hide_their_offsets(client, bootstrap_servers, forty, new_group, size):
+def test_metadata_of_other_clients_never_hide_their_offsets(
+    client, bootstrap_servers, forty, new_group, size
+):
     group, metadata = new_group(), "µ" * (size // 2) + "x" * (size % 2)
     client.committed_everywhere(group)
     for partition in forty:

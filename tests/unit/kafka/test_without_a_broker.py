@@ -14,6 +14,7 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     UsageError,
 )
+from airflow_kafka_offsets.kafka import session
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -135,7 +136,8 @@ def test_a_token_function_that_fails_is_named_without_what_it_says():
     assert "hunter2" not in str(caught.value)
 
 
-def test_closing_does_not_wait_for_a_call_that_is_under_way():
+def test_closing_does_not_wait_for_a_call_that_is_under_way(monkeypatch):
+    monkeypatch.setattr(session, "_CLOSE", 0.5)
     client = OffsetsClient({"bootstrap.servers": f"{LOOPBACK}:{free_port()}"}, timeout=2)
     outcome = []
 
