@@ -78,11 +78,14 @@ def test_a_topic_keeps_its_id_until_it_is_created_again(cluster, topic):
 
 def test_a_topic_that_is_created_again_is_empty_and_nothing_is_committed_to_it(cluster, topic, group):
     cluster.client.commit(group, dict.fromkeys(partitions_of(topic), 3))
+    assert cluster.client.log_ranges(partitions_of(topic))[TopicPartition(topic, 0)].end == 10
     cluster.recreate(topic, 2)
     both = partitions_of(topic, 2)
     assert cluster.client.partitions([topic]) == {topic: [0, 1]}
     assert cluster.client.log_ranges(both) == dict.fromkeys(both, LogRange(0, 0))
     assert cluster.client.committed(group, both) == dict.fromkeys(both)
+    cluster.client.commit(group, dict.fromkeys(both, 0))
+    assert cluster.client.committed(group, both) == dict.fromkeys(both, Commit(0))
 
 
 def test_added_partitions_are_empty_and_the_others_keep_what_they_have(cluster, topic, group):
@@ -376,6 +379,10 @@ def test_a_group_is_listed_and_deleted_by_those_who_may(secured, group):
     client = secured.user()
     assert client.list_groups() == []
     assert "grant it Delete on the group" in client.delete_groups([group])[group]
-    with pytest.raises(BrokerAuthenticationError, match=r"grant it Describe on the group \(Read includes"):
-        client.committed(group, [first])
+    for look in (lambda: client.committed(group, [first]), lambda: client.describe_groups([group])):
+        with pytest.raises(
+            BrokerAuthenticationError, match=r"grant it Describe on the group \(Read includes"
+        ) as caught:
+            look()
+        assert caught.value.code == "GROUP_AUTHORIZATION_FAILED"
     assert secured.user(("group", group, "Delete")).delete_groups([group]) == {group: None}

@@ -236,10 +236,18 @@ def test_the_lines_of_a_long_file_of_settings_are_counted_once(tmp_path: Path):
         load_properties(path)
 
 
-def test_a_file_of_settings_that_is_too_large_is_refused(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("#" * (MAX_SIZE + 1), "expected at most 10,000,000"),
+        ("k=v\n" * (MAX_VALUES + 1), "has about 200,001 values; expected at most 200,000"),
+    ],
+    ids=["bytes", "lines"],
+)
+def test_a_file_of_settings_that_is_too_large_is_refused(tmp_path: Path, text, says):
     path = tmp_path / "client.properties"
-    path.write_text("#" * (MAX_SIZE + 1))
-    with pytest.raises(UsageError, match="expected at most 10,000,000"):
+    path.write_text(text)
+    with pytest.raises(UsageError, match=says):
         load_properties(path)
 
 
@@ -266,13 +274,6 @@ def test_more_values_than_any_file_of_ours_has_are_refused_before_they_take_memo
         pytest.raises(KafkaOffsetsError, match=r"has about .* values; expected at most .*00,000:"),
     ):
         read(text)
-
-
-def test_a_file_of_settings_with_too_many_lines_is_refused(tmp_path: Path):
-    path = tmp_path / "client.properties"
-    path.write_text("k=v\n" * (MAX_VALUES + 1))
-    with pytest.raises(UsageError, match="has about 200,001 values; expected at most 200,000"):
-        load_properties(path)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
-from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS, run_tool
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class DescribeRow(TypedDict):
@@ -44,30 +40,22 @@ class KafkaTools:
     Runs the classes behind Kafka's shell scripts, from the jars of the embedded Kafka.
 
     :param bootstrap_servers: ``host:port`` of the broker.
-    :param command_config: a Java properties file for the clients, as the scripts' ``--command-config``.
     """
 
-    def __init__(self, bootstrap_servers: str, command_config: Path | None = None) -> None:
+    def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
-        self._command_config = command_config
 
     def consumer_groups(self, *arguments: str, timeout: float = 60.0) -> ToolResult:
         """Run ``kafka-consumer-groups`` on the broker with arguments such as ``"--list"``."""
-        to_broker = ["--bootstrap-server", self._bootstrap_servers]
-        if self._command_config is not None:
-            to_broker += ["--command-config", str(self._command_config)]
-        return self.run(CONSUMER_GROUPS, *to_broker, *arguments, timeout=timeout)
-
-    def describe(self, group: str) -> str:
-        """Return what ``kafka-consumer-groups --describe --group`` prints; an error is a SetupError."""
-        result = self.consumer_groups("--describe", "--group", group)
-        if result.error is not None:
-            raise SetupError(f"kafka-consumer-groups could not describe {group!r}: {result.error}")
-        return result.stdout
+        return self.run(
+            CONSUMER_GROUPS, "--bootstrap-server", self._bootstrap_servers, *arguments, timeout=timeout
+        )
 
     def describe_rows(self, group: str) -> list[DescribeRow]:
-        """Return :meth:`describe` as rows, sorted by topic and partition."""
-        return sorted(parse_describe(self.describe(group)), key=lambda row: (row["topic"], row["partition"]))
+        """Return the table of ``kafka-consumer-groups --describe``, sorted by topic and partition."""
+        result = self.consumer_groups("--describe", "--group", group)
+        assert result.error is None, result.error
+        return sorted(parse_describe(result.stdout), key=lambda row: (row["topic"], row["partition"]))
 
     def run(self, class_name: str, *arguments: str, timeout: float = 60.0) -> ToolResult:
         """Run any class of Kafka's jars; the broker is not added to its arguments."""

@@ -5,8 +5,8 @@ Does ``group reset``, ``delete``, ``describe`` and ``lag`` do what Kafka's own t
 A test is named after its twin in ``ResetConsumerGroupOffsetTest``, ``DeleteConsumerGroupsTest`` or
 ``DescribeConsumerGroupTest``. Ours runs on one group and Kafka's tool on a twin of it, on the same broker,
 and what both groups hold afterwards is compared. Where ours differs on purpose, the test says what both did.
-Left out: what needs a partition without a leader, which one broker cannot have, and ``--delete-offsets``,
-which is not offered.
+Left out: what needs a partition without a leader, see ``test_leaderless.py``; ``--delete-offsets``, see
+``tests/integration/cli/test_cli_delete_offsets.py``; and unknown options, which click refuses.
 """
 
 from __future__ import annotations
@@ -143,23 +143,15 @@ def test_reset_offsets_not_existing_group(ours, oracle, new_group):
     assert oracle.committed(mine, twin) == {mine: {}, twin: {}}
 
 
-def test_reset_offsets_existing_topic(ours, oracle, hundred, new_group):
-    mine, twin = new_group(), new_group()
+@pytest.mark.parametrize("groups", [1, 2])
+def test_reset_offsets_existing_topic(ours, oracle, hundred, new_group, groups):
+    """Also: ExistingTopicSelectedGroups."""
+    mine, theirs = ([new_group() for _ in range(groups)] for _ in range(2))
     for flags, held in (([], {}), (["--dry-run"], {}), (["--execute"], {(hundred, 0): 50})):
-        done = ours("group", "reset", mine, "--topic", hundred, "--to-offset", "50", *flags)
-        result = oracle.reset(twin, "--topic", hundred, "--to-offset", "50", *flags)
-        assert (done.returncode, result.error) == (0, None)
-        assert oracle.committed(mine, twin) == {mine: held, twin: held}
-
-
-def test_reset_offsets_existing_topic_selected_groups(ours, oracle, hundred, twins):
-    pairs = [twins({(hundred, 0): 100}) for _ in range(2)]
-    mine, theirs = (list(groups) for groups in zip(*pairs, strict=True))
-    for flags, offset in (([], 100), (["--dry-run"], 100), (["--execute"], 50)):
         done = ours("group", "reset", *mine, "--topic", hundred, "--to-offset", "50", *flags)
         result = oracle.reset(theirs, "--topic", hundred, "--to-offset", "50", *flags)
         assert (done.returncode, result.error) == (0, None)
-        assert oracle.committed(*mine, *theirs) == each([*mine, *theirs], {(hundred, 0): offset})
+        assert oracle.committed(*mine, *theirs) == each([*mine, *theirs], held)
 
 
 @pytest.mark.parametrize("scope", ["one topic", "all topics"])
@@ -263,65 +255,53 @@ def exported(result):
     return sorted(line for line in result.stdout.splitlines() if line.count(",") in (2, 3))
 
 
-def test_reset_offsets_export_import_plan_single_group_arg(ours, oracle, halves, twins, tmp_path):
+@pytest.fixture
+def export(ours, oracle, tmp_path):
+    """export(mine, theirs) -> the plan that both export, each to a file."""
+
+    def write(mine, theirs):
+        flags = ("--all-topics", "--to-offset", "2", "--export")
+        by_us, by_kafka = ours("group", "reset", *mine, *flags), oracle.reset(theirs, *flags)
+        (tmp_path / "ours.csv").write_text(by_us.stdout)
+        (tmp_path / "kafka.csv").write_text("\n".join(exported(by_kafka)))
+        assert exported(by_us) == exported(by_kafka)
+        return exported(by_us)
+
+    return write
+
+
+@pytest.fixture
+def read_others(ours, oracle, tmp_path):
+    """read_others(mine, theirs) -> the plan that both make, each of what the other one has exported."""
+
+    def read(mine, theirs):
+        by_kafka, by_us = (("--from-file", str(tmp_path / f"{name}.csv")) for name in ("kafka", "ours"))
+        dry = ("--dry-run", "--export")
+        plan = exported(ours("group", "reset", *mine, *by_kafka, *dry))
+        assert plan == exported(oracle.reset(theirs, *by_us, *dry))
+        return plan
+
+    return read
+
+
+def test_reset_offsets_export_import_plan_single_group_arg(export, read_others, oracle, halves, twins):
     topic, other, ends = halves
     mine, twin = twins(ends)
-    flags = ("--all-topics", "--to-offset", "2", "--export")
-    by_us = ours("group", "reset", mine, *flags)
-    by_kafka = oracle.reset(twin, *flags)
     plan = sorted(f"{name},{number},2" for name in (topic, other) for number in (0, 1))
-    assert exported(by_us) == exported(by_kafka) == plan
-    assert oracle.committed(mine, twin) == {mine: ends, twin: ends}
-
-    # Each reads what the other wrote.
-    (tmp_path / "ours.csv").write_text(by_us.stdout)
-    (tmp_path / "kafka.csv").write_text("\n".join(exported(by_kafka)))
-    dry = ("--dry-run", "--export")
-    assert exported(ours("group", "reset", mine, "--from-file", str(tmp_path / "kafka.csv"), *dry)) == plan
-    assert exported(oracle.reset(twin, "--from-file", str(tmp_path / "ours.csv"), *dry)) == plan
+    assert export([mine], [twin]) == read_others([mine], [twin]) == plan
     assert oracle.committed(mine, twin) == {mine: ends, twin: ends}
 
 
-def test_reset_offsets_export_import_plan(ours, oracle, halves, new_group, tmp_path):
+def test_reset_offsets_export_import_plan(export, read_others, oracle, halves, new_group):
     one, other, _ = halves
     groups = {new_group(): one, new_group(): other}
     before = {group: {(topic, 0): 60, (topic, 1): 40} for group, topic in groups.items()}
     oracle.commit(before)
-    flags = ("--all-topics", "--to-offset", "2", "--export")
-    by_us = ours("group", "reset", *groups, *flags)
-    by_kafka = oracle.reset(list(groups), *flags)
     plan = sorted(f"{group},{topic},{number},2" for group, topic in groups.items() for number in (0, 1))
-    assert exported(by_us) == exported(by_kafka) == plan
-
-    (tmp_path / "ours.csv").write_text(by_us.stdout)
-    (tmp_path / "kafka.csv").write_text("\n".join(exported(by_kafka)))
-    dry = ("--dry-run", "--export")
-    from_us, from_kafka = (("--from-file", str(tmp_path / name), *dry) for name in ("ours.csv", "kafka.csv"))
-    assert exported(ours("group", "reset", *groups, *from_kafka)) == plan
-    assert exported(oracle.reset(list(groups), *from_us)) == plan
-    first = next(iter(groups))
-    alone = [f"{one},{number},2" for number in (0, 1)]
-    assert exported(ours("group", "reset", first, *from_kafka)) == alone
-    assert exported(oracle.reset(first, *from_us)) == alone
+    names = list(groups)
+    assert export(names, names) == read_others(names, names) == plan
+    assert read_others(names[:1], names[:1]) == [f"{one},{number},2" for number in (0, 1)]
     assert oracle.committed(*groups) == before
-
-
-@pytest.mark.parametrize(
-    ("command", "flags"),
-    [
-        ("reset", ["--new-consumer", "--all-topics", "--to-offset", "2", "--export"]),
-        ("delete", ["--new-consumer"]),
-        ("delete", ["--topic", "t"]),
-        ("describe", ["--new-consumer"]),
-    ],
-)
-def test_with_unrecognized_option(ours, oracle, new_group, command, flags):
-    """Also: DeleteWithTopicOption."""
-    done = ours("group", command, new_group(), *flags)
-    kafkas = "--reset-offsets" if command == "reset" else f"--{command}"
-    result = oracle.consumer_groups(kafkas, "--group", new_group(), *flags)
-    assert (done.returncode, result.returncode) == (2, 1)
-    assert flags[0] in done.stderr
 
 
 def test_reset_offsets_with_partition_not_exist(ours, oracle, hundred, twins):
@@ -612,11 +592,19 @@ def test_describe_members_and_state_of_non_existing_group(describes, new_group):
     assert describes(new_group()) == ("Dead", set())
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_describe_existing_group(protocol, describes, lags, hundred, twins, join_group):
-    """Also: OffsetsOf-, MembersOf- and StateOfExistingGroup."""
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"group.protocol": "classic"},
+        {"group.protocol": "consumer"},
+        {"partition.assignment.strategy": "roundrobin"},
+    ],
+    ids=lambda settings: "-".join(settings.values()),
+)
+def test_describe_existing_group(settings, describes, lags, hundred, twins, join_group):
+    """Also: OffsetsOf-, MembersOf- and StateOfExistingGroup, and -WithNonDefaultAssignor."""
     group, _ = twins({(hundred, 0): 42})
-    join_group(group, hundred, **{"client.id": "a-reader", "group.protocol": protocol})
+    join_group(group, hundred, **{"client.id": "a-reader", **settings})
     state, members = describes(group)
     assert state == "Stable"
     assert [member[1:] for member in members] == [("127.0.0.1", "a-reader", 1)]
@@ -638,13 +626,6 @@ def test_describe_all_existing_groups(ours, oracle, make_topic, new_group, on):
     result = oracle.consumer_groups("--describe", "--all-groups", "--state", on=on)
     theirs = {line.split()[0]: line.split()[-2] for line in result.stdout.splitlines() if "group-" in line}
     assert {group["group_id"]: group["state"] for group in mine} == theirs == dict.fromkeys(groups, "Empty")
-
-
-def test_describe_state_of_existing_group_with_non_default_assignor(describes, hundred, twins, join_group):
-    group, _ = twins({(hundred, 0): 42})
-    join_group(group, hundred, **{"partition.assignment.strategy": "roundrobin"})
-    state, members = describes(group)
-    assert (state, len(members)) == ("Stable", 1)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

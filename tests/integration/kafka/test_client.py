@@ -6,11 +6,13 @@ import threading
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-from deadlines import until
+from confluent_kafka import TopicPartition as ClientPartition
 
-from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError
+from airflow_kafka_offsets.errors import ClientCrashedError, UsageError
+from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.connection import Connections
+from airflow_kafka_offsets.kafka.requests import send_commit
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
 
 pytestmark = pytest.mark.integration
@@ -35,16 +37,6 @@ def test_a_commit_is_what_kafkas_own_tool_shows(client, make_topic, produce, new
         tp: Commit(offset, '{"run": "é"}') for tp, offset in offsets.items()
     }
     assert client.committed_everywhere(group) == client.committed(group, offsets)
-
-
-def test_a_reset_by_kafkas_own_tool_is_what_we_read(client, make_topic, produce, new_group, kafka_tools):
-    topic, group = make_topic(), new_group()
-    produce(topic, {0: 10})
-    result = kafka_tools.consumer_groups(
-        "--reset-offsets", "--group", group, "--topic", f"{topic}:0", "--to-offset", "4", "--execute"
-    )
-    assert result.error is None
-    assert client.committed_everywhere(group) == {TopicPartition(topic, 0): Commit(4, "")}
 
 
 def test_an_open_transaction_is_in_the_log_for_one_isolation_level_only(
@@ -83,26 +75,6 @@ def test_a_commit_that_is_too_large_for_one_request_is_cut(client, make_topic, n
     assert client.committed(group, partitions) == {tp: Commit(tp.partition, metadata) for tp in partitions}
 
 
-def test_a_long_lived_client_sees_a_topic_created_anew(
-    client, bootstrap_servers, make_topic, produce, new_group
-):
-    topic, group = make_topic(partitions=1), new_group()
-    partition = TopicPartition(topic, 0)
-    produce(topic, {0: 5})
-    client.commit(group, {partition: 5})
-    assert client.log_ranges([partition]) == {partition: LogRange(0, 5)}
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(20)
-    until(lambda: client.partitions([topic]) == {})
-    with pytest.raises(UnknownTopicPartitionError):
-        client.log_ranges([partition])
-    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
-    both = partitions_of(topic, 2)
-    assert client.log_ranges(both) == dict.fromkeys(both, LogRange(0, 0))
-    client.commit(group, dict.fromkeys(both, 0))
-    assert client.committed(group, both) == dict.fromkeys(both, Commit(0, ""))
-
-
 def commit_as_others_do(
     bootstrap_servers: str, group: str, tp: TopicPartition, offset: int, metadata: bytes
 ) -> None:
@@ -122,24 +94,62 @@ def commit_as_others_do(
         assert answers.read(size)[-2:] == b"\0\0"
 
 
+@pytest.fixture(scope="module")
+def forty(make_topic):
+    return partitions_of(make_topic(partitions=40), 40)
+
+
 @pytest.mark.parametrize("size", [1, 8, 23, 24, 25, 200, 1000])
 def test_metadata_of_other_clients_never_hide_their_offsets(
-    client, bootstrap_servers, make_topic, new_group, size
+    client, bootstrap_servers, forty, new_group, size
 ):
-    topic, group = make_topic(partitions=40), new_group()
-    metadata = "µ" * (size // 2) + "x" * (size % 2)
+    group, metadata = new_group(), "µ" * (size // 2) + "x" * (size % 2)
     client.committed_everywhere(group)
-    for number in range(40):
-        commit_as_others_do(
-            bootstrap_servers, group, TopicPartition(topic, number), number, metadata.encode()
-        )
-    found = client.committed(group, partitions_of(topic, 40))
+    for partition in forty:
+        commit_as_others_do(bootstrap_servers, group, partition, partition.partition, metadata.encode())
+    found = client.committed(group, forty)
     assert {tp.partition: commit and commit.offset for tp, commit in found.items()} == {
         n: n for n in range(40)
     }
     for commit in found.values():
         assert commit is not None
         assert commit.metadata is None or commit.metadata.startswith(metadata)
+
+
+def test_a_response_that_nobody_waited_for_is_not_that_of_the_next_commit(
+    bootstrap_servers, new_group, make_topic
+):
+    partition = TopicPartition(make_topic(partitions=1), 0)
+    connections = Connections({"bootstrap.servers": bootstrap_servers}, new_group())
+    connection = connections.get()
+    sent = [ClientPartition(partition.topic, 0, 5)]
+    connection.ask(lambda consumer: consumer.commit(offsets=sent, asynchronous=True))
+    for _ in range(200):
+        connection.drain(0.1)
+        if connection.commit_responses:
+            break
+
+    missing = TopicPartition(f"{partition.topic}-missing", 0)
+    results = send_commit(
+        connection, {partition: 7, missing: 0}, dict.fromkeys((partition.topic, missing.topic), ""), 20
+    )
+    connections.close(5)
+    assert results[missing] is not None
+    assert results[partition] is not None, "this is the response to the commit before"
+
+
+def test_a_commit_without_a_response_is_found_by_reading_it(client, make_topic, new_group, monkeypatch):
+    partition, group = TopicPartition(make_topic(partitions=1), 0), new_group()
+    real, sent = Admin.commit, []
+
+    def answer_is_lost(self, *arguments):
+        sent.append(real(self, *arguments))
+        raise ClientCrashedError("it died")
+
+    monkeypatch.setattr(Admin, "commit", answer_is_lost)
+    client.commit(group, {partition: 5}, "mine")
+    assert sent == [{partition: None}]
+    assert client.committed(group, [partition]) == {partition: Commit(5, "mine")}
 
 
 def test_the_connections_own_group_and_auto_commit_do_not_matter(bootstrap_servers, make_topic, new_group):

@@ -14,7 +14,6 @@ from confluent_kafka import Consumer
 from py4j.protocol import Py4JJavaError
 
 from airflow_kafka_offsets.errors import (
-    BrokerUnavailableError,
     CommitError,
     GroupActiveError,
     WindowMismatchError,
@@ -25,7 +24,6 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import CallError, Failure
 from airflow_kafka_offsets.kafka.groups import COMMITTER
 from airflow_kafka_offsets.kafka.requests import send_commit
-from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -350,9 +348,9 @@ def test_another_windows_commit_is_waited_for_and_named(
     client, bootstrap_servers, group, topic, window, holds, join_group, write
 ):
     other = join_group(group, topic, **{"client.id": f"somebody{COMMITTER}"})
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=3) as hasty:
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=2) as hasty:
         with pytest.raises(
-            GroupActiveError, match="a window was being committed to the group for 3 s"
+            GroupActiveError, match="a window was being committed to the group for 2 s"
         ) as refused:
             WRITES[write](hasty, group, window(None, 5))
     assert refused.value.retriable
@@ -425,12 +423,3 @@ def test_a_commit_and_a_reset_wait_until_a_windows_commit_that_was_killed_is_out
     with ThreadPoolExecutor(len(groups)) as pool:
         list(pool.map(move, groups))
     assert [holds(group) for group in groups] == [[5] * 4, [9] * 4, [5] * 4]
-
-
-def test_all_calls_of_a_client_together_end_in_time_if_they_are_to(bootstrap_servers, topic):
-    with OffsetsClient({"bootstrap.servers": f"{LOOPBACK}:{free_port()}"}, timeout=1, total=1.5) as hasty:
-        start = time.monotonic()
-        for said in ("within 1 s", r"within 0\.\d s", "have used up the 1.5 s for all calls together"):
-            with pytest.raises(BrokerUnavailableError, match=said):
-                hasty.partitions([topic])
-        assert time.monotonic() - start < 1.5 + 3

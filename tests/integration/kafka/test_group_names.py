@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = pytest.mark.integration
@@ -106,31 +105,3 @@ def test_a_group_that_another_client_gave_such_a_name_is_described_and_deleted(c
         client.committed(" of Java", [TopicPartition(topic, 0)])
     assert client.delete_groups([" of Java"]) == {" of Java": None}
     assert oracle.committed(" of Java") == {" of Java": {}}
-
-
-@pytest.mark.parametrize("name", ["", "a\0b", "\ud800"])
-def test_a_name_that_would_end_the_child_or_be_cut_is_not_handed_to_it(client, name):
-    for call in (client.describe_groups, client.delete_groups):
-        with pytest.raises(UsageError, match="expected the name of a consumer group"):
-            call([name])
-
-
-@pytest.mark.parametrize("topic", ["", " ", "a\0b", "\ud800", "x" * 70_000, "^a.*"])
-def test_a_topic_that_cannot_be_is_not_handed_to_the_client(client, topic):
-    partition = TopicPartition(topic, 0)
-    for call in (
-        lambda: client.partitions([topic]),
-        lambda: client.committed("g", [partition]),
-        lambda: client.log_ranges([partition]),
-        lambda: client.offsets_for_time([partition], 0),
-        lambda: client.record_times({partition: 0}),
-        lambda: client.commit("g", {partition: 0}),
-    ):
-        with pytest.raises(UsageError, match="expected the name of a topic"):
-            call()
-
-
-@pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 0, -1, 3_601])
-def test_a_client_has_a_time_that_the_calls_can_have(bootstrap_servers, timeout):
-    with pytest.raises(UsageError, match=r"^timeout=.*: expected seconds, .* above 0 and of at most 3600"):
-        OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=timeout)

@@ -136,6 +136,14 @@ def test_a_copy_of_the_process_gets_a_worker_of_its_own(client, workers):
     assert client.list_groups()
 
 
+def test_the_child_finds_the_package_from_any_directory(bootstrap_servers, tmp_path, monkeypatch):
+    # Neither the working directory nor what lies in it matters.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=20) as client:
+        assert isinstance(client.list_groups(), list)
+
+
 def test_the_process_ends_with_one_that_was_killed(bootstrap_servers):
     program = (
         "import sys, time\n"

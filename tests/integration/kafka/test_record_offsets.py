@@ -96,20 +96,6 @@ def test_after_enough_the_rest_stays_unread(client, make_topic, produce):
     assert read >= 1
 
 
-def test_what_is_not_read_in_time_is_unread(client, make_topic, own_kafka, produce, monkeypatch):
-    kafka = own_kafka()
-    topic = make_topic(1, on=kafka.bootstrap_servers)
-    produce(topic, {0: 10}, on=kafka.bootstrap_servers)
-    partition = TopicPartition(topic, 0)
-    with OffsetsClient({"bootstrap.servers": kafka.bootstrap_servers}) as there:
-        kafka.freeze()
-        try:
-            assert look_up(there, {partition: [(2, 5)]}, within=1) == ({}, {partition: merge([(2, 5)])})
-        finally:
-            kafka.thaw()
-        assert look_up(there, {partition: [(2, 5)]}) == ({partition: merge([(2, 5)])}, {})
-
-
 def test_what_retention_takes_is_unread(client, make_topic, produce, delete_records):
     partition = TopicPartition(make_topic(1), 0)
     produce(partition.topic, {0: 10})

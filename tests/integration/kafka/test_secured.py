@@ -6,6 +6,8 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from client_calls import CALLS
+from faulty_proxy import Proxy
 from secured_kafka import PASSWORD
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, BrokerUnavailableError
@@ -44,18 +46,31 @@ def test_a_right_that_was_revoked_is_missing_at_once(secured_kafka, topic, new_g
             client.commit(group, {partition: 0})
 
 
+def test_the_retention_of_offsets_is_told_to_those_who_may_see_the_brokers_settings(secured_kafka):
+    bob = secured_kafka.user("bob", ("cluster", "", "Describe"))
+    with OffsetsClient(bob) as client:
+        assert client.offsets_retention_minutes() is None
+    secured_kafka.grant(bob, ("cluster", "", "DescribeConfigs"))
+    with OffsetsClient(bob) as client:
+        assert client.offsets_retention_minutes() == 10080
+
+
 @pytest.fixture
-def behind_proxy(secured_kafka, proxy_to):
+def behind_proxy(secured_kafka):
     """
-    behind_proxy() -> a proxy before the listener for users without TLS, and a configuration that leads there.
+    behind_proxy() -> a proxy before the listener for users without TLS, and a configuration that leads there:
+    clients leave it once they know the broker's address.
     """
+    proxies = []
 
     def make():
         config = secured_kafka.login("admin", listener="SASL_PLAINTEXT")
-        proxy = proxy_to(config["bootstrap.servers"])
-        return proxy, config | {"bootstrap.servers": proxy.bootstrap_servers}
+        proxies.append(Proxy(int(config["bootstrap.servers"].rpartition(":")[2])))
+        return proxies[-1], config | {"bootstrap.servers": proxies[-1].bootstrap_servers}
 
-    return make
+    yield make
+    for proxy in proxies:
+        proxy.close()
 
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
@@ -103,6 +118,7 @@ def refused_at_once(config, call=OffsetsClient.partitions):
             call(client)
         assert time.monotonic() - start < 10
         assert not caught.value.retriable
+        assert caught.value.__cause__ is None
         assert PASSWORD not in str(caught.value)
         yield str(caught.value)
 
@@ -121,6 +137,19 @@ class TestARefusalToLogIn:
         with refused_at_once({**secured_kafka.admin, **change}) as said:
             assert reason in said
             assert "hunter2" not in said
+
+    @pytest.mark.parametrize(
+        "method", ["log_ranges", "committed", "commit", "describe_groups", "delete_groups"]
+    )
+    def test_for_a_wrong_password_is_told_by_each_way_to_ask_and_shown_by_none(
+        self, secured_kafka, capfd, method
+    ):
+        config = secured_kafka.login("admin", "hunter2hunter2", listener="SASL_PLAINTEXT")
+        asked = ("nightly", TopicPartition("orders", 0))
+        with refused_at_once(config, lambda client: CALLS[method](client, *asked)) as said:
+            assert "refused the credentials" in said
+            assert "sasl.password" in said
+        assert "hunter2" not in said + "".join(capfd.readouterr())
 
     def test_by_token_names_the_mechanism_to_use(self, secured_kafka):
         config = secured_kafka.by_token("admin") | {"bootstrap.servers": secured_kafka.listeners["SASL_SSL"]}
@@ -210,9 +239,13 @@ class TestASecurityProtocol:
             assert ("sasl.username" in said) == (found.startswith("SASL_") and not with_user)
 
     @pytest.mark.parametrize(
-        "call", [OffsetsClient.partitions, OffsetsClient.list_groups, committed_in_nowhere]
+        ("others", "call"),
+        [
+            ("localhost:{port}", OffsetsClient.partitions),
+            ("127.0.0.1:1", OffsetsClient.list_groups),
+            ("127.0.0.1:1", committed_in_nowhere),
+        ],
     )
-    @pytest.mark.parametrize("others", ["localhost:{port}", "127.0.0.1:1"])
     def test_that_is_not_the_listeners_is_named_where_several_brokers_are_given(
         self, secured_kafka, others, call
     ):
@@ -224,8 +257,3 @@ class TestASecurityProtocol:
                 "is SASL_SSL, and the connection has security.protocol=SSL: set security.protocol=SASL_SSL"
                 in said
             )
-
-    def test_that_is_not_the_listeners_is_told_by_a_child_process_too(self, secured_kafka):
-        config = {"bootstrap.servers": secured_kafka.listeners["SASL_SSL"]}
-        with refused_at_once(config, OffsetsClient.list_groups) as said:
-            assert "is SASL_SSL, and the connection has security.protocol=PLAINTEXT" in said

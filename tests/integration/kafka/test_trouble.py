@@ -4,38 +4,86 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
+from breakable_kafka import BreakableKafka
+from client_calls import CALLS
+from faulty_proxy import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH, Proxy
 
-from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, ClientCrashedError, CommitError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, ClientCrashedError, CommitError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.local.broker_config import free_port
+from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.write import commit_window
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 pytestmark = pytest.mark.integration
 
-OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+NO_ERROR = 0
 COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
 GRACE = 3.0
 """Seconds beyond the deadline: two cores are shared by several brokers."""
+COMMITS = ["committed", "committed_everywhere", "commit"]
+CODES = [pytest.param(COORDINATOR_NOT_AVAILABLE, marks=pytest.mark.long), NOT_COORDINATOR]
 
 
-@pytest.mark.parametrize(
-    "code", [pytest.param(COORDINATOR_NOT_AVAILABLE, marks=pytest.mark.long), NOT_COORDINATOR]
-)
-@pytest.mark.parametrize(
-    "api_keys",
-    [(OFFSET_FETCH,), (OFFSET_COMMIT,), (FIND_COORDINATOR,), (OFFSET_FETCH, OFFSET_COMMIT, FIND_COORDINATOR)],
-)
-def test_a_coordinator_that_moves_is_waited_for(on_proxy, proxy, new_group, api_keys, code):
+@pytest.fixture(scope="module")
+def proxied_kafka() -> Iterator[tuple[Proxy, BreakableKafka]]:
+    """A broker that all clients reach through a proxy, whatever address they begin with."""
+    port = free_port()
+    proxy = Proxy(port)
+    properties = {"advertised.listeners": f"PLAINTEXT://{proxy.bootstrap_servers}"}
+    try:
+        with BreakableKafka(port=port, properties=properties) as kafka:
+            yield proxy, kafka
+    finally:
+        proxy.close()
+
+
+@pytest.fixture
+def kafka(proxied_kafka):
+    """The broker behind the proxy."""
+    return proxied_kafka[1]
+
+
+@pytest.fixture
+def proxy(proxied_kafka) -> Iterator[Proxy]:
+    """The proxy, which changes nothing until it is told to."""
+    yield proxied_kafka[0]
+    proxied_kafka[0].refuse((), 0)
+
+
+@pytest.fixture
+def connect(proxy) -> Callable[[float], OffsetsClient]:
+    """connect(timeout) -> a client behind the proxy."""
+    return lambda timeout: OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=timeout)
+
+
+@pytest.fixture
+def on_proxy(connect, proxy, make_topic, produce) -> Iterator[tuple[OffsetsClient, TopicPartition]]:
+    """A client behind the proxy, and a partition of 9 records there."""
+    topic = make_topic(partitions=1, on=proxy.bootstrap_servers)
+    produce(topic, {0: 9}, on=proxy.bootstrap_servers)
+    with connect(20) as client:
+        yield client, TopicPartition(topic, 0)
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("api_key", [OFFSET_FETCH, OFFSET_COMMIT, FIND_COORDINATOR])
+def test_a_coordinator_that_moves_is_waited_for(on_proxy, proxy, new_group, api_key, code):
     client, partition = on_proxy
     group = new_group()
-    proxy.refuse(api_keys, code, times=3)
+    proxy.refuse((api_key,), code, times=2)
     client.commit(group, {partition: 0}, "done")
     assert client.committed(group, [partition]) == {partition: Commit(0, "done")}
     assert client.committed_everywhere(group) == {partition: Commit(0, "done")}
-    assert proxy.refused == 3
+    assert proxy.refused == 2
 
 
 @pytest.mark.parametrize("api_key", [OFFSET_FETCH, OFFSET_COMMIT])
@@ -51,80 +99,91 @@ def test_a_coordinator_that_moves_under_a_fenced_commit_is_joined_again(on_proxy
     assert proxy.refused == 2
 
 
-@pytest.mark.parametrize("code", [COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR])
-@pytest.mark.parametrize("api_key", [OFFSET_FETCH, FIND_COORDINATOR])
-@pytest.mark.parametrize("method", ["committed", "committed_everywhere", "commit"])
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize(
+    ("method", "api_key"),
+    [
+        *((method, FIND_COORDINATOR) for method in (*COMMITS, "describe_groups", "delete_groups")),
+        *((method, OFFSET_FETCH) for method in COMMITS),
+    ],
+)
 def test_a_coordinator_that_is_never_there_is_an_error_within_the_deadline(
-    on_proxy, proxy, new_group, api_key, code, method
+    on_proxy, proxy, connect, new_group, method, api_key, code
 ):
-    _, partition = on_proxy
+    client, partition = on_proxy
     group = new_group()
+    client.commit(group, {partition: 0})
     proxy.refuse((api_key,), code)
     start = time.monotonic()
-    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=1) as client:
-        calls = {
-            "committed": lambda: client.committed(group, [partition]),
-            "committed_everywhere": lambda: client.committed_everywhere(group),
-            "commit": lambda: client.commit(group, {partition: 0}),
-        }
+    with connect(1) as hurried:
         # librdkafka dies of this response to OffsetFetch, each time.
         with pytest.raises((BrokerUnavailableError, ClientCrashedError), match=group) as caught:
-            calls[method]()
+            CALLS[method](hurried, group, partition)
         assert time.monotonic() - start < 1 + GRACE
     assert caught.value.retriable
     assert proxy.refused > 0
     proxy.refuse((), 0)
-    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as client:
-        assert client.committed(group, [partition]) == {partition: None}
+    assert client.committed(group, [partition]) == {partition: Commit(0)}
 
 
-@pytest.mark.parametrize("code", [COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR])
-def test_a_commit_that_is_always_refused_is_an_error_within_the_deadline(on_proxy, proxy, new_group, code):
-    _, partition = on_proxy
+@pytest.mark.parametrize("code", CODES)
+def test_a_commit_that_is_always_refused_is_an_error_within_the_deadline(
+    on_proxy, proxy, connect, new_group, code
+):
+    client, partition = on_proxy
     group = new_group()
     proxy.refuse((OFFSET_COMMIT,), code)
     start = time.monotonic()
-    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=2) as client:
+    with connect(2) as hurried:
         # The deadline may come between two attempts, or in the middle of one.
         with pytest.raises(
             (CommitError, BrokerUnavailableError),
             match=r"nothing was written|committing the same offsets again is safe",
         ) as caught:
-            client.commit(group, {partition: 0})
+            hurried.commit(group, {partition: 0})
         assert time.monotonic() - start < 2 + GRACE
     assert caught.value.retriable
     assert proxy.refused > 0
     proxy.refuse((), 0)
-    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as client:
-        client.commit(group, {partition: 0}, "at last")
-        assert client.committed(group, [partition]) == {partition: Commit(0, "at last")}
+    client.commit(group, {partition: 0}, "at last")
+    assert client.committed(group, [partition]) == {partition: Commit(0, "at last")}
 
 
-def test_a_group_is_described_as_soon_as_there_is_a_coordinator(on_proxy, proxy, new_group):
+def test_a_group_is_described_as_soon_as_there_is_a_coordinator(on_proxy, proxy, connect, new_group):
     client, partition = on_proxy
     group = new_group()
     client.commit(group, {partition: 0})
     proxy.refuse((FIND_COORDINATOR,), COORDINATOR_NOT_AVAILABLE, times=3)
     start = time.monotonic()
-    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=20) as another:
+    with connect(20) as another:
         assert another.describe_groups([group])[group].state == "Empty"
     assert time.monotonic() - start < 10
     assert proxy.refused == 3
 
 
-@pytest.mark.parametrize("method", ["describe_groups", "delete_groups"])
-def test_a_group_call_without_a_coordinator_ends_in_time(on_proxy, proxy, new_group, method):
+@pytest.fixture
+def unwritten(on_proxy, proxy, new_group):
+    """A client, a partition, and a group at 5 whose further commits are acknowledged and not written."""
     client, partition = on_proxy
     group = new_group()
-    client.commit(group, {partition: 0})
-    proxy.refuse((FIND_COORDINATOR,), NOT_COORDINATOR)
-    start = time.monotonic()
-    with OffsetsClient({"bootstrap.servers": proxy.bootstrap_servers}, timeout=3) as hurried:
-        with pytest.raises((BrokerUnavailableError, ClientCrashedError)):
-            getattr(hurried, method)([group])
-        assert time.monotonic() - start < 3 + GRACE
-    proxy.refuse((), 0)
-    assert client.describe_groups([group])[group].state == "Empty"
+    client.commit(group, {partition: 5})
+    proxy.refuse((OFFSET_COMMIT,), NO_ERROR)
+    return client, partition, group
+
+
+def test_a_fenced_commit_that_is_not_written_is_made_again(unwritten, proxy):
+    client, partition, group = unwritten
+    proxy.refuse((OFFSET_COMMIT,), NO_ERROR, times=1)
+    window = OffsetWindow({partition: OffsetRange(5, 9)})
+    assert commit_window(client, group, window, "mine", fenced=True) == window.end
+    assert proxy.refused == 1
+    assert client.committed(group, [partition]) == {partition: Commit(9, "mine")}
+
+
+def test_a_window_that_is_not_fenced_and_not_written_is_an_error(unwritten):
+    client, partition, group = unwritten
+    with pytest.raises(CommitError, match=rf"{partition}: planned 9, read back 5"):
+        commit_window(client, group, OffsetWindow({partition: OffsetRange(5, 9)}), fenced=False)
 
 
 @pytest.mark.long
@@ -212,26 +271,26 @@ def test_a_broker_that_is_silent_for_20_seconds_in_the_first_call_of_each_method
         client.close()
 
 
-def test_a_broker_that_was_killed_is_found_again(own_kafka, make_topic, new_group):
-    kafka = own_kafka()
-    partition = TopicPartition(make_topic(partitions=1, on=kafka.bootstrap_servers), 0)
+def test_records_that_are_not_read_in_time_are_unread(on_proxy, kafka):
+    client, partition = on_proxy
+    ranges = {partition: merge([(2, 5)])}
+    kafka.freeze()
+    try:
+        found = client.record_offsets(ranges, within=1)
+        assert (dict(found.records), dict(found.unread)) == ({}, ranges)
+    finally:
+        kafka.thaw()
+    found = client.record_offsets(ranges, within=20)
+    assert (dict(found.records), dict(found.unread)) == (ranges, {})
+
+
+def test_a_broker_that_was_killed_is_found_again(on_proxy, kafka, connect, new_group):
+    _, partition = on_proxy
     group = new_group()
-    outcome: list[BaseException | None] = []
-    with OffsetsClient({"bootstrap.servers": kafka.bootstrap_servers}, timeout=60) as client:
+    with connect(60) as client, ThreadPoolExecutor(1) as pool:
         client.commit(group, {partition: 0}, "before")
         kafka.kill()
-
-        def commit() -> None:
-            try:
-                client.commit(group, {partition: 0}, "after")
-            except BrokerError as error:
-                outcome.append(error)
-            else:
-                outcome.append(None)
-
-        thread = threading.Thread(target=commit)
-        thread.start()
+        committing = pool.submit(client.commit, group, {partition: 0}, "after")
         kafka.restart()
-        thread.join(60)
-        assert outcome == [None]
+        committing.result(60)
         assert client.committed(group, [partition]) == {partition: Commit(0, "after")}

@@ -15,10 +15,12 @@ from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-def directory(tmp_path):
-    yield tmp_path / "kafka"
-    stop_background(tmp_path / "kafka")
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """A Kafka that one test has left running is the one that the next test finds."""
+    directory = tmp_path_factory.mktemp("background") / "kafka"
+    yield directory
+    stop_background(directory)
 
 
 def start_in_a_process_of_its_own(directory):
@@ -48,11 +50,13 @@ def test_it_outlives_who_started_it_and_keeps_data_and_port_over_a_stop(director
     assert topic in AdminClient({"bootstrap.servers": again.bootstrap_servers}).list_topics(timeout=20).topics
 
 
-def test_starting_twice_finds_the_first_one(directory):
-    said = []
+def test_starting_twice_finds_the_first_one_also_through_a_link(directory, tmp_path):
+    link, said = tmp_path / "link", []
+    link.symlink_to(directory, target_is_directory=True)
     first = start_background(directory)
-    assert start_background(directory, progress=said.append) == first
-    assert said == [f"Kafka already runs on {first.bootstrap_servers} (pid {first.pids[0]})"]
+    for path in (directory, link):
+        assert start_background(path, progress=said.append) == find_running(path) == first
+    assert said == [f"Kafka already runs on {first.bootstrap_servers} (pid {first.pids[0]})"] * 2
     beginning = first.bootstrap_servers.rpartition(":")[2][:3]
     with pytest.raises(SetupError, match=rf"already runs on .* expected port {beginning}:"):
         start_background(directory, port=int(beginning))
@@ -61,15 +65,6 @@ def test_starting_twice_finds_the_first_one(directory):
     with pytest.raises(SetupError, match=rf"a Kafka runs in {directory} already \(pid {first.pids[0]}\)"):
         EmbeddedKafka(directory).start()
     assert find_running(directory) == first
-
-
-def test_a_link_to_the_directory_leads_to_the_same_kafka(directory, tmp_path):
-    link = tmp_path / "link"
-    link.symlink_to(directory, target_is_directory=True)
-    first = start_background(directory)
-    assert start_background(link) == first
-    assert stop_background(link)
-    assert find_brokers(directory) == []
 
 
 @pytest.mark.long
@@ -82,22 +77,3 @@ def test_another_port_is_found_when_the_last_one_was_taken_meanwhile(directory, 
         assert second.bootstrap_servers != first.bootstrap_servers
         topics = AdminClient({"bootstrap.servers": second.bootstrap_servers}).list_topics(timeout=20).topics
         assert topic in topics
-
-
-def test_a_configuration_that_cannot_be_read_and_a_program_that_names_the_directory_are_no_broker(directory):
-    configuration = directory / "broker-1" / "server.properties"
-    configuration.parent.mkdir(parents=True)
-    configuration.write_text("listeners=")
-    assert find_running(directory) is None
-    configuration.write_text("listeners=PLAINTEXT://127.0.0.1:9092\n")
-    argument = f"-Dairflow_kafka_offsets.directory={directory}"
-    program = "import sys; print('there', flush=True); sys.stdin.read()"
-    other = subprocess.Popen(
-        [sys.executable, "-c", program, argument], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert other.stdout
-    other.stdout.readline()
-    assert find_running(directory) is None
-    assert not stop_background(directory)
-    assert other.poll() is None
-    other.communicate()

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from airflow_kafka_offsets.errors import BrokerAuthenticationError, SetupError
+from airflow_kafka_offsets.errors import BrokerAuthenticationError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import load_properties
 from airflow_kafka_offsets.local.background import start_background, stop_background
@@ -69,10 +69,3 @@ def test_a_restart_keeps_users_and_their_passwords(running):
     assert {user: settings(again, user) for user in USERS} == before
     with OffsetsClient(settings(again, "airflow")) as client:
         client.list_groups()
-
-
-def test_a_kafka_that_is_open_to_everybody_does_not_become_a_secured_one(tmp_path):
-    (tmp_path / "broker-1").mkdir()
-    (tmp_path / "broker-1" / "server.properties").touch()
-    with pytest.raises(SetupError, match="is open without login, expected one with TLS and users"):
-        start_background(tmp_path, secured=True)

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import json
-
 import pytest
+from airflow_task import connect, context  # noqa: F401
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -10,24 +9,6 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 STOPPED = {0: 3, 1: 2, 2: 1}
 """Where the checkpoint of a pipeline is; its log ends at twice that."""
 COMMITTED = {0: 1, 1: 1, 2: 1}
-
-
-class TaskInstance:
-    dag_id, run_id, task_id, map_index, try_number, max_tries = "flights", "manual__1", "move", -1, 1, 0
-
-    def __init__(self):
-        self.xcoms = {}
-
-    def get_task_states(self, dag_id, task_ids, run_ids):
-        return {self.run_id: {}}
-
-    def xcom_push(self, key, value):
-        self.xcoms[key] = value
-
-
-@pytest.fixture
-def context():
-    return {"ti": TaskInstance()}
 
 
 @pytest.fixture(scope="session")
@@ -77,14 +58,3 @@ class Pipeline:
 @pytest.fixture
 def pipeline(topic, new_group, new_query, admin):
     return Pipeline(topic, new_group(), new_query({topic: STOPPED}), admin)
-
-
-@pytest.fixture
-def connect(monkeypatch):
-    """connect(config) makes it the connection kafka_default."""
-
-    def use(config):
-        connection = json.dumps({"conn_type": "kafka", "extra": config})
-        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", connection)
-
-    return use

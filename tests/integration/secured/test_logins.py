@@ -87,16 +87,8 @@ CASES = {
         lambda kafka: kafka.login("admin", "hunter2"),
         "refused the credentials .*invalid credentials.*correct user name, password",
     ),
-    "PLAIN": (
-        lambda kafka: kafka.admin | {"sasl.mechanisms": "PLAIN"},
-        "the listener uses another login: set sasl.mechanisms to SCRAM-SHA-512$",
-    ),
-    "no TLS where it and a login are wanted": (
-        lambda kafka: kafka.admin | {"security.protocol": "SASL_PLAINTEXT"},
-        "is SASL_SSL, and the connection has security.protocol=SASL_PLAINTEXT: set security.pro",
-    ),
 }
-"""One of each kind; ``tests/integration/kafka/test_secured.py`` has them all."""
+"""Two kinds; ``tests/integration/kafka/test_secured.py`` has them all."""
 
 
 @pytest.mark.parametrize("case", CASES)

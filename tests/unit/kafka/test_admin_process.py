@@ -136,12 +136,3 @@ def test_the_child_gets_the_token_of_a_function_that_only_we_have(python, tmp_pa
     with pytest.raises(ClientCrashedError):
         AdminProcess(config).run(Call("listing", "kafka-1:9092", 5), "list")
     assert '["token for scope=x", 1.5]' in (tmp_path / "stdin").read_text()
-
-
-@pytest.mark.integration
-def test_the_child_finds_the_package_from_any_directory(bootstrap_servers, tmp_path, monkeypatch):
-    # Neither the working directory nor what lies in it matters.
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=20) as client:
-        assert isinstance(client.list_groups(), list)

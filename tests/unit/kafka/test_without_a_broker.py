@@ -1,0 +1,164 @@
+"""What a client refuses before it asks a broker, and what it says where none answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from client_calls import CALLS
+
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    BrokerUnavailableError,
+    UsageError,
+)
+from airflow_kafka_offsets.kafka import session
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+GRACE = 3.0
+"""Seconds beyond the deadline, on a busy machine."""
+
+
+@pytest.fixture
+def client():
+    with OffsetsClient({"bootstrap.servers": "127.0.0.1:1"}, timeout=20) as client:
+        yield client
+
+
+@pytest.mark.parametrize("call", ["describe_groups", "settled_groups", "delete_groups"])
+def test_one_name_is_no_list_of_groups(client, call):
+    with pytest.raises(UsageError, match="group_ids='gs': expected a list of groups"):
+        getattr(client, call)("gs")
+
+
+@pytest.mark.parametrize("states", ["Empty", ["Emptyy"], ["Empty", 3]])
+def test_a_state_that_no_group_has_is_refused(client, states):
+    with pytest.raises(UsageError, match="states.*expected .*'Empty'"):
+        client.list_groups(states)
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "\ud800"])
+def test_a_name_that_would_end_the_child_or_be_cut_is_not_handed_to_it(client, name):
+    for call in (client.describe_groups, client.delete_groups):
+        with pytest.raises(UsageError, match="expected the name of a consumer group"):
+            call([name])
+
+
+@pytest.mark.parametrize("topic", ["", " ", "a\0b", "\ud800", "x" * 70_000, "^a.*"])
+def test_a_topic_that_cannot_be_is_not_handed_to_the_client(client, topic):
+    partition = TopicPartition(topic, 0)
+    for call in (
+        lambda: client.partitions([topic]),
+        lambda: client.committed("g", [partition]),
+        lambda: client.log_ranges([partition]),
+        lambda: client.offsets_for_time([partition], 0),
+        lambda: client.record_times({partition: 0}),
+        lambda: client.commit("g", {partition: 0}),
+    ):
+        with pytest.raises(UsageError, match="expected the name of a topic"):
+            call()
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), float("nan"), 0, -1, 3_601])
+def test_a_client_has_a_time_that_the_calls_can_have(timeout):
+    with pytest.raises(UsageError, match=r"^timeout=.*: expected seconds, .* above 0 and of at most 3600"):
+        OffsetsClient({"bootstrap.servers": "127.0.0.1:1"}, timeout=timeout)
+
+
+def test_no_time_for_records_is_refused(client):
+    with pytest.raises(UsageError, match="within=0 leaves no time"):
+        client.record_times({ORDERS: 0}, within=0)
+
+
+@pytest.mark.parametrize("look", [OffsetsClient.record_times, OffsetsClient.record_sizes])
+def test_records_of_a_broker_that_is_not_there_are_not_waited_for_longer_than_allowed(client, look):
+    start = time.monotonic()
+    assert look(client, {ORDERS: 0}, within=0.5) == {}
+    assert time.monotonic() - start < 0.5 + GRACE
+
+
+@pytest.mark.parametrize("method", CALLS)
+def test_a_closed_port_is_named_within_the_deadline(method):
+    servers = f"{LOOPBACK}:{free_port()}"
+    start = time.monotonic()
+    with OffsetsClient({"bootstrap.servers": servers}, timeout=1) as client:
+        with pytest.raises(BrokerUnavailableError, match=r"check bootstrap\.servers") as caught:
+            CALLS[method](client, "nightly", ORDERS)
+        assert time.monotonic() - start < 1 + GRACE
+    assert servers in str(caught.value)
+    assert "Connection refused" in str(caught.value)
+    assert caught.value.retriable
+
+
+def test_a_setting_that_the_client_refuses_is_named_without_secrets():
+    config = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "ssl", "ssl.key.pem": "hunter2hunter2"}
+    with OffsetsClient(config, timeout=5) as client:
+        with pytest.raises(BrokerError, match=r"refused its configuration: .*ssl\.key\.pem") as caught:
+            client.partitions()
+        assert "hunter2" not in str(caught.value)
+        with pytest.raises(BrokerError, match="correct the Kafka configuration") as caught:
+            client.list_groups()
+        assert "hunter2" not in str(caught.value)
+
+
+def test_the_connections_own_error_callback_is_called_and_its_failure_does_not_matter(caplog):
+    seen = []
+
+    def error_cb(error):
+        seen.append(error.name())
+        raise ValueError("a bug of the user's")
+
+    config = {"bootstrap.servers": f"{LOOPBACK}:{free_port()}", "error_cb": error_cb}
+    with (
+        OffsetsClient(config, timeout=1) as client,
+        pytest.raises(BrokerUnavailableError, match="Connection refused"),
+    ):
+        client.partitions()
+    assert "_TRANSPORT" in seen
+    assert "error_cb of the Kafka configuration failed" in caplog.text
+
+
+def test_a_token_function_that_fails_is_named_without_what_it_says():
+    def oauth_cb(_):
+        raise ValueError("hunter2hunter2")
+
+    config = {"bootstrap.servers": "127.0.0.1:1", "oauth_cb": oauth_cb}
+    with (
+        OffsetsClient(config, timeout=5) as client,
+        pytest.raises(BrokerAuthenticationError, match="returned no token") as caught,
+    ):
+        client.list_groups()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_closing_does_not_wait_for_a_call_that_is_under_way(monkeypatch):
+    monkeypatch.setattr(session, "_CLOSE", 0.5)
+    client = OffsetsClient({"bootstrap.servers": f"{LOOPBACK}:{free_port()}"}, timeout=2)
+    outcome = []
+
+    def ask():
+        try:
+            client.partitions()
+        except BrokerError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    client.close()
+    assert not outcome
+    thread.join(20)
+    assert [type(error) for error in outcome] == [BrokerUnavailableError]
+
+
+def test_all_calls_of_a_client_together_end_in_time_if_they_are_to():
+    with OffsetsClient({"bootstrap.servers": f"{LOOPBACK}:{free_port()}"}, timeout=1, total=1.5) as hasty:
+        start = time.monotonic()
+        for said in ("within 1 s", r"within 0\.\d s", "have used up the 1.5 s for all calls together"):
+            with pytest.raises(BrokerUnavailableError, match=said):
+                hasty.partitions(["orders"])
+        assert time.monotonic() - start < 1.5 + GRACE

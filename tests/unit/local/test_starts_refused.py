@@ -1,0 +1,59 @@
+"""An embedded Kafka that is refused before a broker is started, and what is not taken for one that runs."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.local.background import find_running, start_background, stop_background
+from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+
+
+def test_a_port_that_is_taken_is_named_with_a_remedy():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(SetupError, match=rf"port {port} .* is taken.*choose another port"):
+            EmbeddedKafka(port=port).start()
+
+
+@pytest.fixture
+def configuration(tmp_path):
+    """That of the one broker in a directory, open to everybody."""
+    (tmp_path / "broker-1").mkdir()
+    (tmp_path / "broker-1" / "server.properties").touch()
+    return tmp_path / "broker-1" / "server.properties"
+
+
+@pytest.mark.usefixtures("configuration")
+def test_another_number_of_brokers_than_the_directory_has_is_refused(tmp_path):
+    with pytest.raises(SetupError, match="has a Kafka of 1 brokers, expected 3"):
+        EmbeddedKafka(tmp_path, brokers=3).start()
+
+
+@pytest.mark.usefixtures("configuration")
+def test_a_kafka_that_is_open_to_everybody_does_not_become_a_secured_one(tmp_path):
+    with pytest.raises(SetupError, match="is open without login, expected one with TLS and users"):
+        start_background(tmp_path, secured=True)
+
+
+def test_a_configuration_that_cannot_be_read_and_a_program_that_names_the_directory_are_no_broker(
+    tmp_path, configuration
+):
+    configuration.write_text("listeners=")
+    assert find_running(tmp_path) is None
+    configuration.write_text("listeners=PLAINTEXT://127.0.0.1:9092\n")
+    argument = f"-Dairflow_kafka_offsets.directory={tmp_path}"
+    program = "import sys; print('there', flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", program, argument], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout
+    other.stdout.readline()
+    assert find_running(tmp_path) is None
+    assert not stop_background(tmp_path)
+    assert other.poll() is None
+    other.communicate()
