@@ -54,7 +54,7 @@ PIPELINES = 3 if LONG else 1
 PARTITIONS, KEYS = 3, "abcde"
 BEFORE_DATABASE, BEFORE_SPARK = "before the database's commit", "before Spark's commit"
 ANY_TIME = "any time"
-DEATHS = [BEFORE_DATABASE, BEFORE_SPARK, ANY_TIME] + ["before the results", *[ANY_TIME] * 3] * LONG
+DEATHS = [BEFORE_DATABASE, BEFORE_SPARK] + ["before the results", *[ANY_TIME] * 4] * LONG
 """How each job dies, one start after the other, in a random order."""
 
 
