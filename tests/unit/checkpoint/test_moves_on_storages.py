@@ -213,8 +213,8 @@ class _ForgetfulFileSystem(_RenamingFileSystem):
         ("offsets/2", "the offsets read back after the move"),
         (
             "offsets/3",
-            "offsets/3: read back after the move, the file still exists: .* the checkpoint may be moved in part: "
-            "running it again finishes the rest, restoring archive 0001-seek takes the move back",
+            "offsets/3: read back after the move, the file still exists: .* the checkpoint may be moved in "
+            "part: running it again finishes the rest, restoring archive 0001-seek takes the move back",
         ),
     ],
 )
