@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 

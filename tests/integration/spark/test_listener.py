@@ -29,7 +29,6 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark import spark_py_files
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.listener import launcher

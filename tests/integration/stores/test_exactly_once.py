@@ -33,16 +33,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(60
 JOB = Path(__file__).with_name("counting_job.py")
 DEADLINE = 120.0
 UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-CONF = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "512m",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
 ENVIRONMENT = {
     "PYSPARK_PYTHON": sys.executable,
     "PYTHONPATH": str(Path(__file__).parents[3]),
@@ -95,7 +85,7 @@ class Pipeline:
         """Start the job, and return what it said until it died, or to its end."""
         told = {
             "die": die,
-            "conf": {**CONF, **self.settings},
+            "conf": self.settings,
             "url": self.url,
             "pipeline": self.name,
             "bootstrap_servers": self.bootstrap_servers,
@@ -182,8 +172,8 @@ def database(postgres):
 @pytest.fixture
 def pipelines(database, postgres, make_topic, produce, bootstrap_servers, spark_settings, tmp_path):
     java = "spark.driver.extraJavaOptions"
-    settings = {name: value for name, value in spark_settings.items() if name.startswith("spark.jars")}
-    settings[java] = f"{spark_settings[java]} {UNVERIFIED}"
+    small = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
+    settings = {**spark_settings, **small, java: f"{spark_settings[java]} {UNVERIFIED}"}
     with contextlib.ExitStack() as stack:
         pipelines = [
             Pipeline(
