@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow_task import connect, context  # noqa: F401
 from java_programs import hadoop_aws
 from s3_server import S3, s3_server
 from spark_process import SparkProcess
+from spark_session import holds  # noqa: F401
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 

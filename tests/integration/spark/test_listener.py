@@ -318,7 +318,7 @@ sys.path[:] = [entry for entry in sys.path if entry != {package!r}]
 
 
 def test_the_launcher_runs_a_job_with_nothing_but_the_zip(
-    spark_settings, make_topic, produce, bootstrap_servers, tmp_path, new_group, holds, says
+    spark_settings, make_topic, produce, bootstrap_servers, tmp_path, new_group, holds, broker
 ):
     topic, group = make_topic(2), new_group()
     produce(topic, {0: 5})
@@ -355,5 +355,6 @@ def test_the_launcher_runs_a_job_with_nothing_but_the_zip(
     assert done.returncode == 3, done.stderr[-3000:]
     assert "arguments: ['--its', 'own']" in done.stdout
     assert holds(group) == {(topic, 0): 5, (topic, 1): 0}
-    said = says(group)
-    assert (said["dag"], said["run"], said["task"]) == ("orders", "manual__1", "copy")
+    (text,) = {commit.metadata for commit in broker.committed_everywhere(group).values()}
+    made = CommitMetadata.parse(text) or CommitMetadata()
+    assert (made.dag, made.run, made.task) == ("orders", "manual__1", "copy")

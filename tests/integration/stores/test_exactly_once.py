@@ -192,13 +192,6 @@ def pipelines(database, postgres, make_topic, produce, bootstrap_servers, spark_
         yield pipelines
 
 
-@pytest.fixture
-def connections(postgres, bootstrap_servers, monkeypatch):
-    kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers}}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
-    monkeypatch.setenv("AIRFLOW_CONN_RESULTS", json.dumps(postgres.airflow_connection))
-
-
 def test_a_job_that_is_killed_at_any_point_counts_every_record_once(
     pipelines, database, connections, new_group, kafka_tools
 ):
