@@ -97,18 +97,6 @@ def test_a_file_elsewhere_is_read_with_the_storage_that_spark_has(
         read_window(spark, (tmp_path / "gone.json").as_uri(), options)
 
 
-def test_a_plan_that_names_its_file_is_read_from_there(spark, make_topic, produce, options, tmp_path):
-    topic = make_topic(1)
-    produce(topic, {0: 2})
-    file = tmp_path / "window.json"
-    source = {"run_id": "monday"}
-    file.write_text(window(topic, (0, 1), source=source).as_text())
-    plan = {"version": 1, "records": 1, "source": source, "window_file": str(file)}
-    assert rows(read_window(spark, plan, options)) == [(0, 0, b"0")]
-    with pytest.raises(UsageError, match="contains another window than the planned one"):
-        read_window(spark, {**plan, "source": {"run_id": "tuesday"}}, options)
-
-
 def test_without_a_window_nothing_is_read(spark, options, tmp_path):
     with pytest.raises(UsageError, match=r"no window was given.* has no spark\.kafkaOffsets\.window"):
         read_window(spark, options=options)

@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.log import kafka_offsets
@@ -129,22 +128,6 @@ def interrupted(one_begun, location):
 
 
 # Seek
-
-
-def test_after_a_seek_a_partition_that_was_added_meanwhile_is_read_from_its_start(
-    make_topic, produce, read, in_kafka, location, bootstrap_servers, grow
-):
-    topic = make_topic(1)
-    produce(topic, {0: 5})
-    assert list(read(topic, location)) == [0]
-    grow(topic, 2)
-    # A producer that knows the topic already would look for its new partition only minutes later.
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
-    for partition in (0, 1, 1, 1):
-        producer.produce(topic, partition=partition)
-    assert producer.flush(30) == 0
-    seek(location, topic, {0: 4})
-    assert read(topic, location) == {1: in_kafka(topic, {0: 4, 1: 0})}
 
 
 def test_of_several_sources_only_the_named_one_is_moved(
