@@ -13,7 +13,6 @@ from airflow_kafka_offsets.checkpoint.log import kafka_offsets
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -26,17 +25,11 @@ DISCARD = CheckpointPolicy(on_pending_batch="discard", idempotent_sink=True)
 
 
 @pytest.fixture(scope="module")
-def client(bootstrap_servers):
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def in_kafka(client):
+def in_kafka(broker):
     """in_kafka(topic, {partition: offset}) -> all that the logs hold from there on, as Spark names it."""
 
     def records(topic, starts):
-        ranges = client.log_ranges(TopicPartition(topic, partition) for partition in starts)
+        ranges = broker.log_ranges(TopicPartition(topic, partition) for partition in starts)
         return [
             (topic, tp.partition, offset)
             for tp, log_range in ranges.items()
