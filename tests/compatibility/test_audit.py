@@ -82,26 +82,26 @@ def test_markers_and_aborted_records_are_no_loss(
     settings = {"bootstrap.servers": bootstrap_servers, "transactional.id": topic, "log_level": 0}
     producer = Producer(settings)
     producer.init_transactions(30)
-    for number in range(12):
+    for number in range(6):
         producer.begin_transaction()
         producer.produce(topic, b"x", partition=0)
         producer.flush(30)
         producer.abort_transaction(30) if number % 3 == 0 else producer.commit_transaction(30)
-    committed = [2 * number for number in range(12) if number % 3]
-    planned, partition = window(topic, (0, 24)), TopicPartition(topic, 0)
+    committed = [2 * number for number in range(6) if number % 3]
+    planned, partition = window(topic, (0, 12)), TopicPartition(topic, 0)
     # The broker writes a marker some time after it has confirmed the end of a transaction.
-    wait_until(lambda: broker.log_ranges([partition], isolation_level="read_committed")[partition].end == 24)
+    wait_until(lambda: broker.log_ranges([partition], isolation_level="read_committed")[partition].end == 12)
     found = audit_window(table(topic, {0: committed}), planned, options=options)
-    assert counted(found) == {"offsets": 24, "rows": 8, "without_record": 16}
+    assert counted(found) == {"offsets": 12, "rows": 4, "without_record": 8}
     assert found.verdict == "complete"
     found = audit_window(table(topic, {0: committed[1:]}), planned, options=options)
-    assert counted(found) == {"offsets": 24, "rows": 7, "lost": 1, "without_record": 16}
+    assert counted(found) == {"offsets": 12, "rows": 3, "lost": 1, "without_record": 8}
     # Behind a transaction that is open nothing is read.
     producer.begin_transaction()
     producer.produce(topic, b"x", partition=0)
     producer.flush(30)
-    found = audit_window(table(topic, {0: committed}), window(topic, (0, 25)), options=options)
-    assert counted(found) == {"offsets": 25, "rows": 8, "without_record": 16, "undecided": 1}
+    found = audit_window(table(topic, {0: committed}), window(topic, (0, 13)), options=options)
+    assert counted(found) == {"offsets": 13, "rows": 4, "without_record": 8, "undecided": 1}
     assert list(found.undecided) == ["open_transaction"]
     producer.abort_transaction(30)
 

@@ -7,6 +7,7 @@ import re
 import time
 
 import pytest
+from breakable_kafka import create_users
 from confluent_kafka import Producer
 from spark_session import window
 
@@ -94,18 +95,6 @@ def test_a_file_elsewhere_is_read_with_the_storage_that_spark_has(
     assert rows(read_window(spark, file.as_uri(), options)) == [(0, 0, b"0")]
     with pytest.raises(UsageError, match=r"gone\.json cannot be read \(AnalysisException\)"):
         read_window(spark, (tmp_path / "gone.json").as_uri(), options)
-
-
-def test_a_plan_that_names_its_file_is_read_from_there(spark, make_topic, produce, options, tmp_path):
-    topic = make_topic(1)
-    produce(topic, {0: 2})
-    file = tmp_path / "window.json"
-    source = {"run_id": "monday"}
-    file.write_text(window(topic, (0, 1), source=source).as_text())
-    plan = {"version": 1, "records": 1, "source": source, "window_file": str(file)}
-    assert rows(read_window(spark, plan, options)) == [(0, 0, b"0")]
-    with pytest.raises(UsageError, match="contains another window than the planned one"):
-        read_window(spark, {**plan, "source": {"run_id": "tuesday"}}, options)
 
 
 def test_without_a_window_nothing_is_read(spark, options, tmp_path):
@@ -244,18 +233,13 @@ def test_an_open_transaction_is_not_waited_for(spark, make_topic, produce, trans
 
 
 def test_one_set_of_options_is_enough_for_a_broker_that_asks_for_a_password(
-    spark, make_topic, produce, own_kafka, new_group
+    spark, make_topic, produce, secured_kafka, new_group
 ):
-    kafka = own_kafka(users={"flights": 'it\'s "secret"'})
-    topic, group = make_topic(1, on=kafka.bootstrap_servers), new_group()
-    produce(topic, {0: 3}, on=kafka.bootstrap_servers)
-    options = {
-        "kafka.bootstrap.servers": kafka.sasl_bootstrap_servers,
-        "kafka.security.protocol": "SASL_PLAINTEXT",
-        "kafka.sasl.mechanism": "SCRAM-SHA-512",
-        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
-        'username="flights" password="it\'s \\"secret\\"";',
-    }
+    topic, group = make_topic(1, on=secured_kafka.plain), new_group()
+    produce(topic, {0: 3}, on=secured_kafka.plain)
+    create_users(secured_kafka.plain, {group: 'it\'s "secret"'})
+    secured_kafka.grant(group, ("topic", topic, "Read"), ("group", group, "Read"))
+    options = secured_kafka.spark_options(group, 'it\'s \\"secret\\"')
     wanted = window(topic, (1, 3))
     assert rows(read_window(spark, wanted, options)) == [(0, 1, b"1"), (0, 2, b"2")]
     # This one goes through librdkafka.

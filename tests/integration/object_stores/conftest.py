@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow_task import connect, context  # noqa: F401
 from java_programs import hadoop_aws
 from s3_server import S3, s3_server
 from spark_process import SparkProcess
+from spark_session import holds  # noqa: F401
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
@@ -22,13 +24,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def opened(s3: S3) -> Callable[[str], SparkCheckpoint]:
     """opened(location) -> the checkpoint, as another process would open it."""
     s3fs = pytest.importorskip("s3fs")
-    return lambda location: SparkCheckpoint(
-        location, fs=s3fs.S3FileSystem(**s3.storage_options, skip_instance_cache=True)
-    )
+    # A session of its own would read botocore's description of S3 each time, which takes longer than a move.
+    own = {"session": pytest.importorskip("aiobotocore.session").get_session(), "skip_instance_cache": True}
+    return lambda location: SparkCheckpoint(location, fs=s3fs.S3FileSystem(**s3.storage_options, **own))
 
 
 @pytest.fixture(scope="session")

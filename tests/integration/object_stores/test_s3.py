@@ -22,32 +22,11 @@ from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
-class TaskInstance:
-    """As much of a task instance as an operator outside a DAG needs."""
-
-    dag_id, run_id, task_id, map_index = "lake", "manual__1", "move", -1
-
-    def __init__(self):
-        self.xcoms = {}
-
-    def get_task_states(self, dag_id, task_ids, run_ids):
-        return {run_ids[0]: dict.fromkeys(task_ids)}
-
-    def xcom_push(self, key, value):
-        self.xcoms[key] = value
-
-
 @pytest.fixture
-def context():
-    return {"ti": TaskInstance()}
-
-
-@pytest.fixture
-def lake(s3, bootstrap_servers, monkeypatch):
+def lake(s3, bootstrap_servers, connect, monkeypatch):
     """The connection ``lake``, and ``kafka_default``; lake(secret, name) defines another one."""
     pytest.importorskip("airflow.providers.amazon")
-    kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers}}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
+    connect(bootstrap_servers)
 
     def define(secret, name="lake"):
         connection = {
@@ -62,17 +41,8 @@ def lake(s3, bootstrap_servers, monkeypatch):
     return define
 
 
-@pytest.fixture
-def committed(broker):
-    def of(group):
-        found = broker.committed_everywhere(group)
-        return {str(tp.partition): commit.offset for tp, commit in found.items()}
-
-    return of
-
-
 def test_a_pipeline_on_s3_is_committed_moved_and_restored_through_an_airflow_connection(
-    query, s3, lake, make_topic, produce, new_group, committed, context, caplog
+    query, s3, lake, make_topic, produce, new_group, holds, context, caplog
 ):
     caplog.set_level(logging.DEBUG)
     topic, location, group = make_topic(2), s3.new_location(), new_group()
@@ -88,18 +58,18 @@ def test_a_pipeline_on_s3_is_committed_moved_and_restored_through_an_airflow_con
         produce(topic, {0: 2})
         assert [batch["end"] for batch in query(topic, location)] == [{"0": 6, "1": 4}]
         CommitOffsetsOperator(task_id="commit", **pipeline).execute(context)
-        assert committed(group) == {"0": 6, "1": 4}
+        assert holds(group) == {(topic, 0): 6, (topic, 1): 4}
         CheckOffsetDriftOperator(task_id="drift", **pipeline).execute(context)
 
         move = ResetOffsetsOperator(task_id="reset", **pipeline, to_offset=3, quiet_period=0)
         receipt = move.execute(context)
         assert receipt["verified"]
-        assert committed(group) == {"0": 3, "1": 3}
+        assert holds(group) == {(topic, 0): 3, (topic, 1): 3}
         CheckOffsetDriftOperator(task_id="drift", **pipeline).execute(context)
         RestoreOffsetsOperator(
             task_id="restore", receipt=receipt, restore_when="always", **pipeline, quiet_period=0
         ).execute(context)
-        assert committed(group) == {"0": 6, "1": 4}
+        assert holds(group) == {(topic, 0): 6, (topic, 1): 4}
         assert spark_checkpoint(location, "lake").read().kafka_offsets["0"] == {
             (topic, 0): 6,
             (topic, 1): 4,
@@ -147,7 +117,7 @@ def test_a_wrong_secret_in_the_connection_is_a_refusal_that_names_it_and_does_no
 @pytest.mark.long
 @pytest.mark.parametrize("restore", [False, True])
 def test_a_batch_in_which_spark_was_killed_is_discarded_or_run_again(
-    new_spark, query, bootstrap_servers, s3, lake, make_topic, produce, new_group, committed, context, restore
+    new_spark, query, bootstrap_servers, s3, lake, make_topic, produce, new_group, context, restore
 ):
     topic, location, group = make_topic(1), s3.new_location(), new_group()
     pipeline = {"group_id": group, "checkpoint_location": location, "checkpoint_conn_id": "lake"}

@@ -7,16 +7,14 @@ import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.log import kafka_offsets
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 NOON_MS = 1_767_268_800_000
 MINUTE_MS = 60_000
@@ -27,17 +25,11 @@ DISCARD = CheckpointPolicy(on_pending_batch="discard", idempotent_sink=True)
 
 
 @pytest.fixture(scope="module")
-def client(bootstrap_servers):
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def in_kafka(client):
+def in_kafka(broker):
     """in_kafka(topic, {partition: offset}) -> all that the logs hold from there on, as Spark names it."""
 
     def records(topic, starts):
-        ranges = client.log_ranges(TopicPartition(topic, partition) for partition in starts)
+        ranges = broker.log_ranges(TopicPartition(topic, partition) for partition in starts)
         return [
             (topic, tp.partition, offset)
             for tp, log_range in ranges.items()
@@ -131,47 +123,6 @@ def interrupted(one_begun, location):
 # Seek
 
 
-def test_after_a_seek_back_the_moved_partitions_are_read_again_and_the_other_one_is_not(
-    topic, plain, read, in_kafka
-):
-    seek(plain, topic, {0: 2, 2: 0})
-    batches = read(topic, plain)
-    assert _records(batches) == in_kafka(topic, {0: 2, 1: 5, 2: 0})
-    # What was kept of the move is beside Spark's own files.
-    assert Path(plain, "_kafka_offsets", "0001-seek", "manifest.json").exists()
-
-
-def test_batch_ids_go_on_after_a_seek_and_none_occurs_twice(topic, plain, read, in_kafka):
-    seek(plain, topic, {0: 0, 1: 0, 2: 0})
-    batches = read(topic, plain, maxOffsetsPerTrigger=11)
-    assert _records(batches) == in_kafka(topic, {0: 0, 1: 0, 2: 0})
-    assert list(batches) == list(range(3, 3 + len(batches)))
-    assert len(batches) >= 3
-
-
-def test_after_a_seek_forward_exactly_the_records_between_are_skipped(topic, plain, read, in_kafka):
-    # Partition 2 goes to its log end.
-    seek(plain, topic, {0: 11, 2: 9})
-    assert read(topic, plain) == {3: [(topic, 0, 11), (topic, 0, 12)]}
-    assert in_kafka(topic, {0: 11, 1: 5, 2: 9}) == [(topic, 0, 11), (topic, 0, 12)]
-
-
-def test_after_a_seek_a_partition_that_was_added_meanwhile_is_read_from_its_start(
-    make_topic, produce, read, in_kafka, location, bootstrap_servers, grow
-):
-    topic = make_topic(1)
-    produce(topic, {0: 5})
-    assert list(read(topic, location)) == [0]
-    grow(topic, 2)
-    # A producer that knows the topic already would look for its new partition only minutes later.
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
-    for partition in (0, 1, 1, 1):
-        producer.produce(topic, partition=partition)
-    assert producer.flush(30) == 0
-    seek(location, topic, {0: 4})
-    assert read(topic, location) == {1: in_kafka(topic, {0: 4, 1: 0})}
-
-
 def test_of_several_sources_only_the_named_one_is_moved(
     spark, stream, run, topic, three_batches, make_topic, produce, in_kafka, location, tmp_path
 ):
@@ -218,32 +169,6 @@ def test_a_file_sink_holds_the_records_of_a_seek_back_twice_and_loses_none(
     write(frame, location, "parquet", path=out)
     again = in_kafka(topic, {0: 3, 1: 5, 2: 8})
     assert _rows(spark.read.parquet(out)) == sorted(everything + again)
-
-
-def test_a_kafka_sink_gets_the_records_of_a_seek_back_and_those_of_a_truncate_again(
-    spark, stream, topic, three_batches, make_topic, write, client, in_kafka, location, bootstrap_servers
-):
-    out = make_topic(1)
-    frame = stream(topic, maxOffsetsPerTrigger=20)
-    frame = frame.selectExpr("concat_ws(' ', topic, partition, offset) AS value")
-    into_kafka = {"kafka.bootstrap.servers": bootstrap_servers, "topic": out}
-    write(frame, location, "kafka", **into_kafka)
-    expected = in_kafka(topic, dict.fromkeys(range(3), 0))
-
-    seek(location, topic, {0: 12, 2: 6})
-    write(frame, location, "kafka", **into_kafka)
-    expected += in_kafka(topic, {0: 12, 1: 5, 2: 6})
-
-    ends = _ends(location, 0)
-    truncate(location, 0, CheckpointPolicy(sink="kafka"))
-    write(frame, location, "kafka", **into_kafka)
-    expected += in_kafka(topic, ends)
-
-    values = (
-        spark.read.format("kafka").options(subscribe=out, **into_kafka).load().selectExpr("string(value)")
-    )
-    assert sorted(row[0] for row in values.collect()) == sorted(" ".join(map(str, row)) for row in expected)
-    assert client.log_ranges([TopicPartition(out, 0)]) == {TopicPartition(out, 0): LogRange(0, len(expected))}
 
 
 # State
@@ -320,25 +245,6 @@ def test_a_query_with_state_counts_exactly_after_a_truncate_to_before_a_snapshot
     assert count(topic, location) == {0: 7}
 
 
-# Truncate
-
-
-def test_after_a_truncate_everything_after_the_batch_is_read_again_from_its_id_on(
-    topic, plain, read, in_kafka
-):
-    truncate(plain, 0, CheckpointPolicy(idempotent_sink=True))
-    assert read(topic, plain) == {1: in_kafka(topic, {0: 4, 1: 3, 2: 3})}
-
-
-@pytest.fixture(scope="module")
-def filed(stream, topic, three_batches, write, tmp_path_factory):
-    """(checkpoint, directory) of a query that has written all records into files, in several batches."""
-    directory = tmp_path_factory.mktemp("filed")
-    location, out = directory / "checkpoint", directory / "out"
-    write(stream(topic, maxOffsetsPerTrigger=20).select("offset"), location, "json", path=str(out))
-    return location, str(out)
-
-
 # A batch that was begun and not finished
 
 
@@ -356,13 +262,13 @@ def test_a_seek_is_refused_while_a_batch_is_unfinished_and_done_after_one_run_ha
     assert read(topic, interrupted) == {5: in_kafka(topic, {0: 2, 1: 5, 2: 9})}
 
 
-def test_an_unfinished_batch_that_is_discarded_gives_its_id_to_the_batch_that_reads_from_the_new_offsets(
-    topic, interrupted, read, in_kafka
-):
-    plan = seek(interrupted, topic, {0: 2}, DISCARD)
-    assert plan.discarded == (3,)
-    assert not Path(interrupted, "offsets", "3").exists()
-    assert read(topic, interrupted) == {3: in_kafka(topic, {0: 2, 1: 5, 2: 7})}
+@pytest.fixture(scope="module")
+def filed(stream, topic, three_batches, write, tmp_path_factory):
+    """(checkpoint, directory) of a query that has written all records into files, in several batches."""
+    directory = tmp_path_factory.mktemp("filed")
+    location, out = directory / "checkpoint", directory / "out"
+    write(stream(topic, maxOffsetsPerTrigger=20).select("offset"), location, "json", path=str(out))
+    return location, str(out)
 
 
 def test_an_unfinished_batch_that_the_file_sink_has_recorded_is_not_discarded(filed, topic, location):
@@ -388,7 +294,7 @@ def test_an_unfinished_batch_comes_back_and_is_run_with_its_old_range(topic, int
     assert read(topic, interrupted) == {3: _between(topic, READ, ends), 4: in_kafka(topic, ends)}
 
 
-def test_a_seek_after_which_the_query_has_run_is_taken_back_to_the_saved_offsets(
+def test_the_query_reads_from_the_offsets_of_a_seek_forward_and_back_and_of_its_restore(
     topic, plain, read, in_kafka
 ):
     seek(plain, topic, {0: 11, 2: 0})
@@ -397,19 +303,21 @@ def test_a_seek_after_which_the_query_has_run_is_taken_back_to_the_saved_offsets
     assert read(topic, plain) == {4: in_kafka(topic, READ)}
 
 
-def test_a_discarded_batch_does_not_come_back_once_its_id_was_used_again(topic, interrupted, read, in_kafka):
+def test_a_discarded_batch_gives_its_id_to_the_next_one_and_does_not_come_back_after_that(
+    topic, interrupted, read, in_kafka
+):
     seek(interrupted, topic, {0: 2}, DISCARD)
-    assert list(read(topic, interrupted)) == [3]
+    assert read(topic, interrupted) == {3: in_kafka(topic, {0: 2, 1: 5, 2: 7})}
     restore(interrupted)
     assert read(topic, interrupted) == {4: in_kafka(topic, READ)}
 
 
-def test_a_truncate_after_which_the_query_has_run_is_taken_back_to_the_saved_offsets(
+def test_the_query_reads_again_what_a_truncate_discards_and_after_its_restore_what_is_new(
     topic, plain, read, in_kafka
 ):
     truncate(plain, 0, CheckpointPolicy(idempotent_sink=True))
-    # The ids are below the newest one that there was before.
-    assert list(read(topic, plain)) == [1]
+    # The id is below the newest one that there was before.
+    assert read(topic, plain) == {1: in_kafka(topic, {0: 4, 1: 3, 2: 3})}
     restore(plain)
     assert read(topic, plain) == {2: in_kafka(topic, READ)}
 

@@ -21,7 +21,7 @@ SNAPSHOTS_AND_CHANGES = {
 SNAPSHOTS_ONLY = {**SNAPSHOTS_AND_CHANGES, f"{STORE}.rocksdb.changelogCheckpointing.enabled": "false"}
 
 
-@pytest.fixture(scope="module", params=["1", "2"])
+@pytest.fixture(scope="module", params=["1", pytest.param("2", marks=pytest.mark.long)])
 def store_format(request, spark):
     """Spark's format of its state store: ``4.changelog`` or ``4_<id>.changelog``."""
     name = f"{STORE}.checkpointFormatVersion"

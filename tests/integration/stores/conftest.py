@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from own_postgres import OwnPostgres
+
 
 @pytest.fixture(params=["postgresql", "sqlite"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
@@ -23,6 +26,14 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
         engine = create_engine(f"sqlite:///{tmp_path}/store.db")
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def connections(postgres: OwnPostgres, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connections ``kafka_default``, and ``results`` with the database."""
+    kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
+    monkeypatch.setenv("AIRFLOW_CONN_RESULTS", json.dumps(postgres.airflow_connection))
 
 
 @pytest.fixture

@@ -33,16 +33,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(60
 JOB = Path(__file__).with_name("counting_job.py")
 DEADLINE = 120.0
 UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-CONF = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "512m",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
 ENVIRONMENT = {
     "PYSPARK_PYTHON": sys.executable,
     "PYTHONPATH": str(Path(__file__).parents[3]),
@@ -54,7 +44,7 @@ PIPELINES = 3 if LONG else 1
 PARTITIONS, KEYS = 3, "abcde"
 BEFORE_DATABASE, BEFORE_SPARK = "before the database's commit", "before Spark's commit"
 ANY_TIME = "any time"
-DEATHS = [BEFORE_DATABASE, BEFORE_SPARK, ANY_TIME] + ["before the results", *[ANY_TIME] * 3] * LONG
+DEATHS = [BEFORE_DATABASE, BEFORE_SPARK] + ["before the results", *[ANY_TIME] * 4] * LONG
 """How each job dies, one start after the other, in a random order."""
 
 
@@ -95,7 +85,7 @@ class Pipeline:
         """Start the job, and return what it said until it died, or to its end."""
         told = {
             "die": die,
-            "conf": {**CONF, **self.settings},
+            "conf": self.settings,
             "url": self.url,
             "pipeline": self.name,
             "bootstrap_servers": self.bootstrap_servers,
@@ -182,8 +172,8 @@ def database(postgres):
 @pytest.fixture
 def pipelines(database, postgres, make_topic, produce, bootstrap_servers, spark_settings, tmp_path):
     java = "spark.driver.extraJavaOptions"
-    settings = {name: value for name, value in spark_settings.items() if name.startswith("spark.jars")}
-    settings[java] = f"{spark_settings[java]} {UNVERIFIED}"
+    small = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
+    settings = {**spark_settings, **small, java: f"{spark_settings[java]} {UNVERIFIED}"}
     with contextlib.ExitStack() as stack:
         pipelines = [
             Pipeline(
@@ -200,13 +190,6 @@ def pipelines(database, postgres, make_topic, produce, bootstrap_servers, spark_
         for pipeline in pipelines:
             stack.callback(pipeline.close)
         yield pipelines
-
-
-@pytest.fixture
-def connections(postgres, bootstrap_servers, monkeypatch):
-    kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers}}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
-    monkeypatch.setenv("AIRFLOW_CONN_RESULTS", json.dumps(postgres.airflow_connection))
 
 
 def test_a_job_that_is_killed_at_any_point_counts_every_record_once(

@@ -21,14 +21,7 @@ from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.spark.stores import SqlOffsetStore
 
-pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(autouse=True)
-def connections(postgres, bootstrap_servers, monkeypatch):
-    kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": bootstrap_servers}}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
-    monkeypatch.setenv("AIRFLOW_CONN_RESULTS", json.dumps(postgres.airflow_connection))
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("connections")]
 
 
 @pytest.fixture

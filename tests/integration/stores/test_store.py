@@ -19,6 +19,7 @@ from airflow_kafka_offsets.spark.stores import SqlOffsetStore
 pytestmark = pytest.mark.integration
 
 DEADLINE = 30.0
+in_postgres = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 FIRST, SECOND, THIRD = (TopicPartition("orders", number) for number in range(3))
 
 
@@ -155,8 +156,8 @@ def test_a_connection_that_commits_each_statement_is_refused(engine, store, of_c
     assert store.load("shop") == {}
 
 
-def test_a_table_in_a_schema(postgres):
-    engine = create_engine(postgres.url)
+@in_postgres
+def test_a_table_in_a_schema(engine):
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS audit")
     store = SqlOffsetStore(engine, "audit.what_was_read")
@@ -165,7 +166,6 @@ def test_a_table_in_a_schema(postgres):
     with engine.begin() as connection:
         assert store.save(connection, "shop", ranges((0, 10))) is True
     assert store.load("shop") == {FIRST: 10}
-    engine.dispose()
 
 
 def test_a_table_without_a_name_is_refused(engine):
@@ -214,56 +214,41 @@ def test_of_two_first_batches_one_wins(store, at_once):
     assert store.load("shop") == {FIRST: 10, SECOND: 5}
 
 
-def wait_until_blocked(engine, waiting):
-    """Return when PostgreSQL makes a transaction wait for another one's lock."""
-    with engine.connect() as looking:
-        while not looking.exec_driver_sql("SELECT count(*) FROM pg_locks WHERE NOT granted").scalar():
-            assert not waiting.done(), "the second save did not wait for the first"
-
-
-def test_who_is_refused_a_first_batch_says_what_to_do(postgres):
+@pytest.fixture
+def second_of_two(engine, store):
     """
-    Two transactions that both saw no row; the second waits for the first one's commit, and is then refused.
+    second_of_two(*bounds) -> the answer to the second of two transactions that save the same: PostgreSQL
+    makes it wait for the first one's commit.
     """
-    engine = create_engine(postgres.url)
-    store = SqlOffsetStore(engine, "first_batches")
-    store.create_table()
-    with ThreadPoolExecutor(1) as pool, engine.connect() as first:
-        store.save(first, "shop", ranges((0, 10)))
 
+    def save(*bounds):
         def second():
             with engine.begin() as connection:
-                return store.save(connection, "shop", ranges((0, 10)))
+                return store.save(connection, "shop", ranges(*bounds))
 
-        waiting = pool.submit(second)
-        wait_until_blocked(engine, waiting)
-        first.commit()
-        with pytest.raises(PlanRefusedError, match=r"orders-0 at the same time.*run the batch again"):
-            waiting.result(DEADLINE)
+        with ThreadPoolExecutor(1) as pool, engine.connect() as first, engine.connect() as looking:
+            assert store.save(first, "shop", ranges(*bounds)) is True
+            waiting = pool.submit(second)
+            while not looking.exec_driver_sql("SELECT count(*) FROM pg_locks WHERE NOT granted").scalar():
+                assert not waiting.done(), "the second save did not wait for the first"
+            first.commit()
+            return waiting.result(DEADLINE)
+
+    return save
+
+
+@in_postgres
+def test_who_is_refused_a_first_batch_says_what_to_do(store, second_of_two):
+    with pytest.raises(PlanRefusedError, match=r"orders-0 at the same time.*run the batch again"):
+        second_of_two((0, 10))
     assert store.load("shop") == {FIRST: 10}
-    engine.dispose()
 
 
-def test_a_job_that_waits_for_the_same_ranges_of_an_added_partition_gets_false(postgres):
-    engine = create_engine(postgres.url)
-    store = SqlOffsetStore(engine, "added_partitions")
-    store.create_table()
-    with engine.begin() as connection:
-        store.save(connection, "shop", ranges((0, 5)))
-    batch = ranges((5, 9), (0, 3))
-    with ThreadPoolExecutor(1) as pool, engine.connect() as first:
-        assert store.save(first, "shop", batch) is True
-
-        def second():
-            with engine.begin() as connection:
-                return store.save(connection, "shop", batch)
-
-        waiting = pool.submit(second)
-        wait_until_blocked(engine, waiting)
-        first.commit()
-        assert waiting.result(DEADLINE) is False
+@in_postgres
+def test_a_job_that_waits_for_the_same_ranges_of_an_added_partition_gets_false(save, store, second_of_two):
+    save((0, 5))
+    assert second_of_two((5, 9), (0, 3)) is False
     assert store.load("shop") == {FIRST: 9, SECOND: 3}
-    engine.dispose()
 
 
 def test_a_store_needs_the_name_of_a_pipeline(save):

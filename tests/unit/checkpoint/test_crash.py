@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from checkpoint_moves import files, spark_starts, with_checksums
+from checkpoint_moves import files, kept_by, spark_starts, with_checksums
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.open_moves import resume_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -53,9 +52,8 @@ def seek(spark: SparkCheckpoint) -> None:
 def seek_of_a_task(spark: SparkCheckpoint) -> None:
     """A seek whose retry takes up the archive of the first try, as a task does."""
     checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD)
-    kept = [each for each in read_archived_moves(spark) if each.made_by.token == TOKEN and not each.undone]
-    if kept:
-        checkpoint_plan = resume_plan(spark, checkpoint_plan, kept[-1])
+    if archive := kept_by(spark, TOKEN):
+        checkpoint_plan = resume_plan(spark, checkpoint_plan, archive)
     apply_checkpoint_plan(
         spark,
         checkpoint_plan,

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from checkpoint_moves import ORDERS_0, apply_plan, restore, seek, truncate, write_checkpoint
+from checkpoint_moves import (
+    ORDERS_0,
+    TimelessFileSystem,
+    apply_plan,
+    restore,
+    seek,
+    truncate,
+    write_checkpoint,
+)
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.history import PastBatch, read_history
@@ -131,17 +139,9 @@ def test_a_clock_that_differs_much_gives_no_durations(checkpoint):
     assert [each.duration for each in history(root)] == [None]
 
 
-def test_a_storage_without_times_gives_no_durations(memory):
-    class Timeless(MemoryFileSystem):
-        cachable = False
-
-        def modified(self, path: str) -> datetime:
-            raise NotImplementedError
-
-    root = write_checkpoint(memory, "/cp", {0: 5, 1: 6}, [0, 1])
-
-    found = read_history(SparkCheckpoint(f"memory:/{root}", fs=Timeless())).batches
-
+def test_a_storage_without_times_gives_no_durations(checkpoint):
+    root = checkpoint({0: 5, 1: 6}, [0, 1])
+    found = read_history(SparkCheckpoint(str(root), fs=TimelessFileSystem())).batches
     assert [(each.records, each.duration) for each in found] == [(None, None), (1, None)]
 
 

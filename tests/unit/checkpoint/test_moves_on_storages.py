@@ -209,7 +209,14 @@ class _ForgetfulFileSystem(_RenamingFileSystem):
 
 @pytest.mark.parametrize(
     ("forgets", "says"),
-    [("offsets/2", "the offsets read back after the move"), ("offsets/3", "the file still exists")],
+    [
+        ("offsets/2", "the offsets read back after the move"),
+        (
+            "offsets/3",
+            "offsets/3: read back after the move, the file still exists: .* the checkpoint may be moved in "
+            "part: running it again finishes the rest, restoring archive 0001-seek takes the move back",
+        ),
+    ],
 )
 def test_a_move_that_the_storage_acknowledges_and_does_not_make_is_an_error(forgets, says, memory):
     fs = _ForgetfulFileSystem()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulated_mirror import Mirror, Record
 
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, bracket
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange
 from airflow_kafka_offsets.model.translation import (
     LastRead,
     RecordIdentity,
@@ -18,7 +18,6 @@ from airflow_kafka_offsets.model.translation import (
     translate,
 )
 
-PARTITION = TopicPartition("orders", 3)
 EXAMPLES = 1_500 if os.environ.get("LONG_TESTS") else 300
 
 

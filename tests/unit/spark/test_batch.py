@@ -9,7 +9,7 @@ from written_query import Query
 
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, UsageError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
-from airflow_kafka_offsets.spark import SparkCheckpoint, batch_ranges, commit_ranges, starting_offsets
+from airflow_kafka_offsets.spark import SparkCheckpoint, batch_ranges, starting_offsets
 
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 
@@ -50,6 +50,25 @@ def test_a_source_that_had_nothing_in_the_batch_before_is_at_its_first_offsets(c
     checkpoint.plan(0, a(1), "-")
     checkpoint.plan(1, a(1), {"b": {"0": 8}})
     assert batch_ranges(checkpoint.location, 1, source=1) == ranges((6, 8), topic="b")
+
+
+def test_two_sources_are_told_together_or_one_by_one(checkpoint):
+    checkpoint.began("0", a(0))
+    checkpoint.began("1", {"b": {"0": 0, "1": 0}})
+    checkpoint.plan(0, a(3), {"b": {"0": 0, "1": 2}})
+    of_second = ranges((0, 0), (0, 2), topic="b")
+    assert batch_ranges(checkpoint.location, 0) == ranges((0, 3)) | of_second
+    assert batch_ranges(checkpoint.location, 0, source=1) == of_second
+
+
+def test_two_sources_of_one_partition_have_a_range_each(checkpoint):
+    checkpoint.began("0", a(0))
+    checkpoint.began("1", a(3))
+    checkpoint.plan(0, a(5), a(5))
+    with pytest.raises(UsageError, match="several sources of batch 0 read a-0.* name one with source="):
+        batch_ranges(checkpoint.location, 0)
+    assert batch_ranges(checkpoint.location, 0, source="0") == ranges((0, 5))
+    assert batch_ranges(checkpoint.location, 0, source="1") == ranges((3, 5))
 
 
 def test_a_pattern_that_matched_no_topic_yet_begins_with_none(checkpoint):
@@ -131,8 +150,3 @@ def test_parameters_without_an_effect_on_the_source_are_refused(checkpoint):
             starting_offsets("orders", topics="t", **given, **wanted)
     with pytest.raises(UsageError, match=r"^source='s3a://lake/old': expected a group, or SparkCheckpoint"):
         starting_offsets("s3a://lake/old", topics="t", on_no_commit="earliest", **wanted)
-
-
-def test_ranges_that_end_before_they_start_are_not_committed():
-    with pytest.raises(UsageError, match="ranges end before they start on orders-0"):
-        commit_ranges("g", {TopicPartition("orders", 0): OffsetRange(8, 2)}, client_config={})

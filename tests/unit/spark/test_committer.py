@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import NamedTuple
 
@@ -315,11 +316,12 @@ def test_progress_of_spark_connect_is_read_in_both_of_its_spellings_and_never_ba
 
 
 def test_a_group_that_is_ahead_is_not_taken_back(committer, group, query):
+    other = TopicPartition("orders", 1)
     group.held["g", ORDERS] = Commit(9, "")
-    query.ends = {ORDERS: 5}
+    query.ends = {ORDERS: 5, other: 2}
     committer.record_finished("run-1", 0)
     committer.commit_due()
-    assert group.commits == 0
+    assert {tp: commit.offset for (_, tp), commit in group.held.items()} == {ORDERS: 9, other: 2}
     assert "is ahead of query q-1 on orders-0 (orders-0: 9" in str(committer.outcomes.errors[0])
 
 
@@ -330,7 +332,21 @@ def test_a_group_that_follows_another_query_is_not_taken_over_unless_allowed(gro
         committer = following(query, group.client, allow_new_query=allowed)
         committer.record_finished("run-1", 0)
         committer.commit_due()
-        assert (group.commits, len(committer.outcomes.errors)) == ((1, 0) if allowed else (0, 1))
+        refused = [str(error) for error in committer.outcomes.errors]
+        assert (group.commits, len(refused)) == ((1, 0) if allowed else (0, 1))
+        assert allowed or "two queries in one group" in refused[0]
+
+
+def test_a_group_of_another_cluster_is_not_taken_over_unless_allowed(group, query):
+    query.ends = {ORDERS: 5}
+    for allowed in (False, True):
+        group.held["g", ORDERS] = Commit(3, '{"cluster":"another"}')
+        committer = following(query, group.client, allow_new_cluster=allowed)
+        committer.record_finished("run-1", 0)
+        committer.commit_due()
+        refused = [str(error) for error in committer.outcomes.errors]
+        assert (group.commits, len(refused)) == ((1, 0) if allowed else (0, 1))
+        assert allowed or re.search("cluster another.* cluster-1", refused[0])
 
 
 def test_a_commit_that_another_one_makes_while_the_ids_are_looked_up_is_not_taken_back(
@@ -352,7 +368,12 @@ def test_a_commit_that_another_one_makes_while_the_ids_are_looked_up_is_not_take
     assert len(asked) == 1
 
 
-def test_of_two_queries_that_name_one_group_for_a_partition_the_second_is_refused(committer, group, query):
+@pytest.mark.parametrize("allow_new_query", [False, True])
+def test_of_two_queries_that_name_one_group_for_a_partition_the_second_is_refused(
+    group, query, allow_new_query
+):
+    # Also when each may take the place of a query that has ended.
+    committer = following(query, group.client, allow_new_query=allow_new_query)
     second = Query("q-2")
     second.ends = query.ends = {ORDERS: 5}
     committer.record_finished("run-1", 0)
@@ -438,6 +459,16 @@ def test_a_topic_without_a_group_is_an_error_at_the_end(group_id):
     committer.flush(1)
     (error,) = committer.outcomes.errors
     assert f"names no group for topic {ORDERS.topic}: not committed" in str(error)
+
+
+def test_a_source_without_a_group_is_committed_to_the_one_that_was_given_for_its_topic(group):
+    own = TopicPartition("payments", 0)
+    sources = [SourceState("a", on("here"), {ORDERS: 5}), SourceState("b", on("here", "own"), {own: 2})]
+    committer = following(Query(sources=lambda: sources), group.client, group_id={"orders": "g"})
+    committer.record_finished("run-1", 0)
+    committer.flush(1)
+    assert {key: commit.offset for key, commit in group.held.items()} == {("g", ORDERS): 5, ("own", own): 2}
+    assert committer.outcomes.errors == []
 
 
 def test_a_topic_without_a_group_does_not_hide_that_the_last_commit_is_not_done():
