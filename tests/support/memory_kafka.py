@@ -15,12 +15,23 @@ from airflow_kafka_offsets.hooks import offsets
 from airflow_kafka_offsets.kafka import client as clients
 
 
+def lead_to(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all connections and addresses lead to a broker."""
+    for opens in (offsets, clients):
+        monkeypatch.setattr(opens, "OffsetsClient", lambda *_, **__: MemoryClient(broker))
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers() -> str:
+    """The address that a command line may name: no test here starts a Kafka for it."""
+    return MemoryClient.servers
+
+
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
     """The broker behind the connection ``kafka_default``, for operators, sensors and the command line."""
     found = MemoryBroker()
-    for opens in (offsets, clients):
-        monkeypatch.setattr(opens, "OffsetsClient", lambda *_, **__: MemoryClient(found))
+    lead_to(found, monkeypatch)
     connection = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": MemoryClient.servers}})
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", connection)
     monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER", MemoryClient.servers)

@@ -22,7 +22,12 @@ AnyKafka = TypeVar("AnyKafka", bound=EmbeddedKafka)
 START = 180.0
 WHOLE_RUN = 1800.0
 DAY = 86_400_000
-"""Milliseconds without retention: many tests have records with old times in topics with default settings."""
+PROPERTIES = {
+    # Many tests have records with old times in topics with default settings.
+    "log.retention.check.interval.ms": str(DAY),
+    # By default a compacted topic is compacted every 15 s.
+    "log.cleaner.backoff.ms": "200",
+}
 
 
 class SharedKafka(NamedTuple):
@@ -38,7 +43,7 @@ def shared_kafka(directory: Path) -> Iterator[SharedKafka]:
     def describe(kafka: BreakableKafka) -> object:
         return SharedKafka(kafka.bootstrap_servers, kafka.pid, kafka.directory)
 
-    make = partial(BreakableKafka, properties={"log.retention.check.interval.ms": str(DAY)})
+    make = partial(BreakableKafka, properties=PROPERTIES)
     with shared(directory, "kafka", make, describe) as (servers, pid, home):
         yield SharedKafka(servers, pid, Path(home))
 

@@ -1,6 +1,7 @@
 """Unit tests have no server: what others do to a real Kafka, these do to the in-memory broker."""
 
 from memory_kafka import (  # noqa: F401
+    bootstrap_servers,
     broker,
     client,
     delete_records,

@@ -72,9 +72,7 @@ def test_group_and_checkpoint_move_to_the_same_offsets(
     assert stands == {name: READ | offsets for name, offsets in groups.items()}
 
 
-def test_the_receipt_has_both_parts_and_the_archive_both_images(
-    topic, group, query, context, kafka_tools, committed
-):
+def test_the_receipt_has_both_parts_and_the_archive_both_images(topic, group, query, context, kafka_tools):
     receipt = reset(context, query, group, to_offset="earliest")
     assert json.loads(json.dumps(receipt)) == receipt
     assert receipt["before"] == {topic: {"0": 5, "1": 2, "2": None}}

@@ -8,13 +8,10 @@ import socket
 import subprocess
 import sys
 import threading
-from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from written_query import Query
-
-from airflow_kafka_offsets.task.metrics import count, report_drift, report_lag
 
 pytestmark = pytest.mark.integration
 pytest.importorskip("statsd")
@@ -165,8 +162,3 @@ def test_opentelemetry_gets_the_tags_as_they_are(run):
         "PlanRefusedError",
     ):
         assert text.encode() in sent
-
-
-@pytest.mark.parametrize("report", [report_lag, report_drift, partial(count, "commit")])
-def test_nothing_that_is_reported_raises(report):
-    report([None])

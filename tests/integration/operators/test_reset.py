@@ -1,24 +1,21 @@
+"""Resets of a group, as Kafka's own tool makes them."""
+
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
-from waiting import Store
 
-from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
-from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 pytestmark = pytest.mark.integration
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 TIMES = [int((NOON + timedelta(minutes=minute)).timestamp() * 1000) for minute in range(10)]
+COMMITTED = {0: 5, 1: 2, 2: 0}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def topic(make_topic, produce):
     name = make_topic(config={"retention.ms": "-1"})
     produce(name, {0: 10, 1: 4}, {0: TIMES, 1: TIMES})
@@ -26,9 +23,17 @@ def topic(make_topic, produce):
 
 
 @pytest.fixture
-def group(topic, new_group):
+def group(topic, new_group, commit):
     name = new_group()
-    CommitOffsetsOperator(task_id="c", group_id=name, offsets={topic: {"0": 5, "1": 2, "2": 0}}).execute({})
+    commit(name, topic, COMMITTED)
+    return name
+
+
+@pytest.fixture
+def twin(topic, new_group, commit):
+    """Another group at the same offsets."""
+    name = new_group()
+    commit(name, topic, COMMITTED)
     return name
 
 
@@ -67,57 +72,16 @@ def reset(context, **parameters):
     ],
 )
 def test_a_reset_moves_to_where_kafkas_tool_would(
-    parameters, flags, topic, group, new_group, kafka_tools, holds, context
+    parameters, flags, topic, group, twin, kafka_tools, committed, context
 ):
     parameters = dict(parameters)
-    twin = new_group()
-    CommitOffsetsOperator(task_id="c", group_id=twin, offsets={topic: {"0": 5, "1": 2, "2": 0}}).execute({})
     only = parameters.pop("topics_only", "0,1,2")
     result = kafka_tools.consumer_groups(
         "--reset-offsets", "--group", twin, "--topic", f"{topic}:{only}", *flags, "--execute"
     )
     assert not result.error
     reset(context, group_id=group, topics=f"{topic}:{only}", **parameters)
-    assert holds(group) == holds(twin)
-
-
-def test_a_number_is_for_every_partition_in_scope(topic, group, holds, context):
-    reset(context, group_id=group, topics=f"{topic}:0,1", to_offset="3")
-    assert holds(group) == {0: 3, 1: 3, 2: 0}
-
-
-def test_offsets_of_ones_own(topic, group, holds, context):
-    receipt = reset(context, group_id=group, to_offset={topic: {"0": 1}})
-    assert holds(group) == {0: 1, 1: 2, 2: 0}
-    assert receipt["before"] == {topic: {"0": 5}}
-
-
-def test_a_new_group_needs_its_topics_and_is_made(topic, new_group, holds, context):
-    group = new_group()
-    with pytest.raises(AirflowFailException, match="has no committed offsets"):
-        reset(context, group_id=group, to_offset="earliest")
-    reset(context, group_id=group, topics=[topic], to_offset="earliest")
-    assert holds(group) == {0: 0, 1: 0, 2: 0}
-
-
-def test_an_offset_outside_the_log_is_refused_clamped_or_skipped(topic, group, holds, context):
-    with pytest.raises(AirflowFailException, match="offset 7 of .*-1 is outside its log, which holds 0 to 4"):
-        reset(context, group_id=group, to_offset=7)
-    with pytest.raises(AirflowFailException, match="offset -1 of .*-0 is outside its log"):
-        reset(context, group_id=group, topics=f"{topic}:0", shift_by=-6)
-    assert holds(group) == {0: 5, 1: 2, 2: 0}
-    reset(context, group_id=group, to_offset=7, on_out_of_range="skip")
-    assert holds(group) == {0: 7, 1: 2, 2: 0}
-    reset(context, group_id=group, to_offset=9, on_out_of_range="clamp")
-    assert holds(group) == {0: 9, 1: 4, 2: 0}
-
-
-@pytest.mark.parametrize(("filled", "shift"), [("", ""), ("1", "-1")])
-def test_templates_fill_in_exactly_one_scenario(filled, shift, group, context):
-    task = ResetOffsetsOperator(task_id="reset", group_id=group, to_offset="{{ to }}", shift_by="{{ by }}")
-    task.render_template_fields({"to": filled, "by": shift})
-    with pytest.raises(AirflowFailException, match="exactly one of to_offset, to_datetime, shift_by"):
-        task.execute(context)
+    assert committed(group, topic) == committed(twin, topic)
 
 
 def test_a_file_of_kafkas_own_tool_moves_the_group(topic, group, kafka_tools, holds, context, tmp_path):
@@ -129,63 +93,3 @@ def test_a_file_of_kafkas_own_tool_moves_the_group(topic, group, kafka_tools, ho
     receipt = reset(context, group_id=group, from_file=file.as_uri())
     assert holds(group) == {0: 10, 1: 4, 2: 0}
     assert receipt["source"] == {"from_file": file.as_uri()}
-
-
-def test_a_file_that_is_not_there_or_names_another_group_is_refused(group, context, tmp_path):
-    with pytest.raises(AirflowFailException, match=r"none\.csv: there is no such file"):
-        reset(context, group_id=group, from_file=str(tmp_path / "none.csv"))
-    (tmp_path / "other.csv").write_text("other,t,0,1\n")
-    with pytest.raises(AirflowFailException, match="no line for group"):
-        reset(context, group_id=group, from_file=str(tmp_path / "other.csv"))
-
-
-@pytest.mark.parametrize("relative", [{"shift_by": -1}, {"to_offset": "latest"}, {"by_duration": "P20000D"}])
-def test_a_retry_does_not_move_twice_and_shows_what_was_there_at_first(
-    relative, topic, group, produce, holds, context
-):
-    context |= {"task_state_store": Store()}
-    first = reset(context, group_id=group, topics=f"{topic}:0", **relative)
-    produce(topic, {0: 3})
-    again = reset(context, group_id=group, topics=f"{topic}:0", **relative)
-    assert again["after"] == first["after"]
-    assert again["before"] == first["before"] == {topic: {"0": 5}}
-    assert holds(group)[0] == first["after"][topic]["0"]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "says"),
-    [
-        ({"to_offset": 99, "on_out_of_range": "skip"}, "offset 99 of .*-0.* outside its log.*: left alone"),
-        (
-            {"to_datetime": "2999-01-01T00:00:00Z", "on_out_of_range": "skip"},
-            "to_datetime='2999-01-01.* in the future.*left alone",
-        ),
-        ({"shift_by": -1, "partition": 2, "on_no_commit": "skip"}, "no committed offset, left alone: "),
-    ],
-)
-def test_a_reset_that_skips_everything_is_refused(parameters, says, topic, new_group, holds, context):
-    group = new_group()
-    CommitOffsetsOperator(task_id="c", group_id=group, offsets={topic: {"0": 5, "1": 2}}).execute({})
-    names = {"group_id": group, "topics": f"{topic}:{parameters.get('partition', '0,1')}"}
-    asked = {name: value for name, value in parameters.items() if name != "partition"}
-    task = ResetOffsetsOperator(task_id="reset", **names, **asked)
-    task.outlets = KafkaPipeline(group_id=group).assets
-    with pytest.raises(AirflowFailException, match=f"nothing is left to write: {says}"):
-        task.execute(context)
-    assert holds(group) == {0: 5, 1: 2}
-    assert task.outlets == []  # no event
-
-
-def test_a_window_that_is_committed_just_now_is_moved_from_where_it_ends(
-    topic, group, holds, context, broker, monkeypatch
-):
-    settled = OffsetsClient.settled_groups
-
-    def after_a_window(client, group_ids):
-        broker.commit(group, {TopicPartition(topic, 0): 7})
-        return settled(client, group_ids)
-
-    monkeypatch.setattr(OffsetsClient, "settled_groups", after_a_window)
-    receipt = reset(context, group_id=group, topics=f"{topic}:0", shift_by=-1)
-    assert (receipt["before"], receipt["after"]) == ({topic: {"0": 7}}, {topic: {"0": 6}})
-    assert holds(group)[0] == 6

@@ -1,1 +1,1 @@
-from airflow_task import context, holds, kafka_connection, pipeline, recovery_topic  # noqa: F401
+from airflow_task import context, kafka_connection  # noqa: F401

@@ -1,7 +1,19 @@
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import pytest
 from memory_broker import MemoryBroker, MemoryClient
+from written_query import Query
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.moves.apply import apply_pipeline
+from airflow_kafka_offsets.moves.reset import plan_reset
+from airflow_kafka_offsets.moves.restore import plan_restore_archive
 
 
 @pytest.fixture
@@ -17,3 +29,36 @@ def broker():
 @pytest.fixture
 def client(broker):
     return MemoryClient(broker)
+
+
+class Pipeline:
+    """A query and its group, at 90."""
+
+    def __init__(self, client, root):
+        self.client, self.query = client, Query(root)
+        self.run(0, 10)
+        self.run(1, 90)
+        self.partitions = [TopicPartition("orders", number) for number in (0, 1)]
+        client.commit("g", dict.fromkeys(self.partitions, 90))
+        self.checkpoint = SparkCheckpoint(self.query.location)
+        self.group = GroupSelection.parse("g", "orders")
+
+    def run(self, batch, offset):
+        """Run a batch that ends at an offset."""
+        self.query.run(batch, {"orders": {0: offset, 1: offset}})
+
+    def reset(self, offset, by):
+        """Move both to an offset, and return the receipt."""
+        now, place = datetime(2026, 1, 5, tzinfo=timezone.utc), Place.parse(offset, "to_offset")
+        plan = plan_reset(self.client, self.checkpoint, self.group, place, now=now, metadata=by)
+        return apply_pipeline(self.client, plan, by, self.checkpoint, 0)
+
+    def take_back(self, archive):
+        """Take a move back as the command line does."""
+        plan = plan_restore_archive(self.client, archive, self.checkpoint, self.group)
+        apply_pipeline(self.client, plan, CommitMetadata(tool="group restore"), self.checkpoint, 0)
+
+
+@pytest.fixture
+def pipeline(client, tmp_path):
+    return Pipeline(client, tmp_path / "checkpoint")

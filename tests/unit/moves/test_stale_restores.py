@@ -6,18 +6,16 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
-from written_query import Query
 
-from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.moves import apply
-from airflow_kafka_offsets.moves.apply import apply_groups, apply_pipeline
+from airflow_kafka_offsets.moves.apply import apply_groups
 from airflow_kafka_offsets.moves.reset import plan_reset
-from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_receipt
+from airflow_kafka_offsets.moves.restore import plan_restore_receipt
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -79,28 +77,15 @@ def test_a_receipt_that_was_restored_does_not_take_back_what_was_read_since(clie
     assert restore(receipt, allow_stale=True) == [90, 90]
 
 
-def test_what_an_earlier_try_of_an_interrupted_move_has_committed_is_no_later_move(
-    client, tmp_path, monkeypatch
-):
-    query = Query(tmp_path / "checkpoint")
-    query.run(0, {"orders": {0: 10, 1: 10}})
-    query.run(1, {"orders": {0: 90, 1: 90}})
-    client.commit("g", {FIRST: 90, SECOND: 90})
-    checkpoint = SparkCheckpoint(query.location)
-
-    def move(offset, by):
-        plan = plan_reset(client, checkpoint, GROUP, Place.parse(offset, "to_offset"), now=NOW, metadata=by)
-        apply_pipeline(client, plan, by, checkpoint, 0)
-
+def test_what_an_earlier_try_of_an_interrupted_move_has_committed_is_no_later_move(pipeline, monkeypatch):
     def dies(*_):
         raise KeyboardInterrupt
 
-    move(50, RESET)
-    query.run(2, {"orders": {0: 52, 1: 52}})
+    pipeline.reset(50, RESET)
+    pipeline.run(2, 52)
     with monkeypatch.context() as patched:
         patched.setattr(apply, "commit_groups", dies)
         with pytest.raises(KeyboardInterrupt):
-            move(40, replace(RESET, token="c"))
-    plan = plan_restore_archive(client, "0002-seek", checkpoint, GROUP)
-    apply_pipeline(client, plan, CommitMetadata(tool="group restore"), checkpoint, 0)
-    assert query.stands() == {0: 52, 1: 52}
+            pipeline.reset(40, replace(RESET, token="c"))
+    pipeline.take_back("0002-seek")
+    assert pipeline.query.stands() == {0: 52, 1: 52}

@@ -133,11 +133,6 @@ def test_parameters_that_contradict_a_plan_are_refused_when_the_dag_is_read(para
         ResetOffsetsOperator(task_id="reset", **names, **parameters)
 
 
-def test_a_reset_without_a_plan_must_name_its_group():
-    with pytest.raises(UsageError, match="group_id is missing"):
-        ResetOffsetsOperator(task_id="reset", to_offset="earliest")
-
-
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
@@ -153,12 +148,6 @@ def test_a_plan_of_many_pipelines_takes_no_names_of_one(parameters, said):
     given: dict[str, Any] = {"pipelines": [KafkaPipeline("orders")], **parameters}
     with pytest.raises(UsageError, match=said):
         PlanResetsOperator(task_id="plan", **given)
-
-
-def test_a_restore_must_name_its_group_or_have_a_receipt():
-    with pytest.raises(UsageError, match="group_id is missing"):
-        RestoreOffsetsOperator(task_id="restore", from_file="/before.csv")
-    RestoreOffsetsOperator(task_id="restore", receipt="{{ x }}", restore_when="always")
 
 
 def test_a_receipt_that_names_no_pipeline_needs_the_names():

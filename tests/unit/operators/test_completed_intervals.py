@@ -6,6 +6,7 @@ import json
 import shutil
 from datetime import datetime, timedelta, timezone
 from functools import partial
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -290,8 +291,7 @@ def test_more_than_the_limit_goes_on_in_the_next_run(stream):
 
 
 def test_killed_at_any_step_a_task_loses_no_interval_and_emits_none_twice():
-    steps = 0
-    for kill_at in range(1, 40):
+    for kill_at in count(1):
         stream = Stream()
         stream.write(0.5, 1.5, 2.5, 3.5, read=1)
         stream.run("before")
@@ -303,8 +303,9 @@ def test_killed_at_any_step_a_task_loses_no_interval_and_emits_none_twice():
         stream.run("killed" if killed and kill_at % 2 else "after")
         stream.run("later")
         assert stream.hours() == ["01T00", "01T01", "01T02"], kill_at
-        steps += killed
-    assert steps >= 10
+        if not killed:
+            break
+    assert kill_at > 10
 
 
 def test_the_iterations_of_a_loop_emit_nothing_twice(stream):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from memory_broker import MemoryBroker, MemoryClient
+from waiting import Store
 
 from airflow_kafka_offsets.errors import GroupMovedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -19,18 +19,10 @@ from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-class Store(dict[str, Any]):
-    """What Airflow 3.3 keeps with a task."""
-
-    def set(self, key: str, value: Any) -> None:
-        self[key] = json.loads(json.dumps(value))
-
-
 class Group:
     """A group at 50 and 60, and the task that resets it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        broker = MemoryBroker()
+    def __init__(self, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
         broker.create("orders", 2)
         for tp in (FIRST, SECOND):
             broker.append("orders", tp.partition, range(100))
@@ -41,7 +33,6 @@ class Group:
         operator = ResetOffsetsOperator(
             task_id="reset", group_id="g", topics="orders", **parameters or {"shift_by": 1}
         )
-        operator.open_client = lambda *_: self.client  # type: ignore[method-assign,assignment]
         names = {"dag_id": "d", "run_id": "r", "task_id": "reset", "map_index": -1, "try_number": 2}
         ti = SimpleNamespace(**names, max_tries=clears, xcom_push=lambda **_: None)
         context: Any = {"ti": ti, "task_state_store": self.store}
@@ -70,8 +61,8 @@ class Group:
 
 
 @pytest.fixture
-def group(monkeypatch):
-    return Group(monkeypatch)
+def group(memory, monkeypatch):
+    return Group(memory, monkeypatch)
 
 
 @pytest.mark.parametrize("offsets", [{"first": 55, "second": 65}, {"second": 65}], ids=["all", "some"])

@@ -9,6 +9,7 @@ from airflow_task import new_run, reset
 from recovery_pipeline import broken_commit
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 
 pytestmark = pytest.mark.usefixtures("memory")
@@ -101,7 +102,7 @@ def test_the_end_of_a_batch_that_a_move_has_rewritten_is_where_it_led(
 
 
 def test_each_of_two_sources_of_one_topic_moves_to_its_own_end(
-    topic, new_group, new_query, commit, committed, context
+    topic, new_group, new_query, committed, context
 ):
     query = new_query({topic: {0: 5}}, {topic: {0: 2}})
     query.run(2, {topic: {0: 8}}, {topic: {0: 6}})
@@ -163,3 +164,21 @@ def test_what_retention_has_deleted_is_for_on_out_of_range(
     new_run(context)
     reset(context, query, group, to_batch=1, on_out_of_range="clamp")
     assert query.stands() == committed(group, topic) == {0: 7, 1: 2}
+
+
+# Many pipelines.
+
+
+def test_each_pipeline_is_planned_to_the_end_of_its_own_batch(topic, group, query, context):
+    pipelines = [{"group_id": group, "checkpoint_location": query.location}]
+    (plan,) = PlanResetsOperator(task_id="plans", pipelines=pipelines, to_batch=1).execute(context)
+    assert plan["after"] == {topic: {"0": 5, "1": 2}}
+
+
+def test_a_pipeline_without_a_checkpoint_has_no_batch(topic, group, query, context):
+    pipelines = [
+        {"group_id": group, "checkpoint_location": query.location},
+        {"group_id": "h", "topics": topic},
+    ]
+    with pytest.raises(AirflowFailException, match="group h: checkpoint_location is missing: to_batch is a"):
+        PlanResetsOperator(task_id="plans", pipelines=pipelines, to_batch=1).execute(context)

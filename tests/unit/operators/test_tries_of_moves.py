@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow_task import TaskInstance
+from waiting import Store
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
@@ -24,10 +25,6 @@ pytestmark = pytest.mark.usefixtures("memory")
 
 class KilledError(BaseException):
     pass
-
-
-class Store(dict):
-    set = dict.__setitem__
 
 
 def ti(task, tries=1, cleared=0, index=-1, **states):

@@ -190,7 +190,7 @@ def test_a_replay_needs_no_group(run, topic):
         plan(Run(), start="earliest")
 
 
-def test_a_group_that_stands_elsewhere_is_told_in_the_log(run, topic, group, caplog, holds):
+def test_a_group_that_stands_elsewhere_is_told_in_the_log(run, group, caplog, holds):
     caplog.set_level(logging.WARNING)
     window = plan(run, group_id=group, start="earliest")
     assert "A commit of this window would be refused now" in caplog.text
@@ -210,7 +210,7 @@ def test_a_group_that_stands_elsewhere_is_told_in_the_log(run, topic, group, cap
         ({"topics_pattern": "("}, "is not a regular expression"),
     ],
 )
-def test_what_cannot_be_a_window_is_refused(run, topic, group, bounds, said):
+def test_what_cannot_be_a_window_is_refused(run, group, bounds, said):
     with pytest.raises(AirflowFailException, match=said):
         plan_rendered(run, group_id=group, **bounds)
 
@@ -359,7 +359,7 @@ def test_a_window_of_a_topic_that_was_made_anew_is_not_clamped_back(topic, group
     assert holds(group) == {0: 5, 1: 2, 2: 0}
 
 
-def test_a_stale_window_is_refused_and_one_that_is_committed_is_done(topic, group, produce, holds):
+def test_a_stale_window_is_refused_and_one_that_is_committed_is_done(topic, group, holds):
     stale = plan(Run("1"), group_id=group, max_records=3)
     window = plan(Run("2"), group_id=group)
     first = commit(window, group_id=group)
@@ -418,7 +418,7 @@ def test_a_group_with_a_member_is_refused(run, topic, group, member, holds, fenc
     assert holds(group) == {0: 5, 1: 2, 2: 0}
 
 
-def test_a_refusal_says_which_run_has_moved_the_group_and_what_helps(topic, group, holds):
+def test_a_refusal_says_which_run_has_moved_the_group_and_what_helps(group, holds):
     window = plan(Run("1"), group_id=group, max_records=3)
     commit(plan(Run("2"), group_id=group), Run("2"), group_id=group)
     with pytest.raises(AirflowFailException) as refused:
@@ -431,7 +431,7 @@ def test_a_refusal_says_which_run_has_moved_the_group_and_what_helps(topic, grou
 
 
 @pytest.mark.parametrize("fenced", [True, False])
-def test_a_group_that_kafka_forgot_was_not_moved_by_another_run(run, topic, group, broker, fenced):
+def test_a_group_that_kafka_forgot_was_not_moved_by_another_run(run, group, broker, fenced):
     window = plan(run, group_id=group)
     assert broker.delete_groups([group]) == {group: None}
     with pytest.raises(
@@ -583,7 +583,7 @@ def test_without_a_memory_the_group_tells_that_the_run_has_committed(topic, grou
     assert plan(Run("scheduled__2", store=False), group_id=group)["records"] == 3
 
 
-def test_without_a_memory_a_task_that_has_not_run_before_plans_in_a_cleared_run(topic, group):
+def test_without_a_memory_a_task_that_has_not_run_before_plans_in_a_cleared_run(group):
     assert plan(Run(store=False).clear(), group_id=group)["records"] == 7
 
 
@@ -636,7 +636,7 @@ def test_a_file_keeps_the_window(topic, group, produce, tmp_path, store, holds):
     assert holds(group) == {0: 10, 1: 4, 2: 0}
 
 
-def test_a_file_that_is_gone_is_refused(run, topic, group, tmp_path):
+def test_a_file_that_is_gone_is_refused(run, group, tmp_path):
     file = tmp_path / "window.json"
     plan(run, group_id=group, window_file=str(file))
     file.unlink()
@@ -647,7 +647,7 @@ def test_a_file_that_is_gone_is_refused(run, topic, group, tmp_path):
 
 
 @pytest.mark.parametrize("file_before", [False, True])
-def test_a_changed_file_name_does_not_overwrite_another_run_s_window(topic, group, tmp_path, file_before):
+def test_a_changed_file_name_does_not_overwrite_another_run_s_window(group, tmp_path, file_before):
     other = tmp_path / "other.json"
     plan(Run("other"), group_id=group, window_file=str(other))
     run, before = Run("1"), other.read_text()
@@ -669,9 +669,7 @@ def test_a_window_that_would_end_at_a_record_ahead_of_the_clock_is_refused(run, 
     assert plan(Run("2"), topics=topic, start="earliest")["records"] == 4
 
 
-def test_a_window_that_is_too_large_for_an_argument_needs_a_file(
-    run, topic, group, tmp_path, monkeypatch, holds
-):
+def test_a_window_that_is_too_large_for_an_argument_needs_a_file(run, group, tmp_path, monkeypatch, holds):
     monkeypatch.setattr(planning, "MAX_ARGUMENT", 50)
     with pytest.raises(
         AirflowFailException, match="a program's argument can have at most 128 KiB: set window_file"
@@ -713,7 +711,7 @@ def test_a_file_that_was_edited_is_refused(
         plan(run.clear(), group_id=group, window_file=str(file))
 
 
-def test_a_file_that_is_gone_is_not_needed_where_xcom_has_the_window(run, topic, group, tmp_path, holds):
+def test_a_file_that_is_gone_is_not_needed_where_xcom_has_the_window(run, group, tmp_path, holds):
     file = tmp_path / "window.json"
     window = plan(run, group_id=group, window_file=str(file))
     file.unlink()

@@ -483,6 +483,3 @@ def reset_between(pipeline, patch, *, before, die=False):
         written(client, plans, metadata, write)
 
     patch.setattr(plan_apply, "commit_groups", commit)
-
-
-# --- a right that is missing

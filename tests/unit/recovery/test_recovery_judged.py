@@ -296,7 +296,7 @@ def test_a_recovery_that_was_left_is_drift_and_the_commit_and_the_next_reset_nam
     assert receipt["checkpoint"]["archive"] == "0001-seek"
 
 
-def test_a_recovery_whose_group_was_left_behind_is_drift(pipeline, broker):
+def test_a_recovery_whose_group_was_left_behind_is_drift(pipeline):
     pipeline.run("reset")
     pipeline.job()
     with pytest.raises(AirflowFailException, match=r"neither finished nor undone: group .* is at 57"):

@@ -297,8 +297,9 @@ def shortened(make_topic, produce, broker, delete_records, new_group, new_query,
     return make
 
 
-def test_an_offset_that_is_outside_the_log_by_now_is_refused(shortened):
-    query, restore, committed = shortened({0: 2})
+@pytest.mark.parametrize("commits", [{0: 2}, {}], ids=["of both", "of the checkpoint alone"])
+def test_an_offset_that_is_outside_the_log_by_now_is_refused(commits, shortened):
+    query, restore, committed = shortened(commits)
     before = query.files()
     with pytest.raises(AirflowFailException, match="offset 2 of .* is outside its log, which holds 5 to 10"):
         restore()
@@ -312,14 +313,6 @@ def test_an_offset_that_is_outside_the_log_by_now_goes_for_both_as_the_policy_sa
     assert (query.stands(), committed()) == ({0: to}, to)
 
 
-def test_an_offset_of_the_checkpoint_alone_that_is_outside_the_log_by_now_is_refused(shortened):
-    query, restore, committed = shortened({})
-    before = query.files()
-    with pytest.raises(AirflowFailException, match="offset 2 of .* is outside its log, which holds 5 to 10"):
-        restore()
-    assert (query.files(), committed()) == (before, 10)
-
-
 def test_a_group_with_a_member_is_refused_and_neither_is_changed(
     topic, group, query, committed, reset, restore, member
 ):
@@ -329,14 +322,6 @@ def test_a_group_with_a_member_is_refused_and_neither_is_changed(
     with pytest.raises(AirflowFailException, match="nothing was changed: .* 1 members .*a-reader"):
         restore(receipt)
     assert (query.files(), committed()) == (before, RESET)
-
-
-def test_restoring_twice_ends_the_same(query, committed, reset, restore):
-    receipt = reset()
-    restore(receipt)
-    first = query.sparks_files(), committed()
-    restore(receipt)
-    assert (query.sparks_files(), committed()) == first
 
 
 def test_a_restore_that_ended_between_checkpoint_and_group_is_finished_by_its_retry(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
+
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.task import metrics
@@ -24,3 +28,10 @@ def test_a_topic_with_a_partition_of_unknown_lag_has_no_gauge(monkeypatch):
     assert told == []
     metrics.report_lag([Lag.measure("g", {first: 9, second: 5}, logs, "skip")])
     assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    "report", [metrics.report_lag, metrics.report_drift, partial(metrics.count, "commit")]
+)
+def test_nothing_that_is_reported_raises(report):
+    report([None])

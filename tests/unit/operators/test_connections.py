@@ -18,8 +18,6 @@ from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 
-pytestmark = pytest.mark.integration
-
 NOTHING = None
 SET = "set the extra of a connection of type 'kafka'"
 WRONG = {
@@ -134,7 +132,7 @@ def test_the_hook_of_ones_own_task_says_the_same(connect):
     assert KafkaOffsetsHook("other").test_connection()[0] is False
 
 
-def test_a_store_that_is_not_there_fails_at_once(connect, context):
+def test_a_store_that_is_not_there_fails_at_once(context):
     task = CommitOffsetsOperator(task_id="c", group_id="g", store_conn_id="nowhere", store_pipeline="p")
     with pytest.raises(AirflowFailException, match="connection 'nowhere' has no usable hook .*store_conn_id"):
         task.execute(context)
