@@ -24,6 +24,7 @@ from deadlines import until
 from packaging.version import Version
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
+from airflow_kafka_offsets.local.cache import lock_file
 from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
 from airflow_kafka_offsets.local.process import SupervisedProcess
 
@@ -74,9 +75,6 @@ needs_fields_in_lists = pytest.mark.skipif(
 MIGRATED = "migrated"
 """The name of an Airflow's empty database, from which the others are copied."""
 
-_sqlite: list[bytes] = []
-"""An empty database, once it was made."""
-
 
 def write_config(home: Path) -> None:
     """Write the configuration, else the first of Airflow's processes do so, each with its own key."""
@@ -85,15 +83,16 @@ def write_config(home: Path) -> None:
     (home / "airflow" / "airflow.cfg").write_text(f"[core]\nfernet_key = {key}\n", encoding="utf-8")
 
 
-def make_sqlite(environment: Mapping[str, str], home: Path) -> None:
-    """Create the database of an Airflow of one process, from a copy where there is one."""
-    file = home / "airflow" / "airflow.db"
-    if _sqlite:
-        write_config(home)
-        file.write_bytes(_sqlite[0])
-    else:
-        migrate_airflow(environment, home)
-        _sqlite.append(file.read_bytes())
+def make_sqlite(environment: Mapping[str, str], home: Path, run_directory: Path) -> None:
+    """Create the database of an Airflow of one process, from the copy of this test run where there is one."""
+    file, copy = home / "airflow" / "airflow.db", run_directory / f"{MIGRATED}.db"
+    with lock_file(copy.with_suffix(".lock"), "creating Airflow's database", READY):
+        if copy.exists():
+            write_config(home)
+        else:
+            migrate_airflow(environment, home)
+            shutil.copy(file, copy)
+    shutil.copy(copy, file)
 
 
 def has_ended(process: psutil.Process) -> bool:

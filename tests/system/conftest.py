@@ -63,7 +63,7 @@ def pytest_runtest_makereport(item, call):
 
 
 @pytest.fixture(scope="session")
-def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
+def airflow(bootstrap_servers, run_directory, tmp_path_factory, spark_settings):
     """
     An Airflow of the tests' own, with connections to the real Kafka and to a Spark on this machine.
 
@@ -73,7 +73,7 @@ def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
     environment = demo_environment(home, EXAMPLES, bootstrap_servers)
     quick = spark_settings["spark.driver.extraJavaOptions"]
     environment |= dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), quick)
-    make_sqlite(environment, home)
+    make_sqlite(environment, home, run_directory)
 
     def run(*arguments, log=None, **variables):
         """Run Python; with a log the output goes there, to be watched meanwhile."""
