@@ -171,7 +171,7 @@ def show_each(visit, pages):
 
 
 def test_a_lag_that_is_not_known_is_not_caught_up(show_each):
-    texts = (
+    texts: tuple[tuple[list[int | None], str], ...] = (
         ([0, 0], "No partition of 2 is behind."),
         ([None, 0], "No partition of 2 is known to be behind, 1 not known."),
         ([None, None], "No partition of 2 is known to be behind, 2 not known."),

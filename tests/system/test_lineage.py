@@ -66,7 +66,7 @@ def kafka_inputs(events):
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory, spark_settings):
+def events(run_directory, tmp_path_factory, spark_settings):
     """The events of one day of flights, and of a commit that is refused."""
     home = tmp_path_factory.mktemp("lineage")
     airflow_file, spark_file, conf = home / "airflow.jsonl", home / "spark.jsonl", home / "conf"
@@ -93,7 +93,7 @@ def events(tmp_path_factory, spark_settings):
             "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
             "SPARK_CONF_DIR": str(conf),
         }
-        make_sqlite(environment, home)
+        make_sqlite(environment, home, run_directory)
         done = subprocess.run(
             [sys.executable, "-c", RUN, flights, Path(refused).stem, DAY],
             env=environment,
