@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.integration, py
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "dags_examples"
 DEADLINE = 30.0
-CROSSINGS = 5
+CROSSINGS = 3
 BURSTS = 3
 REGIONS = ("asia", "europe", "america")
 REFIRE_AFTER = timedelta(seconds=25)
