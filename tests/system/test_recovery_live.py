@@ -22,7 +22,7 @@ HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 READ, BACK, END = 60, 57, 100
 JUDGED = ("marked", "commit_marked", "taken_back", "timed_out", "deleted", "whole")
 HANGS, FAILS = ("marked", "whole"), ("taken_back", "timed_out", "deleted")
-NAMES = ("cleared", "given_up", "skipped", "half_way")
+NAMES = ("cleared", "given_up", "skipped", "broken", "half_way")
 RESETS = ("both", "group")
 
 
@@ -56,6 +56,7 @@ def live(airflow_with_users, topic, client):
         client.commit(f"{name}-{topic}", {TopicPartition(topic, 0): READ})
     (pipelines / "given_up" / "job").write_text("fail")
     (pipelines / "skipped" / "job").write_text("skip")
+    (pipelines / "broken" / "job").write_text("fail for good")
     (pipelines / "half_way" / "kill").touch()
     for name in (*HANGS, *FAILS):
         (pipelines / name / "job").write_text("hang" if name in HANGS else "fail")
@@ -144,6 +145,22 @@ def test_a_recovery_whose_job_skips_itself_is_restored_and_fails(live, at):
     run = live.begun["skipped"]
     wait_for(live, "skipped", run, "success", "failed")
     assert (state_of(live, "skipped", run), at("skipped")) == ("failed", (READ, READ))
+
+
+def test_a_recovery_whose_job_fails_is_a_failed_run_and_everything_is_where_it_was(live, at):
+    run, topic = live.begun["broken"], live_topic(live)
+    wait_for(live, "broken", run, "success", "failed")
+    assert live.states("broken", run) == {
+        "reset": "success",
+        "job": "failed",
+        "commit": "upstream_failed",
+        # It has put everything back, and fails so that the run does.
+        "restore": "failed",
+    }
+    assert (state_of(live, "broken", run), at("broken")) == ("failed", (READ, READ))
+    receipt = live.xcom("broken", run, "restore")
+    assert (receipt["before"], receipt["after"]) == ({topic: {"0": BACK}}, {topic: {"0": READ}})
+    assert receipt["verified"] is True
 
 
 def test_a_reset_that_was_killed_half_way_is_finished_when_it_is_cleared(live, at):
