@@ -257,6 +257,13 @@ class RunningAirflow:
         body = {"logical_date": datetime.now(tz=timezone.utc).isoformat(), "conf": conf}
         return str(self.api("POST", f"dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
 
+    def clear(self, dag_id: str, run_id: str, *tasks: str, downstream: bool = False) -> set[str]:
+        """Clear tasks of a run as the UI does, and return those that Airflow has cleared with them."""
+        which = {"dag_run_id": run_id, "task_ids": list(tasks), "include_downstream": downstream}
+        how = {"dry_run": False, "only_failed": False, "reset_dag_runs": True}
+        found = self.api("POST", f"dags/{dag_id}/clearTaskInstances", json={**which, **how})
+        return {each["task_id"] for each in found["task_instances"]}
+
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         """Return the runs of a DAG, the oldest first, as the REST API tells them."""
         answer = self.api("GET", f"dags/{dag_id}/dagRuns", params={"order_by": "id", "limit": 100})

@@ -19,7 +19,6 @@ from java_programs import openlineage_spark
 from running_airflow import RunningAirflow, make_sqlite
 from warm_python import DAG_FOLDER, WarmPython
 
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.demo import FIRST_DAY, demo_environment
 from airflow_kafka_offsets.local.demo_days import MARK
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -226,13 +225,12 @@ def two_days_of_flights(make_topic, produce):
 
 
 @pytest.fixture(scope="session")
-def broker_end(bootstrap_servers):
+def broker_end(broker):
     """broker_end(topic) -> {partition: log end}."""
 
     def ends(topic):
-        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            partitions = [TopicPartition(topic, number) for number in client.partitions([topic])[topic]]
-            return {tp.partition: log.end for tp, log in client.log_ranges(partitions).items()}
+        partitions = [TopicPartition(topic, number) for number in broker.partitions([topic])[topic]]
+        return {tp.partition: log.end for tp, log in broker.log_ranges(partitions).items()}
 
     return ends
 

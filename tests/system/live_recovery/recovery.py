@@ -27,7 +27,7 @@ HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 def read_to_the_end(checkpoint: Path) -> None:
     """Write what a Spark query writes when it reads all that there is."""
     end = KafkaOffsetsHook().log_offsets(TOPIC)["log_end"]
-    number = max(int(file.name) for file in (checkpoint / "commits").iterdir()) + 1
+    number = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*")) + 1
     (checkpoint / "offsets" / str(number)).write_text(f"v1\n{HEAD}\n{json.dumps(end)}")
     (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
