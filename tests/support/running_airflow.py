@@ -175,10 +175,11 @@ class RunningAirflow:
         """Create its database, from a copy where there is one: the tables take ten seconds and more."""
         write_config(self.home)
         if not self.postgres.has_database(MIGRATED):
-            self.postgres.create_database(MIGRATED)
-            url = self.postgres.database_url(MIGRATED)
-            migrate_airflow({**self.environment, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url}, self.home)
+            self.postgres.make_or_copy(MIGRATED, self._migrate)
         self.postgres.create_database(self.database, template=MIGRATED)
+
+    def _migrate(self, url: str) -> None:
+        migrate_airflow({**self.environment, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url}, self.home)
 
     def log_file(self, component: str) -> Path:
         """What a component says."""
