@@ -114,7 +114,7 @@ def airflow(bootstrap_servers, run_directory, tmp_path_factory, spark_settings):
 
 @pytest.fixture(scope="session")
 def folder_of(airflow):
-    """folder_of(file) -> a DAG folder, as a variable: before each run Airflow reads all files of its folder."""
+    """folder_of(file) -> a DAG folder, as a variable: before each run Airflow reads all of its files."""
 
     def alone(*files):
         folder = airflow.home / "alone" / "-".join(file.stem for file in files)
@@ -136,8 +136,8 @@ def results_of_days(printed):
 @pytest.fixture(scope="session")
 def first_day(airflow, folder_of, tmp_path_factory):
     """
-    The results of the first day of flights; both sides of it have told their lineage, and so has a commit that
-    was refused after it: ``airflow_events`` and ``spark_events`` are files.
+    The results of the first day of flights. Both sides of it have told their lineage, and so has a commit
+    that was refused after it: ``airflow_events`` and ``spark_events`` are files.
     """
     conf = tmp_path_factory.mktemp("lineage")
     airflow_events, spark_events = conf / "airflow.jsonl", conf / "spark.jsonl"

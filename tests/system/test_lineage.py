@@ -47,7 +47,9 @@ def kafka_inputs(events):
 @pytest.fixture(scope="module")
 def events(first_day, bootstrap_servers):
     """The events of one day of flights, and of a commit that is refused."""
-    return Events(f"kafka://{bootstrap_servers}", read(first_day.airflow_events), read(first_day.spark_events))
+    return Events(
+        f"kafka://{bootstrap_servers}", read(first_day.airflow_events), read(first_day.spark_events)
+    )
 
 
 def test_spark_and_the_commit_name_the_same_topic(events):
