@@ -41,23 +41,23 @@ def test_nothing_is_there_yet(visit, pages):
     expect(page.get_by_text("CommitOffsetsOperator(")).to_be_visible()
 
 
-@pytest.mark.parametrize(
-    ("status", "text"),
-    [
-        (401, "You are not logged in"),
+def test_a_refusal_is_explained_and_can_be_tried_again(visit, pages):
+    pages.give(pipeline())
+    listed = pages.answers["pipelines"]
+    pages.answers["pipelines"] = (401, {"detail": "broken"})
+    page = visit(allowed=(REFUSED,))
+    alert, again = page.get_by_role("alert"), page.get_by_role("button", name="Try again")
+    expect(alert).to_contain_text("You are not logged in")
+    for status, text in (
         (403, "You do not have permission"),
         (404, "This page does not exist"),
         (500, "broken"),
-    ],
-)
-def test_a_refusal_is_explained_and_can_be_tried_again(visit, pages, status, text):
-    pages.give(pipeline())
-    listed = pages.answers["pipelines"]
-    pages.answers["pipelines"] = (status, {"detail": "broken"})
-    page = visit(allowed=(REFUSED,))
-    expect(page.get_by_role("alert")).to_contain_text(text)
+    ):
+        pages.answers["pipelines"] = (status, {"detail": "broken"})
+        again.press("Enter")
+        expect(alert).to_contain_text(text)
     pages.answers["pipelines"] = listed
-    page.get_by_role("button", name="Try again").press("Enter")
+    again.press("Enter")
     expect(page.get_by_role("link", name="orders-etl-0")).to_be_visible()
 
 
@@ -155,38 +155,50 @@ def test_a_partition_in_trouble_is_red_without_a_verdict(show):
     assert [colour == "200 30 30" for colour in cell_colours(page)] == [True, True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("lags", "text"),
-    [
+@pytest.fixture
+def show_each(visit, pages):
+    """show_each(readings, address) -> the page of as many pipelines, and a way to choose one of them."""
+
+    def show_each(readings, address="dags/orders"):
+        listed = [pipeline(number) for number in range(len(readings))]
+        pages.give(*listed, history=history())
+        for each, reading in zip(listed, readings, strict=True):
+            pages.answers[f"dags/orders/pipelines/{each['key']}/now"] = reading
+        page = visit(address, color_scheme="light")
+        return page, lambda number: page.get_by_label("Pipeline", exact=True).select_option(f"key{number}")
+
+    return show_each
+
+
+def test_a_lag_that_is_not_known_is_not_caught_up(show_each):
+    texts: tuple[tuple[list[int | None], str], ...] = (
         ([0, 0], "No partition of 2 is behind."),
         ([None, 0], "No partition of 2 is known to be behind, 1 not known."),
         ([None, None], "No partition of 2 is known to be behind, 2 not known."),
         ([None, 8], "1 partition of 2 is behind, 1 not known; half of the known lag is in 1 partition."),
-    ],
-)
-def test_a_lag_that_is_not_known_is_not_caught_up(show, lags, text):
-    rows = {**columns(2), "lag": lags}
-    page = show(now=now(rows), color_scheme="light")
-    expect(page.locator("section > div > p").get_by_text(text)).to_be_visible()
-    assert [colour == "180 83 9" for colour in cell_colours(page)] == [lag is None for lag in lags]
+    )
+    page, choose = show_each([now({**columns(2), "lag": lags}) for lags, _ in texts])
+    for number, (lags, text) in enumerate(texts):
+        choose(number)
+        expect(page.locator("section > div > p").get_by_text(text)).to_be_visible()
+        assert [colour == "180 83 9" for colour in cell_colours(page)] == [lag is None for lag in lags]
 
 
-@pytest.mark.parametrize(
-    ("totals", "text", "tone"),
-    [
+def test_headroom(show_each):
+    values = (
         ({"headroom_state": "none"}, "no limit", "good"),
         ({"headroom_state": "unknown", "headroom": None}, "unknown", "quiet"),
         ({"headroom_state": "unknown", "headroom": 50.0}, "at most 50 s", "bad"),
         ({"headroom_state": "unknown"}, "at most 5 d 19 h", "warn"),
         ({"headroom": 50.0, "lag": None}, "at most 50 s", "bad"),
         ({"headroom": 1_800.0}, "30 min", "bad"),
-    ],
-)
-def test_headroom(show, totals, text, tone):
-    page = show(now=now(totals={**now()["totals"], **totals}))
+    )
+    page, choose = show_each([now(totals={**now()["totals"], **totals}) for totals, *_ in values])
     value = page.locator(".cards > div", has_text="Headroom").locator(".value")
-    expect(value).to_have_text(text)
-    expect(value).to_have_class(f"value {tone}")
+    for number, (_, text, tone) in enumerate(values):
+        choose(number)
+        expect(value).to_have_text(text)
+        expect(value).to_have_class(f"value {tone}")
 
 
 def test_a_table_is_sorted_with_the_keyboard(show):
@@ -452,25 +464,22 @@ def test_the_list_is_filtered_and_sorted(visit, pages):
     assert all("partitions=false" in address for address in pages.asked if "key0/now" in address)
 
 
-@pytest.mark.parametrize(
-    ("answer", "reading", "headroom"),
-    [
+def test_the_list_shows_what_a_reading_lacks(show_each):
+    without_commit, without_partition = (
+        {**now()["totals"], **more} for more in ({"lag": None, "without_commit": 6}, {"partitions": 0})
+    )
+    readings = (
         (now(), "nothing", "good"),
-        (
-            now(totals={**now()["totals"], "lag": None, "without_commit": 6}),
-            "6 of 6 partitions without",
-            "good",
-        ),
-        (now(totals={**now()["totals"], "partitions": 0}), "no partition is known yet", "good"),
+        (now(totals=without_commit), "6 of 6 partitions without", "good"),
+        (now(totals=without_partition), "no partition is known yet", "good"),
         (now(problems=["the right Describe is missing"]), "the right Describe is missing", "good"),
         (now(error={"message": "timed out", "since": moment()}, stale_since=moment()), "timed out", "quiet"),
-    ],
-)
-def test_the_list_shows_what_a_reading_lacks(show, answer, reading, headroom):
-    page = show("", now=answer)
-    row = page.get_by_role("row", name=re.compile("orders-etl-0"))
-    expect(row.locator("td").last).to_contain_text(reading)
-    expect(row.get_by_text("5 d 19 h")).to_have_class(f"tag {headroom}")
+    )
+    page, _ = show_each([answer for answer, *_ in readings], "")
+    for number, (_, reading, headroom) in enumerate(readings):
+        row = page.get_by_role("row", name=re.compile(f"orders-etl-{number}"))
+        expect(row.locator("td").last).to_contain_text(reading)
+        expect(row.get_by_text("5 d 19 h")).to_have_class(f"tag {headroom}")
 
 
 def test_airflows_theme_wins_over_the_systems(show):

@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import functools
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -22,10 +21,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deadlines import until
 
+from airflow_kafka_offsets.cli import cli
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition as LogPartition
@@ -137,21 +138,11 @@ class BrokenPipeline(NamedTuple):
             return _cause(str(error))
         return None
 
-    def commit(self, *more: str) -> None:
-        self.command("group", "commit", self.group, "--checkpoint", str(self.checkpoint), *more, "--execute")
-
-    def command(
-        self, *arguments: str, program: str = "from airflow_kafka_offsets.cli import main; main()"
-    ) -> Any:
-        """Run the command line on this broker."""
-        return subprocess.run(
-            [sys.executable, "-c", program, *arguments, "--bootstrap-server", self.servers],
-            env=os.environ,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-            check=False,
-        )
+    def commit(self) -> None:
+        """Commit as the command line does, in this process."""
+        command = ("group", "commit", self.group, "--checkpoint", str(self.checkpoint), "--execute")
+        done = CliRunner().invoke(cli, [*command, "--bootstrap-server", self.servers])
+        assert done.exit_code == 0, done.output
 
 
 def _cause(error: str) -> str:
@@ -254,7 +245,14 @@ def a_move_stopped_half_way(pipeline: BrokenPipeline, spark: SparkSession) -> No
     pipeline.job(spark)
     pipeline.commit()
     reset = ("group", "reset", pipeline.group, "--checkpoint", str(pipeline.checkpoint), "--shift-by", "-100")
-    done = pipeline.command(*reset, "--quiet-period", "0", "--execute", program=KILLED_RESET)
+    command = [*reset, "--quiet-period", "0", "--execute", "--bootstrap-server", pipeline.servers]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_RESET, *command],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
     assert done.returncode < 0, done.stderr
 
 

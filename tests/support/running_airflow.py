@@ -24,6 +24,7 @@ from deadlines import until
 from packaging.version import Version
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
+from airflow_kafka_offsets.local.cache import lock_file
 from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
 from airflow_kafka_offsets.local.process import SupervisedProcess
 
@@ -59,7 +60,8 @@ QUICK = {
     "AIRFLOW__CORE__PARALLELISM": "4",
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
     "AIRFLOW__API_AUTH__JWT_SECRET": "a-secret-of-the-tests-which-is-long-enough-for-a-signature-of-512-bits",
-    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
+    # No test changes a DAG file: reading each of them again takes a second.
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
     "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
     "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
@@ -74,9 +76,6 @@ needs_fields_in_lists = pytest.mark.skipif(
 MIGRATED = "migrated"
 """The name of an Airflow's empty database, from which the others are copied."""
 
-_sqlite: list[bytes] = []
-"""An empty database, once it was made."""
-
 
 def write_config(home: Path) -> None:
     """Write the configuration, else the first of Airflow's processes do so, each with its own key."""
@@ -85,15 +84,16 @@ def write_config(home: Path) -> None:
     (home / "airflow" / "airflow.cfg").write_text(f"[core]\nfernet_key = {key}\n", encoding="utf-8")
 
 
-def make_sqlite(environment: Mapping[str, str], home: Path) -> None:
-    """Create the database of an Airflow of one process, from a copy where there is one."""
-    file = home / "airflow" / "airflow.db"
-    if _sqlite:
-        write_config(home)
-        file.write_bytes(_sqlite[0])
-    else:
-        migrate_airflow(environment, home)
-        _sqlite.append(file.read_bytes())
+def make_sqlite(environment: Mapping[str, str], home: Path, run_directory: Path) -> None:
+    """Create the database of an Airflow of one process, from the copy of this test run where there is one."""
+    file, copy = home / "airflow" / "airflow.db", run_directory / f"{MIGRATED}.db"
+    with lock_file(copy.with_suffix(".lock"), "creating Airflow's database", READY):
+        if copy.exists():
+            write_config(home)
+        else:
+            migrate_airflow(environment, home)
+            shutil.copy(file, copy)
+    shutil.copy(copy, file)
 
 
 def has_ended(process: psutil.Process) -> bool:
@@ -175,10 +175,11 @@ class RunningAirflow:
         """Create its database, from a copy where there is one: the tables take ten seconds and more."""
         write_config(self.home)
         if not self.postgres.has_database(MIGRATED):
-            self.postgres.create_database(MIGRATED)
-            url = self.postgres.database_url(MIGRATED)
-            migrate_airflow({**self.environment, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url}, self.home)
+            self.postgres.make_or_copy(MIGRATED, self._migrate)
         self.postgres.create_database(self.database, template=MIGRATED)
+
+    def _migrate(self, url: str) -> None:
+        migrate_airflow({**self.environment, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url}, self.home)
 
     def log_file(self, component: str) -> Path:
         """What a component says."""
@@ -256,6 +257,13 @@ class RunningAirflow:
         """Start a run by hand and return its id."""
         body = {"logical_date": datetime.now(tz=timezone.utc).isoformat(), "conf": conf}
         return str(self.api("POST", f"dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
+
+    def clear(self, dag_id: str, run_id: str, *tasks: str, downstream: bool = False) -> set[str]:
+        """Clear tasks of a run as the UI does, and return those that Airflow has cleared with them."""
+        which = {"dag_run_id": run_id, "task_ids": list(tasks), "include_downstream": downstream}
+        how = {"dry_run": False, "only_failed": False, "reset_dag_runs": True}
+        found = self.api("POST", f"dags/{dag_id}/clearTaskInstances", json={**which, **how})
+        return {each["task_id"] for each in found["task_instances"]}
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         """Return the runs of a DAG, the oldest first, as the REST API tells them."""

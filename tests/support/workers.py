@@ -34,6 +34,8 @@ FIRST = (
 )
 OWN_AIRFLOW = (
     "tests/system/test_event_driven.py",
+    "tests/system/test_getting_started.py",
+    "tests/system/test_hours.py",
     "tests/system/test_offsets_page.py",
 )
 WITH_USERS = (

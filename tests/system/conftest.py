@@ -10,15 +10,16 @@ import sys
 import tempfile
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from airflow_users import WithUsers, user_variables
 from fleet_example import FEW, FLEET, write_example
+from java_programs import openlineage_spark
 from running_airflow import RunningAirflow, make_sqlite
 from warm_python import DAG_FOLDER, WarmPython
 
-from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.local.demo import demo_environment
+from airflow_kafka_offsets.local.demo import FIRST_DAY, demo_environment
 from airflow_kafka_offsets.local.demo_days import MARK
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -30,7 +31,22 @@ MOVED_BY_USERS = (
     SYSTEM / "live_approval" / "approval.py",
     EXAMPLES / "approved_reset.py",
 )
+FLIGHTS, REFUSED = EXAMPLES / "daily_flights.py", SYSTEM / "lineage_dags" / "refused.py"
 TIMEOUT = 300.0
+
+RUN_FIRST_DAY = """
+import sys
+from pathlib import Path
+from datetime import datetime, timezone
+from airflow_kafka_offsets.local import demo_days
+
+flights, refused, day = sys.argv[1:]
+day_ended = demo_days.main(flights, [day])
+sys.path.insert(0, str(Path(refused).parent))
+import refused
+run = refused.dag.test(logical_date=datetime.now(tz=timezone.utc))
+print(f"\\n@@ {day_ended} {run.state}")
+"""
 
 RUN = """
 import importlib.util, json, sys
@@ -63,7 +79,7 @@ def pytest_runtest_makereport(item, call):
 
 
 @pytest.fixture(scope="session")
-def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
+def airflow(bootstrap_servers, run_directory, tmp_path_factory, spark_settings):
     """
     An Airflow of the tests' own, with connections to the real Kafka and to a Spark on this machine.
 
@@ -73,7 +89,7 @@ def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
     environment = demo_environment(home, EXAMPLES, bootstrap_servers)
     quick = spark_settings["spark.driver.extraJavaOptions"]
     environment |= dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), quick)
-    make_sqlite(environment, home)
+    make_sqlite(environment, home, run_directory)
 
     def run(*arguments, log=None, **variables):
         """Run Python; with a log the output goes there, to be watched meanwhile."""
@@ -97,18 +113,65 @@ def airflow(bootstrap_servers, tmp_path_factory, spark_settings):
 
 
 @pytest.fixture(scope="session")
-def run_days(airflow):
-    """Runs the daily DAG for days, and returns what its tasks left in XCom."""
+def folder_of(airflow):
+    """folder_of(file) -> a DAG folder, as a variable: before each run Airflow reads all of its files."""
+
+    def alone(*files):
+        folder = airflow.home / "alone" / "-".join(file.stem for file in files)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            if not (link := folder / file.name).exists():
+                link.symlink_to(file)
+        return {DAG_FOLDER: str(folder)}
+
+    return alone
+
+
+def results_of_days(printed):
+    """What the tasks left in XCom, by day."""
+    told = [json.loads(line.removeprefix(MARK)) for line in printed.splitlines() if line.startswith(MARK)]
+    return [results for results in told if "state" in results]
+
+
+@pytest.fixture(scope="session")
+def first_day(airflow, folder_of, tmp_path_factory):
+    """
+    The results of the first day of flights. Both sides of it have told their lineage, and so has a commit
+    that was refused after it: ``airflow_events`` and ``spark_events`` are files.
+    """
+    conf = tmp_path_factory.mktemp("lineage")
+    airflow_events, spark_events = conf / "airflow.jsonl", conf / "spark.jsonl"
+    settings = {
+        "spark.extraListeners": "io.openlineage.spark.agent.OpenLineageSparkListener",
+        "spark.jars": ",".join(map(str, openlineage_spark())),
+        "spark.openlineage.transport.type": "file",
+        "spark.openlineage.transport.location": str(spark_events),
+    }
+    lines = [f"{name} {value}\n" for name, value in settings.items()]
+    (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
+    transport = {"type": "file", "log_file_path": str(airflow_events), "append": True}
+    done = airflow(
+        *("-c", RUN_FIRST_DAY, str(FLIGHTS), str(REFUSED), FIRST_DAY.isoformat()),
+        AIRFLOW__OPENLINEAGE__NAMESPACE="flights",
+        AIRFLOW__OPENLINEAGE__SPARK_INJECT_PARENT_JOB_INFO="True",
+        AIRFLOW__OPENLINEAGE__TRANSPORT=json.dumps(transport),
+        SPARK_CONF_DIR=str(conf),
+        **folder_of(FLIGHTS, REFUSED),
+    )
+    assert "@@ 0 failed" in done.stdout.splitlines(), done.stdout[-4000:] + done.stderr[-2000:]
+    (results,) = results_of_days(done.stdout)
+    return SimpleNamespace(results=results, airflow_events=airflow_events, spark_events=spark_events)
+
+
+@pytest.fixture(scope="session")
+def run_days(airflow, folder_of, first_day):
+    """Runs the daily DAG for days after the first, and returns what its tasks left in XCom."""
 
     def run(*days):
-        done = airflow(
-            "-m", "airflow_kafka_offsets.local.demo_days", str(EXAMPLES / "daily_flights.py"), *days
-        )
+        module = "airflow_kafka_offsets.local.demo_days"
+        done = airflow("-m", module, str(FLIGHTS), *days, **folder_of(FLIGHTS))
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-        told = [
-            json.loads(line.removeprefix(MARK)) for line in done.stdout.splitlines() if line.startswith(MARK)
-        ]
-        return [results for results in told if "state" in results]
+        return results_of_days(done.stdout)
 
     return run
 
@@ -120,7 +183,7 @@ def output(airflow):
 
 
 @pytest.fixture(scope="session")
-def run_dag(airflow):
+def run_dag(airflow, folder_of):
     """
     run_dag("recover_flights.py", since=...) -> the state of the run, and what its tasks left in XCom.
 
@@ -129,7 +192,9 @@ def run_dag(airflow):
 
     def run(name, *, logical_date=None, variables=None, **conf):
         date = [logical_date] if logical_date else []
-        done = airflow("-c", RUN, str(EXAMPLES / name), json.dumps(conf), *date, **(variables or {}))
+        file = EXAMPLES / name
+        folder = folder_of(file) if file.parent == EXAMPLES else {DAG_FOLDER: str(file.parent)}
+        done = airflow("-c", RUN, str(file), json.dumps(conf), *date, **folder, **(variables or {}))
         told = [line for line in done.stdout.splitlines() if line.startswith("@@")]
         assert told, done.stdout[-4000:] + done.stderr[-2000:]
         print(done.stdout)  # shown where a test fails
@@ -160,13 +225,12 @@ def two_days_of_flights(make_topic, produce):
 
 
 @pytest.fixture(scope="session")
-def broker_end(bootstrap_servers):
+def broker_end(broker):
     """broker_end(topic) -> {partition: log end}."""
 
     def ends(topic):
-        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            partitions = [TopicPartition(topic, number) for number in client.partitions([topic])[topic]]
-            return {tp.partition: log.end for tp, log in client.log_ranges(partitions).items()}
+        partitions = [TopicPartition(topic, number) for number in broker.partitions([topic])[topic]]
+        return {tp.partition: log.end for tp, log in broker.log_ranges(partitions).items()}
 
     return ends
 

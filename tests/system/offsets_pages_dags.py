@@ -17,13 +17,12 @@ from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 
-CHECKPOINT = Path(os.environ["OFFSETS_CHECKPOINT"])
-PARTITIONS = 6
+CHECKPOINT, TOPIC = Path(os.environ["OFFSETS_CHECKPOINT"]), os.environ["OFFSETS_TOPIC"]
 # The first partitions get most of the records.
 BATCH = (90, 60, 40, 12, 6, 2)
 HOSTILE = "<script>alert(1)</script>"
 
-orders = KafkaPipeline(group_id="orders-etl", topics=["orders"], checkpoint_location=str(CHECKPOINT))
+orders = KafkaPipeline(group_id=f"{TOPIC}-etl", topics=[TOPIC], checkpoint_location=str(CHECKPOINT))
 
 with DAG(
     "orders", schedule=None, params={"batches": Param(8), "recover": Param(default=False)}
@@ -37,7 +36,7 @@ with DAG(
         assert params is not None
         newest = max(int(file.name) for file in (CHECKPOINT / "offsets").glob("[0-9]*"))
         head, meta, line = (CHECKPOINT / "offsets" / str(newest)).read_text().split("\n")
-        offsets = json.loads(line)["orders"]
+        offsets = json.loads(line)[TOPIC]
         producer = Producer(BaseHook.get_connection("kafka_default").extra_dejson)
         batches = params["batches"]
         # After those of the run before.
@@ -48,13 +47,13 @@ with DAG(
             for partition, count in enumerate(BATCH):
                 records = count + (number * 7) % (count + 1)
                 for _ in range(records):
-                    producer.produce("orders", b"{}", partition=partition, timestamp=int(at * 1000))
+                    producer.produce(TOPIC, b"{}", partition=partition, timestamp=int(at * 1000))
                 offsets[str(partition)] += records
             producer.flush(30)
             batch = str(newest + 1 + number)
             planned = json.dumps({**json.loads(meta), "batchTimestampMs": int(at * 1000)})
             (CHECKPOINT / "offsets" / batch).write_text(
-                "\n".join([head, planned, json.dumps({"orders": offsets})])
+                "\n".join([head, planned, json.dumps({TOPIC: offsets})])
             )
             done = CHECKPOINT / "commits" / batch
             done.write_text('v1\n{"nextBatchWatermarkMs":0}')
@@ -83,18 +82,15 @@ with DAG(
     process() >> commit >> gate >> drift >> recover() >> plan >> reset >> restore
 
 with DAG("hostile", schedule=None) as hostile_dag:
-    CommitOffsetsOperator(task_id="commit", group_id=HOSTILE, offsets={"orders": {"0": 5}})
+    CommitOffsetsOperator(task_id="commit", group_id=HOSTILE, offsets={TOPIC: {"0": 5}})
 
 with DAG("dead", schedule=None) as dead_dag:
     CommitOffsetsOperator(
-        task_id="commit", group_id="dead-etl", offsets={"orders": {"0": 5}}, kafka_config_id="kafka_dead"
+        task_id="commit", group_id="dead-etl", offsets={TOPIC: {"0": 5}}, kafka_config_id="kafka_dead"
     )
 
-with DAG("wide", schedule=None) as wide_dag:
-    ConsumerGroupLagSensor(task_id="wait", group_id="wide", topics=["wide"], max_lag=0)
-
 many = [
-    KafkaPipeline(group_id=f"group-{number}", topics=["orders"], checkpoint_location=str(CHECKPOINT))
+    KafkaPipeline(group_id=f"group-{number}", topics=[TOPIC], checkpoint_location=str(CHECKPOINT))
     for number in range(40)
 ]
 

@@ -12,7 +12,6 @@ RUNS = (
     ("orders", {"batches": 8, "recover": True}),
     ("hostile", {}),
     ("dead", {}),
-    ("wide", {}),
     ("many", {}),
 )
 

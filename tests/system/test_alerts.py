@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytest.importorskip("statsd")
@@ -93,11 +92,10 @@ def topic(make_topic, produce):
 
 
 @pytest.fixture(scope="module")
-def told(airflow, mail_server, topic, bootstrap_servers, tmp_path_factory):
+def told(airflow, mail_server, topic, broker, tmp_path_factory):
     """The mails of a run that fails at its gate and misses its deadline, and the datagrams of its metrics."""
     group = f"behind-{topic}"
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        client.commit(group, {TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 0})
+    broker.commit(group, {TopicPartition(topic, 0): 3, TopicPartition(topic, 1): 0})
     example = EXAMPLE.read_text()
     for there, here in (
         ('"orders"', f'"{topic}"'),

@@ -65,11 +65,6 @@ def ended(live, name):
     return live.ended(name, live.begun[name])
 
 
-def clear(live, name, *tasks):
-    body = {"dry_run": False, "dag_run_id": live.begun[name], "task_ids": list(tasks), "only_failed": False}
-    live.api("POST", f"dags/{name}/clearTaskInstances", json={**body, "reset_dag_runs": True})
-
-
 def wait_for_log(live, name, task, text, tries=1):
     """Airflow tells a task's state before the last lines of its log."""
     path = f"dags/{name}/dagRuns/{live.begun[name]}/taskInstances/{task}/logs/{tries}"
@@ -133,7 +128,7 @@ def test_a_plan_whose_group_has_moved_since_is_refused_although_it_is_approved(l
 def test_an_old_text_that_is_shown_after_a_clear_approves_nothing(live, at, topic, broker):
     asked = request_of(live, "planned_again")
     broker.commit(f"planned_again-{topic}", {TopicPartition(topic, 0): READ + 1})
-    clear(live, "planned_again", "plan", "approve")
+    live.clear("planned_again", live.begun["planned_again"], "plan", "approve")
     again = request_of(live, "planned_again")
     plan = live.xcom("planned_again", live.begun["planned_again"], "plan")
     new = f"Approve {plan['digest'][:8]}"
@@ -153,7 +148,7 @@ def test_the_approval_of_an_older_plan_is_refused(live, at, topic, broker):
     live.bob.respond("older", live.begun["older"], asked["options"][0])
     assert ended(live, "older")["reset"] == "success"
     assert at("older") == (BACK, BACK)
-    clear(live, "older", "plan", "reset")
+    live.clear("older", live.begun["older"], "plan", "reset")
     assert ended(live, "older")["reset"] == "failed"
     assert at("older") == (BACK, BACK)
     wait_for_log(live, "older", "reset", "the approval is for another plan", 2)

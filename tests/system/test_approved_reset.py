@@ -18,7 +18,6 @@ from browser import chromium
 from playwright.sync_api import expect
 from written_query import Query
 
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(400)]
@@ -30,7 +29,7 @@ RECORDS, READ, BACK = 400, 380, 200
 
 
 @pytest.fixture(scope="module")
-def live(airflow_with_users, bootstrap_servers, produce, make_topic):
+def live(airflow_with_users, broker, produce, make_topic):
     """An Airflow with the example; the orders have been read up to 380 of 400, one a minute."""
     lake = Path(airflow_with_users.variables["LAKE"])
     topic = make_topic(2)
@@ -41,19 +40,15 @@ def live(airflow_with_users, bootstrap_servers, produce, make_topic):
     for batch, offset in enumerate((100, 160, 240, 320, READ)):
         query.run(batch, {topic: {0: offset, 1: offset}})
     partitions = [TopicPartition(topic, number) for number in (0, 1)]
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        client.commit("orders-etl", dict.fromkeys(partitions, READ))
-        to = datetime.fromtimestamp(times[BACK] / 1000, tz=timezone.utc).isoformat()
-        try:
-            with contextlib.closing(User(airflow_with_users, "ada")) as ada:
-                moved = {"query": query, "client": client, "partitions": partitions}
-                vars(airflow_with_users).update(ada=ada, to=to, **moved)
-                yield airflow_with_users
-        finally:
-            client.delete_groups(["orders-etl"])
+    broker.commit("orders-etl", dict.fromkeys(partitions, READ))
+    to = datetime.fromtimestamp(times[BACK] / 1000, tz=timezone.utc).isoformat()
+    with contextlib.closing(User(airflow_with_users, "ada")) as ada:
+        vars(airflow_with_users).update(ada=ada, to=to, query=query, partitions=partitions)
+        yield airflow_with_users
+    broker.delete_groups(["orders-etl"])
 
 
-def test_a_plan_is_approved_in_airflows_page_and_carried_out(live):
+def test_a_plan_is_approved_in_airflows_page_and_carried_out(live, broker):
     run = live.ada.trigger("approved_reset", {"to_datetime": live.to})
     asked = live.request_of("approved_reset", run)
     approve = asked["options"][0]
@@ -73,7 +68,7 @@ def test_a_plan_is_approved_in_airflows_page_and_carried_out(live):
         button.click()
         expect(button).to_be_disabled(timeout=SECONDS)
     assert set(live.ended("approved_reset", run).values()) == {"success"}
-    held = [commit.offset for commit in live.client.committed("orders-etl", live.partitions).values()]
+    held = [commit.offset for commit in broker.committed("orders-etl", live.partitions).values()]
     assert (held, live.query.stands()) == ([BACK, BACK], {0: BACK, 1: BACK})
     receipt = live.xcom("approved_reset", run, "reset")
     assert receipt["approval"]["by"] == "bob"

@@ -44,8 +44,8 @@ raise SystemExit(demo_days.main(sys.argv[1], sys.argv[2:]))
 
 
 @pytest.fixture(scope="module")
-def two_days(run_days):
-    return run_days(FIRST, SECOND)
+def two_days(first_day, run_days):
+    return [first_day.results, *run_days(SECOND)]
 
 
 def checksums(output):

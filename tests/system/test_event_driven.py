@@ -5,7 +5,6 @@ triggerer.
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -14,8 +13,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from running_airflow import TRIGGERER, RunningAirflow
+from written_query import Query
 
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(400)]
@@ -23,7 +22,7 @@ pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.integration, py
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "dags_examples"
 DEADLINE = 30.0
-CROSSINGS = 5
+CROSSINGS = 3
 BURSTS = 3
 REGIONS = ("asia", "europe", "america")
 REFIRE_AFTER = timedelta(seconds=25)
@@ -57,7 +56,8 @@ def live(
     orders = make_topic(1)
     produce(orders, {0: len(REGIONS)})
     for number, region in enumerate(REGIONS, 1):
-        write_checkpoint(home / "lake" / "checkpoints" / f"orders-{region}", {orders: {"0": number}})
+        query = Query(home / "lake" / "checkpoints" / f"orders-{region}", f"orders-{region}")
+        query.run(0, {orders: {0: number}})
     with RunningAirflow(
         home,
         bootstrap_servers,
@@ -84,12 +84,6 @@ def live(
 
 
 @pytest.fixture(scope="module")
-def client(bootstrap_servers):
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def spark_has_run(live, produce):
     """The run after 10,000 records; and when 100 more came after it."""
     (run,) = live.wait_for_runs("event_driven", 1)
@@ -103,25 +97,11 @@ def first_burst(names, produce):
     produce(names["BURSTS_TOPIC"], {0: 50})
 
 
-def write_checkpoint(root, offsets):
-    """A checkpoint whose first batch ended at these offsets, {topic: {"0": 5}}."""
-    head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}})
-    files = {"metadata": json.dumps({"id": root.name}), "offsets/0": f"v1\n{head}\n{json.dumps(offsets)}"}
-    for name, text in (files | {"commits/0": 'v1\n{"nextBatchWatermarkMs":0}'}).items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-
-
 def above(live, asset):
     """
     Whether the trigger of an asset has written down that it has fired, and the lag has not fallen since.
     """
     return any(kept["fired_at"] for kept in live.asset_state(asset).values())
-
-
-def clear(live, dag_id, run_id, task_id):
-    body = {"dry_run": False, "dag_run_id": run_id, "task_ids": [task_id], "only_failed": False}
-    live.api("POST", f"dags/{dag_id}/clearTaskInstances", json=body)
 
 
 def offsets(topic, offset):
@@ -143,10 +123,10 @@ def test_a_trigger_that_cannot_be_used_does_not_end_the_triggerer(live):
 
 
 @pytest.mark.long
-def test_what_waits_in_the_triggerer_outlives_it(live, names, produce, client):
+def test_what_waits_in_the_triggerer_outlives_it(live, names, produce, broker):
     topic, group = names["WAITING_TOPIC"], names["WAITING_GROUP"]
     produce(topic, {0: 5, 1: 5})
-    client.commit(group, offsets(topic, 1))
+    broker.commit(group, offsets(topic, 1))
     run_id = live.trigger("waiting")
     live.wait_until(
         lambda: live.states("waiting", run_id) == {"lag": "deferred", "reached": "deferred"}, "both deferred"
@@ -159,10 +139,10 @@ def test_what_waits_in_the_triggerer_outlives_it(live, names, produce, client):
 
     live.restart_triggerer()
 
-    client.commit(group, offsets(topic, 5))
+    broker.commit(group, offsets(topic, 5))
     live.wait_until(lambda: live.states("waiting", run_id)["reached"] == "success", "the target")
     assert live.states("waiting", run_id)["lag"] == "deferred"
-    client.commit(group, offsets(topic, 8))
+    broker.commit(group, offsets(topic, 8))
     live.wait_for_runs("waiting", 1)
     reached, lag = (live.xcom("waiting", run_id, task) for task in ("reached", "lag"))
     # The log end when the wait began, and not that of the second triggerer.
@@ -230,18 +210,18 @@ def test_a_refusal_stands_in_the_log_once_and_its_plan_says_that_it_was_not_carr
 
 
 def test_clearing_a_commit_after_later_windows_were_committed_ends_well_and_moves_nothing(
-    live, names, produce, client
+    live, names, produce, broker
 ):
     (first,) = live.wait_for_runs("windows", 1)
     produce(names["WINDOWS_TOPIC"], {0: 3})
     live.trigger("windows")
     live.wait_for_runs("windows", 2)
-    clear(live, "windows", first["dag_run_id"], "commit")
+    live.clear("windows", first["dag_run_id"], "commit")
     live.wait_for_runs("windows", 2)
     receipt = live.xcom("windows", first["dag_run_id"], "commit")
     assert (receipt["changed"], receipt["after"]) == (0, {names["WINDOWS_TOPIC"]: {"0": 8, "1": 5}})
     assert "committed_at" in receipt["source"]
-    held = client.committed(names["WINDOWS_GROUP"], offsets(names["WINDOWS_TOPIC"], 0))
+    held = broker.committed(names["WINDOWS_GROUP"], offsets(names["WINDOWS_TOPIC"], 0))
     assert [commit.offset for commit in held.values()] == [8, 5]
     # The asset's followers have seen this window when it was committed.
     assert len(live.events(f"kafka-group://kafka_default/{names['WINDOWS_GROUP']}")) == 2
@@ -250,7 +230,7 @@ def test_clearing_a_commit_after_later_windows_were_committed_ends_well_and_move
 def test_a_retry_and_a_clear_are_told_apart(live):
     run_id = live.trigger("clears")
     live.wait_for_runs("clears", 1)
-    clear(live, "clears", run_id, "note")
+    live.clear("clears", run_id, "note")
     notes = live.home / "clears.txt"
     live.wait_until(lambda: len(notes.read_text().split()) == 3, "the task to run again")
     first, retried, cleared = notes.read_text().split()

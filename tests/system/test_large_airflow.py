@@ -8,7 +8,6 @@ to install it, is the reason of the skipped tests.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -19,8 +18,8 @@ import psutil
 import pytest
 from large_airflow import CELERY, EXECUTORS, LargeAirflow, missing_for, redis
 from running_airflow import SCHEDULER, SECOND, TRIGGERER
+from written_query import Query
 
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
@@ -62,44 +61,33 @@ def topics(large):
     return large.topics
 
 
-@pytest.fixture(scope="module")
-def client(bootstrap_servers):
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        yield client
-
-
 @pytest.fixture
-def group_at(client, topics):
+def group_at(broker, topics):
     """group_at(name) -> the offsets that its group has committed."""
 
     def committed(name, group=None):
         wanted = [TopicPartition(topics[name], number) for number in PARTITIONS]
-        found = client.committed(group or topics[name], wanted)
+        found = broker.committed(group or topics[name], wanted)
         return [None if commit is None else commit.offset for commit in found.values()]
 
     return committed
 
 
 @pytest.fixture
-def commit(client, topics):
+def commit(broker, topics):
     def to(name, *offsets):
         partitions = [TopicPartition(topics[name], number) for number in PARTITIONS]
-        client.commit(topics[name], dict(zip(partitions, offsets, strict=True)))
+        broker.commit(topics[name], dict(zip(partitions, offsets, strict=True)))
 
     return to
 
 
 def write_checkpoint(root, topic, *batches):
     """A checkpoint whose batches ended at these offsets."""
-    head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1_000), "conf": {}})
-    files = {"metadata": json.dumps({"id": root.name})}
+    query = Query(root, root.name)
     for number, offsets in enumerate(batches):
-        ends = json.dumps({topic: {str(partition): at for partition, at in enumerate(offsets)}})
-        files |= {f"offsets/{number}": f"v1\n{head}\n{ends}"}
-        files |= {f"commits/{number}": 'v1\n{"nextBatchWatermarkMs":0}'}
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+        query.run(number, {topic: dict(enumerate(offsets))})
+    return query
 
 
 def test_a_commit_a_deferred_wait_a_check_and_the_dag_that_follows(large, topics, produce, group_at):
@@ -130,7 +118,7 @@ def test_mapped_commits_tell_the_asset_of_their_own_group(large, topics, produce
 def test_a_failed_run_puts_its_reset_back(large, topics, produce, group_at, commit):
     produce(topics["moved"], {0: 4, 1: 3})
     checkpoint = large.home / "lake" / "checkpoints" / "moved"
-    write_checkpoint(checkpoint, topics["moved"], (1, 1), (4, 3))
+    query = write_checkpoint(checkpoint, topics["moved"], (1, 1), (4, 3))
     commit("moved", 4, 3)
     run_id = large.trigger("moved")
     large.wait_for_runs("moved", 1, "failed")
@@ -139,10 +127,7 @@ def test_a_failed_run_puts_its_reset_back(large, topics, produce, group_at, comm
     assert states == {"reset": "success", "process": "failed", "restore": "failed"}
     assert large.xcom("moved", run_id, "reset")["after"] == {topics["moved"]: {"0": 0, "1": 0}}
     assert group_at("moved") == [4, 3]
-    newest = max((checkpoint / "commits").iterdir(), key=lambda file: int(file.name))
-    assert json.loads((checkpoint / "offsets" / newest.name).read_text().splitlines()[2]) == {
-        topics["moved"]: {"0": 4, "1": 3}
-    }
+    assert query.stands() == {0: 4, 1: 3}
 
 
 def test_every_route_of_the_offsets_tab(large, topics):

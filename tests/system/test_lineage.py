@@ -7,36 +7,15 @@ The events of a whole run of the daily DAG, each side in a file of its own, and 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from breakable_kafka import BreakableKafka
-from java_programs import openlineage_spark
 from openlineage_schemas import check_event
-from running_airflow import make_sqlite
 
-from airflow_kafka_offsets.local.demo import demo_environment
 from airflow_kafka_offsets.model.lineage import LAG, MOVE, RANGES
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(600)]
 
-EXAMPLES = Path(__file__).parents[2] / "dags_examples"
-REFUSED = Path(__file__).parent / "lineage_dags" / "refused.py"
-DAY, DEPARTURES, PARTITIONS = "2013-01-01", 838, 3
-LONG = 300.0
-
-RUN = """
-import importlib, sys
-from datetime import datetime, timezone
-from airflow_kafka_offsets.local import demo_days
-
-day_ended = demo_days.main(*sys.argv[1:2], sys.argv[3:])
-run = importlib.import_module(sys.argv[2]).dag.test(logical_date=datetime.now(tz=timezone.utc))
-print(f"\\n@@ {day_ended} {run.state}")
-"""
+DEPARTURES, PARTITIONS = 838, 3
 
 
 def read(file):
@@ -66,45 +45,11 @@ def kafka_inputs(events):
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory, spark_settings):
+def events(first_day, bootstrap_servers):
     """The events of one day of flights, and of a commit that is refused."""
-    home = tmp_path_factory.mktemp("lineage")
-    airflow_file, spark_file, conf = home / "airflow.jsonl", home / "spark.jsonl", home / "conf"
-    conf.mkdir()
-    settings = {
-        "spark.driver.extraJavaOptions": spark_settings["spark.driver.extraJavaOptions"],
-        "spark.extraListeners": "io.openlineage.spark.agent.OpenLineageSparkListener",
-        "spark.jars": ",".join(map(str, openlineage_spark())),
-        "spark.openlineage.transport.type": "file",
-        "spark.openlineage.transport.location": str(spark_file),
-    }
-    lines = [f"{name} {value}\n" for name, value in settings.items()]
-    (conf / "spark-defaults.conf").write_text("".join(lines), encoding="utf-8")
-    # Airflow parses all of its folder at each run.
-    dags = home / "dags"
-    shutil.copytree(EXAMPLES / "jobs", dags / "jobs")
-    flights = shutil.copy(EXAMPLES / "daily_flights.py", dags)
-    refused = shutil.copy(REFUSED, dags)
-    transport = {"type": "file", "log_file_path": str(airflow_file), "append": True}
-    with BreakableKafka() as kafka:
-        environment = demo_environment(home, dags, kafka.bootstrap_servers) | {
-            "AIRFLOW__OPENLINEAGE__NAMESPACE": "flights",
-            "AIRFLOW__OPENLINEAGE__SPARK_INJECT_PARENT_JOB_INFO": "True",
-            "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
-            "SPARK_CONF_DIR": str(conf),
-        }
-        make_sqlite(environment, home)
-        done = subprocess.run(
-            [sys.executable, "-c", RUN, flights, Path(refused).stem, DAY],
-            env=environment,
-            cwd=home,
-            capture_output=True,
-            text=True,
-            timeout=LONG,
-            check=False,
-        )
-        assert "@@ 0 failed" in done.stdout.splitlines(), done.stdout[-4000:] + done.stderr[-2000:]
-        yield Events(f"kafka://{kafka.bootstrap_servers}", read(airflow_file), read(spark_file))
+    return Events(
+        f"kafka://{bootstrap_servers}", read(first_day.airflow_events), read(first_day.spark_events)
+    )
 
 
 def test_spark_and_the_commit_name_the_same_topic(events):

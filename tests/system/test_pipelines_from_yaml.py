@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from written_query import Query
 
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]
@@ -18,7 +17,7 @@ EXAMPLE = Path(__file__).parents[2] / "dags_examples" / "pipelines_from_yaml.py"
 
 
 def test_of_many_pipelines_one_that_fails_fails_alone_and_is_named(
-    run_dag, make_topic, produce, new_group, bootstrap_servers, tmp_path
+    run_dag, make_topic, produce, new_group, broker, tmp_path
 ):
     topic, here, missing, last = make_topic(1), new_group(), new_group(), new_group()
     produce(topic, {0: 5})
@@ -31,8 +30,7 @@ def test_of_many_pipelines_one_that_fails_fails_alone_and_is_named(
     )
     told = run_dag(dag)
     assert told["state"] == "failed"
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        found = {name: client.committed_everywhere(name) for name in (here, missing, last)}
+    found = {name: broker.committed_everywhere(name) for name in (here, missing, last)}
     assert [commits and commits[TopicPartition(topic, 0)].offset for commits in found.values()] == [3, {}, 3]
     report = told["results"]["check"]
     assert [(each["group_id"], each["drifted"]) for each in report["pipelines"]] == [
@@ -44,7 +42,7 @@ def test_of_many_pipelines_one_that_fails_fails_alone_and_is_named(
 
 
 def test_each_job_of_a_file_is_followed_by_its_own_commit(
-    run_dag, make_topic, produce, new_group, bootstrap_servers, tmp_path
+    run_dag, make_topic, produce, new_group, broker, tmp_path
 ):
     """A script stands in for Spark: it fails for the second checkpoint."""
     topic, good, bad = make_topic(1), new_group(), new_group()
@@ -66,6 +64,5 @@ def test_each_job_of_a_file_is_followed_by_its_own_commit(
     )
     told = run_dag(dag, variables={"PATH": f"{submit.parent}{os.pathsep}{os.environ['PATH']}"})
     assert told["state"] == "failed"
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        assert client.committed_everywhere(good)[TopicPartition(topic, 0)].offset == 3
-        assert client.committed_everywhere(bad) == {}
+    assert broker.committed_everywhere(good)[TopicPartition(topic, 0)].offset == 3
+    assert broker.committed_everywhere(bad) == {}

@@ -15,7 +15,6 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from pyarrow import parquet
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -38,13 +37,12 @@ def three_days(run_days, output):
 
 
 @pytest.fixture(scope="module")
-def stands(airflow, bootstrap_servers):
+def stands(airflow, broker):
     """stands() -> where group and checkpoint are."""
     partitions = [TopicPartition("flights", number) for number in range(3)]
 
     def look():
-        with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-            committed = client.committed(GROUP, partitions)
+        committed = broker.committed(GROUP, partitions)
         state = SparkCheckpoint(str(airflow.home / "flights" / "checkpoint")).read()
         return {tp: commit and commit.offset for tp, commit in committed.items()}, state.kafka_offsets["0"]
 
@@ -69,15 +67,13 @@ def spoil(output, day):
 
 
 @pytest.fixture(scope="module")
-def recovered(three_days, run_dag, stands, bootstrap_servers):
+def recovered(three_days, run_dag, stands, broker):
     """The first recipe after the second day was spoiled, with what was there before the day went bad."""
     good = {day: table(three_days, day) for day in LEFT}
     begin = stands()
     spoil(three_days, SECOND)
     run = run_dag("recover_flights.py", since=SINCE)
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        partitions = [TopicPartition("flights", number) for number in range(3)]
-        target = client.offsets_for_time(partitions, SINCE_MS)
+    target = broker.offsets_for_time([TopicPartition("flights", number) for number in range(3)], SINCE_MS)
     return {"run": run, "good": good, "begin": begin, "target": target}
 
 

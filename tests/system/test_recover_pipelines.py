@@ -15,7 +15,6 @@ from fleet_example import FEW, FLEET, pipeline_names
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(1500)]
@@ -29,13 +28,7 @@ DAG_ID, TAKE_BACK = "recover_pipelines", "take_back_pipelines"
 
 
 @pytest.fixture(scope="module")
-def client(bootstrap_servers):
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def live(airflow_with_users, produce, client):
+def live(airflow_with_users, produce, broker):
     """The Airflow with the example, for queries that have read 8 of 10 records, one a minute."""
     airflow = airflow_with_users
     topic, lake = airflow.variables["FLEET_TOPIC"], Path(airflow.variables["FLEET_HOME"])
@@ -45,23 +38,23 @@ def live(airflow_with_users, produce, client):
     queries = {name: Query(lake / name) for name in pipeline_names(topic)}
     for name, query in queries.items():
         query.run(0, {topic: {0: READ}})
-        client.commit(name, {TopicPartition(topic, 0): READ})
+        broker.commit(name, {TopicPartition(topic, 0): READ})
     with contextlib.closing(User(airflow, "ada")) as ada, contextlib.closing(User(airflow, "bob")) as bob:
         to = datetime.fromtimestamp(times[BACK] / 1000, tz=timezone.utc).isoformat()
         vars(airflow).update(queries=queries, names=[*queries], topic=topic, ada=ada, bob=bob, to=to)
         yield airflow
 
 
-def at(live, client):
+def at(live, broker):
     """Where each pipeline is; both of its stores are there."""
     tp = TopicPartition(live.topic, 0)
-    groups = [client.committed(name, [tp])[tp].offset for name in live.names]
+    groups = [broker.committed(name, [tp])[tp].offset for name in live.names]
     assert groups == [query.stands()[0] for query in live.queries.values()]
     return groups
 
 
 @contextlib.contextmanager
-def reading(live, bootstrap_servers, client, name):
+def reading(live, bootstrap_servers, broker, name):
     """Let a consumer be in a group, which commits nothing."""
     settings = {"bootstrap.servers": bootstrap_servers, "group.id": name, "enable.auto.commit": False}
     consumer, stop = Consumer(settings), threading.Event()
@@ -75,7 +68,7 @@ def reading(live, bootstrap_servers, client, name):
     thread.start()
     try:
         deadline = time.monotonic() + 30
-        while not client.describe_groups([name])[name].members:
+        while not broker.describe_groups([name])[name].members:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         yield
@@ -108,7 +101,7 @@ def took(task, found):
 
 
 def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_restore_takes_all_back(
-    live, client, bootstrap_servers
+    live, broker, bootstrap_servers
 ):
     run = live.ada.trigger(DAG_ID, {"to_datetime": live.to})
     asked = live.request_of(DAG_ID, run)
@@ -116,7 +109,7 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
         f"of {FLEET} pipelines: {FLEET * 3} records are read again, {FLEET * 5} until the log end"
         in asked["body"]
     )
-    with reading(live, bootstrap_servers, client, live.names[FAILS]):
+    with reading(live, bootstrap_servers, broker, live.names[FAILS]):
         live.bob.respond(DAG_ID, run, asked["options"][0])
         live.ended(DAG_ID, run, SECONDS)
     took("plan", [live.api("GET", f"dags/{DAG_ID}/dagRuns/{run}/taskInstances/plan")])
@@ -127,7 +120,7 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
     assert states.count("skipped") >= 1
     assert states.count("success") + states.count("skipped") == FLEET - 1
     assert live.api("GET", f"dags/{DAG_ID}/dagRuns/{run}")["state"] == "failed"
-    assert at(live, client) == [BACK if state == "success" else READ for state in states]
+    assert at(live, broker) == [BACK if state == "success" else READ for state in states]
     named = [each["rendered_map_index"] for each in resets if each["state"] == "success"]
     assert set(named) <= set(live.names)
 
@@ -135,13 +128,13 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
     live.ended(TAKE_BACK, back, SECONDS)
     took("restore", instances(live, back, "restore", TAKE_BACK))
     assert live.api("GET", f"dags/{TAKE_BACK}/dagRuns/{back}")["state"] == "success"
-    assert at(live, client) == [READ] * FLEET
+    assert at(live, broker) == [READ] * FLEET
     moved = [(query.root / "_kafka_offsets" / "0002-restore").exists() for query in live.queries.values()]
     assert moved == [state == "success" for state in states]
 
 
 @pytest.mark.long
-def test_all_are_moved_found_in_step_and_waited_for(live, client):
+def test_all_are_moved_found_in_step_and_waited_for(live, broker):
     run = live.ada.trigger(DAG_ID, {"to_datetime": live.to})
     asked = live.request_of(DAG_ID, run)
     live.bob.respond(DAG_ID, run, asked["options"][0])
@@ -150,7 +143,7 @@ def test_all_are_moved_found_in_step_and_waited_for(live, client):
     took("reset", resets)
     assert [each["state"] for each in resets] == ["success"] * FLEET
     assert state_of(live, run, "check") == "success"
-    assert at(live, client) == [BACK] * FLEET
+    assert at(live, broker) == [BACK] * FLEET
     # Airflow 3.3 fails a task whose trigger fires before the scheduler has read that its process ended.
     waiting = ["deferred"] * FLEET
     live.wait_until(
@@ -160,8 +153,8 @@ def test_all_are_moved_found_in_step_and_waited_for(live, client):
         newest = SparkCheckpoint(query.location).read().batch_id
         assert newest is not None
         query.run(newest + 1, {live.topic: {0: END}})
-        client.commit(name, {TopicPartition(live.topic, 0): END})
-    assert at(live, client) == [END] * FLEET
+        broker.commit(name, {TopicPartition(live.topic, 0): END})
+    assert at(live, broker) == [END] * FLEET
     live.ended(DAG_ID, run, SECONDS)
     waits = instances(live, run, "wait")
     took("wait", waits)

@@ -5,24 +5,22 @@ half-way.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 
 pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(400)]
 
-HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 READ, BACK, END = 60, 57, 100
 JUDGED = ("marked", "commit_marked", "taken_back", "timed_out", "deleted", "whole")
 HANGS, FAILS = ("marked", "whole"), ("taken_back", "timed_out", "deleted")
-NAMES = ("cleared", "given_up", "skipped", "half_way")
+NAMES = ("cleared", "given_up", "skipped", "broken", "half_way")
 RESETS = ("both", "group")
 
 
@@ -34,33 +32,23 @@ def topic(airflow_with_users, produce):
 
 
 @pytest.fixture(scope="module")
-def client(bootstrap_servers):
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def live(airflow_with_users, topic, client):
+def live(airflow_with_users, topic, broker):
     """An Airflow with the recoveries, whose queries have stopped at 60 of 100 records."""
     variables = airflow_with_users.variables
     pipelines, races = Path(variables["RECOVERY_HOME"]), range(int(variables["RACES"]))
     for name in (*NAMES, *JUDGED, "scheduled", *(f"race-{number}" for number in races)):
-        root = pipelines / name
-        for batch, offset in ((0, 10), (1, READ)):
-            for directory in ("offsets", "commits"):
-                (root / directory).mkdir(parents=True, exist_ok=True)
-            line = json.dumps({topic: {"0": offset}})
-            (root / "offsets" / str(batch)).write_text(f"v1\n{HEAD}\n{line}")
-            (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-        (root / "metadata").write_text(json.dumps({"id": f"11111111-2222-3333-4444-{name:x>12.12}"}))
-        client.commit(f"{name}-{topic}", {TopicPartition(topic, 0): READ})
+        query = Query(pipelines / name, f"11111111-2222-3333-4444-{name:x>12.12}")
+        for batch, offset in enumerate((10, READ)):
+            query.run(batch, {topic: {0: offset}}, at=1_700_000_000)
+        broker.commit(f"{name}-{topic}", {TopicPartition(topic, 0): READ})
     (pipelines / "given_up" / "job").write_text("fail")
     (pipelines / "skipped" / "job").write_text("skip")
+    (pipelines / "broken" / "job").write_text("fail for good")
     (pipelines / "half_way" / "kill").touch()
     for name in (*HANGS, *FAILS):
         (pipelines / name / "job").write_text("hang" if name in HANGS else "fail")
     (pipelines / "commit_marked" / "no-commit").touch()
-    client.commit(f"alone-{topic}", {TopicPartition(topic, 0): READ})
+    broker.commit(f"alone-{topic}", {TopicPartition(topic, 0): READ})
     for reset in RESETS:
         (pipelines / "scheduled" / f"fail-{reset}").touch()
     # All begin at once; each test waits for its own.
@@ -70,13 +58,13 @@ def live(airflow_with_users, topic, client):
 
 
 @pytest.fixture
-def at(live, topic, client):
+def at(live, topic, broker):
     """at(name) -> where the group and the checkpoint of a pipeline are."""
     tp = TopicPartition(topic, 0)
 
     def look(name):
         state = SparkCheckpoint(str(live.pipelines / name)).read()
-        return client.committed(f"{name}-{topic}", [tp])[tp].offset, state.kafka_offsets["0"][tp]
+        return broker.committed(f"{name}-{topic}", [tp])[tp].offset, state.kafka_offsets["0"][tp]
 
     return look
 
@@ -85,32 +73,20 @@ def state_of(live, dag_id, run_id):
     return live.api("GET", f"dags/{dag_id}/dagRuns/{run_id}")["state"]
 
 
-def wait_for(live, dag_id, run_id, *states):
-    live.wait_until(lambda: state_of(live, dag_id, run_id) in states, f"{dag_id} to end as {states}")
-
-
-def clear(live, dag_id, run_id, *tasks, downstream=False):
-    """Clear tasks as the UI does, and return which tasks Airflow has cleared with them."""
-    wish = {"dry_run": False, "dag_run_id": run_id, "task_ids": list(tasks), "include_downstream": downstream}
-    found = live.api(
-        "POST",
-        f"dags/{dag_id}/clearTaskInstances",
-        json={**wish, "only_failed": False, "reset_dag_runs": True},
-    )
-    return {each["task_id"] for each in found["task_instances"]}
+def end_of(live, dag_id, run_id):
+    """Wait for the end of a run, and return its state."""
+    live.ended(dag_id, run_id)
+    return state_of(live, dag_id, run_id)
 
 
 def test_clearing_one_commit_of_a_green_recovery_leaves_the_pipeline_where_it_is(live, at):
     run = live.begun["cleared"]
-    wait_for(live, "cleared", run, "success", "failed")
-    assert (state_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
-    assert clear(live, "cleared", run, "commit") == {"reset", "commit", "restore"}
-    wait_for(live, "cleared", run, "success", "failed")
-    assert (state_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
+    assert (end_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
+    assert live.clear("cleared", run, "commit") == {"reset", "commit", "restore"}
+    assert (end_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
     # With what comes after it, it is the whole recovery again.
-    assert clear(live, "cleared", run, "reset", downstream=True) == {"reset", "job", "commit", "restore"}
-    wait_for(live, "cleared", run, "success", "failed")
-    assert (state_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
+    assert live.clear("cleared", run, "reset", downstream=True) == {"reset", "job", "commit", "restore"}
+    assert (end_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
     archives = live.pipelines / "cleared" / "_kafka_offsets"
     assert sorted(each.name for each in archives.iterdir()) == ["0001-seek", "0002-seek"]
 
@@ -118,9 +94,8 @@ def test_clearing_one_commit_of_a_green_recovery_leaves_the_pipeline_where_it_is
 def test_a_reset_that_is_cleared_alone_is_refused(live, at):
     run = live.begun["cleared"]
     before = at("cleared")
-    clear(live, "cleared", run, "reset")
-    wait_for(live, "cleared", run, "success", "failed")
-    assert (state_of(live, "cleared", run), live.states("cleared", run)["reset"]) == ("failed", "failed")
+    live.clear("cleared", run, "reset")
+    assert (end_of(live, "cleared", run), live.states("cleared", run)["reset"]) == ("failed", "failed")
     assert at("cleared") == before
 
 
@@ -129,7 +104,7 @@ def test_a_recovery_that_is_marked_as_failed_while_its_job_waits_is_restored_and
     live.wait_until(lambda: live.states("given_up", run)["job"] == "up_for_retry", "the job to fail once")
     assert at("given_up") == (BACK, BACK)
     live.api("PATCH", f"dags/given_up/dagRuns/{run}", json={"state": "failed"})
-    wait_for(live, "given_up", run, "success", "failed")
+    live.ended("given_up", run)
     assert at("given_up") == (READ, READ)
     states = live.states("given_up", run)
     assert (states["job"], states["restore"], state_of(live, "given_up", run)) == (
@@ -142,17 +117,30 @@ def test_a_recovery_that_is_marked_as_failed_while_its_job_waits_is_restored_and
 
 def test_a_recovery_whose_job_skips_itself_is_restored_and_fails(live, at):
     run = live.begun["skipped"]
-    wait_for(live, "skipped", run, "success", "failed")
-    assert (state_of(live, "skipped", run), at("skipped")) == ("failed", (READ, READ))
+    assert (end_of(live, "skipped", run), at("skipped")) == ("failed", (READ, READ))
+
+
+def test_a_recovery_whose_job_fails_is_a_failed_run_and_everything_is_where_it_was(live, at):
+    run, topic = live.begun["broken"], live_topic(live)
+    live.ended("broken", run)
+    assert live.states("broken", run) == {
+        "reset": "success",
+        "job": "failed",
+        "commit": "upstream_failed",
+        # It has put everything back, and fails so that the run does.
+        "restore": "failed",
+    }
+    assert (state_of(live, "broken", run), at("broken")) == ("failed", (READ, READ))
+    receipt = live.xcom("broken", run, "restore")
+    assert (receipt["before"], receipt["after"]) == ({topic: {"0": BACK}}, {topic: {"0": READ}})
+    assert receipt["verified"] is True
 
 
 def test_a_reset_that_was_killed_half_way_is_finished_when_it_is_cleared(live, at):
     run = live.begun["half_way"]
-    wait_for(live, "half_way", run, "success", "failed")
-    assert (state_of(live, "half_way", run), at("half_way")) == ("failed", (READ, BACK))
-    clear(live, "half_way", run, "reset", downstream=True)
-    wait_for(live, "half_way", run, "success", "failed")
-    assert (state_of(live, "half_way", run), at("half_way")) == ("success", (END, END))
+    assert (end_of(live, "half_way", run), at("half_way")) == ("failed", (READ, BACK))
+    live.clear("half_way", run, "reset", downstream=True)
+    assert (end_of(live, "half_way", run), at("half_way")) == ("success", (END, END))
     receipt = live.xcom("half_way", run, "reset")
     topic = live_topic(live)
     assert (receipt["before"], receipt["after"]) == ({topic: {"0": READ}}, {topic: {"0": BACK}})
@@ -162,7 +150,7 @@ def test_a_reset_that_was_killed_half_way_is_finished_when_it_is_cleared(live, a
 @pytest.mark.long
 def test_a_reset_and_a_commit_at_the_same_time_end_at_one_position(live, at):
     run = live.trigger("races")
-    wait_for(live, "races", run, "success", "failed")
+    live.ended("races", run)
     states = live.states("races", run)
     for number in live.races:
         group, checkpoint = at(f"race-{number}")
@@ -181,12 +169,12 @@ def judged(live):
 
 
 @pytest.fixture
-def drift(live, topic, client):
+def drift(live, topic, broker):
     """drift(name) -> what a drift check says of a pipeline."""
 
     def check(name):
         checkpoint = SparkCheckpoint(str(live.pipelines / name))
-        (report,) = pipeline_drift(client, checkpoint, GroupSelection.parse(f"{name}-{topic}"))
+        (report,) = pipeline_drift(broker, checkpoint, GroupSelection.parse(f"{name}-{topic}"))
         assert report.drifted
         return report.summary()
 
@@ -210,7 +198,7 @@ def test_a_job_that_is_marked_in_the_middle_of_its_batch_is_taken_back(live, at,
     run = live.trigger("marked")
     has_begun_a_batch(live, "marked")
     mark(live, "marked", run, "job")
-    wait_for(live, "marked", run, "success", "failed")
+    live.ended("marked", run)
     states = live.states("marked", run)
     assert (states["job"], states["restore"], state_of(live, "marked", run)) == (
         "success",
@@ -224,20 +212,17 @@ def test_a_commit_that_is_marked_leaves_no_group_behind(live, at, judged):
     run = judged["commit_marked"]
     waits_for_its_retry(live, "commit_marked", run, "commit")
     mark(live, "commit_marked", run, "commit")
-    wait_for(live, "commit_marked", run, "success", "failed")
-    assert (state_of(live, "commit_marked", run), at("commit_marked")) == ("failed", (READ, END))
+    assert (end_of(live, "commit_marked", run), at("commit_marked")) == ("failed", (READ, END))
 
 
 def test_a_reset_that_another_dag_has_taken_back_is_not_finished_and_its_newer_reset_stays(live, at, judged):
     run = judged["taken_back"]
     waits_for_its_retry(live, "taken_back", run, "job")
     other = live.trigger("another", receipt=live.xcom("taken_back", run, "reset"))
-    wait_for(live, "another", other, "success", "failed")
-    assert (state_of(live, "another", other), at("taken_back")) == ("success", (30, 30))
+    assert (end_of(live, "another", other), at("taken_back")) == ("success", (30, 30))
     for task_id in ("job", "commit"):
         mark(live, "taken_back", run, task_id)
-    wait_for(live, "taken_back", run, "success", "failed")
-    assert (state_of(live, "taken_back", run), at("taken_back")) == ("failed", (30, 30))
+    assert (end_of(live, "taken_back", run), at("taken_back")) == ("failed", (30, 30))
     archives = live.pipelines / "taken_back" / "_kafka_offsets"
     assert sorted(each.name for each in archives.iterdir()) == ["0001-seek", "0002-restore", "0003-seek"]
     assert not (archives / "0003-seek" / "undone").exists()
@@ -248,8 +233,7 @@ def test_a_run_that_was_cleared_as_a_whole_while_its_job_ran_goes_on(live, at, j
     run = live.trigger("whole")
     has_begun_a_batch(live, "whole")
     live.api("POST", f"dags/whole/dagRuns/{run}/clear", json={"dry_run": False, "only_failed": False})
-    wait_for(live, "whole", run, "success", "failed")
-    assert (state_of(live, "whole", run), at("whole")) == ("success", (END, END))
+    assert (end_of(live, "whole", run), at("whole")) == ("success", (END, END))
 
 
 def test_a_recovery_that_is_deleted_is_named_by_the_drift_check(live, at, judged, drift):
@@ -265,7 +249,7 @@ def test_a_recovery_that_is_deleted_is_named_by_the_drift_check(live, at, judged
 
 def test_a_recovery_that_times_out_is_named_by_the_drift_check(live, at, judged, drift):
     run = judged["timed_out"]
-    wait_for(live, "timed_out", run, "success", "failed")
+    live.ended("timed_out", run)
     assert live.states("timed_out", run)["restore"] in ("skipped", None)
     assert (state_of(live, "timed_out", run), at("timed_out")) == ("failed", (BACK, BACK))
     assert "is neither finished nor undone: checkpoint" in drift("timed_out")
@@ -273,34 +257,31 @@ def test_a_recovery_that_times_out_is_named_by_the_drift_check(live, at, judged,
 
 @pytest.mark.long
 def test_a_scheduled_run_that_is_created_again_moves_again_and_its_tries_and_clears_do_as_before(
-    live, at, client, topic
+    live, at, broker, topic
 ):
     tp = TopicPartition(topic, 0)
 
     def positions():
-        return (*at("scheduled"), client.committed(f"alone-{topic}", [tp])[tp].offset)
+        return (*at("scheduled"), broker.committed(f"alone-{topic}", [tp])[tp].offset)
 
     live.pause("scheduled", paused=False)
     live.wait_until(lambda: live.runs("scheduled"), "the schedule's run")
     (run,) = (each["dag_run_id"] for each in live.runs("scheduled"))
     live.wait_until(lambda: live.states("scheduled", run)["both"] == "up_for_retry", "the reset to fail once")
-    clear(live, "scheduled", run, "beside")
-    wait_for(live, "scheduled", run, "success", "failed")
+    live.clear("scheduled", run, "beside")
     # Tried again, and another task of the run was cleared meanwhile: it was moved once.
-    assert (state_of(live, "scheduled", run), positions()) == ("success", (READ - 3,) * 3)
+    assert (end_of(live, "scheduled", run), positions()) == ("success", (READ - 3,) * 3)
 
     for reset in RESETS:
         (live.pipelines / "scheduled" / f"fail-{reset}").touch()
-    clear(live, "scheduled", run, *RESETS, "behind")
-    wait_for(live, "scheduled", run, "success", "failed")
+    live.clear("scheduled", run, *RESETS, "behind")
     # Cleared with what comes after it, before anything was committed: it goes on from its own move.
-    assert (state_of(live, "scheduled", run), positions()) == ("success", (READ - 3,) * 3)
+    assert (end_of(live, "scheduled", run), positions()) == ("success", (READ - 3,) * 3)
 
     live.api("DELETE", f"dags/scheduled/dagRuns/{run}")
     live.wait_until(lambda: live.runs("scheduled"), "the schedule's run, once more")
     assert [each["dag_run_id"] for each in live.runs("scheduled")] == [run]
-    wait_for(live, "scheduled", run, "success", "failed")
-    assert (state_of(live, "scheduled", run), positions()) == ("success", (READ - 6,) * 3)
+    assert (end_of(live, "scheduled", run), positions()) == ("success", (READ - 6,) * 3)
 
 
 def live_topic(live):

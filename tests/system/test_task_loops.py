@@ -8,7 +8,6 @@ import airflow.sdk
 import pytest
 from running_airflow import API_SERVER, DAG_PROCESSOR, SCHEDULER, RunningAirflow
 
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = [
@@ -22,17 +21,11 @@ END = 12
 
 
 @pytest.fixture(scope="module")
-def client(bootstrap_servers):
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def topic(make_topic, produce, client):
+def topic(make_topic, produce, broker):
     name = make_topic(1)
     produce(name, {0: END})
     for group, offset in (("first", END), ("second", END), ("outside", END - 2)):
-        client.commit(f"{group}-{name}", {TopicPartition(name, 0): offset})
+        broker.commit(f"{group}-{name}", {TopicPartition(name, 0): offset})
     return name
 
 
@@ -50,9 +43,9 @@ def live(bootstrap_servers, topic, postgres, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def committed(client, topic):
+def committed(broker, topic):
     return lambda group: (
-        client.committed(f"{group}-{topic}", [TopicPartition(topic, 0)])[TopicPartition(topic, 0)].offset
+        broker.committed(f"{group}-{topic}", [TopicPartition(topic, 0)])[TopicPartition(topic, 0)].offset
     )
 
 
@@ -64,10 +57,7 @@ def test_each_iteration_has_a_window_of_its_own_also_after_a_retry(live, committ
 
 def test_a_cleared_loop_reads_no_other_records_for_the_iterations_it_had(live, committed):
     live.wait_for_runs("windows", 1)
-    cleared = {"dag_run_id": live.begun["windows"], "task_ids": ["batch.plan"], "include_downstream": True}
-    live.api(
-        "POST", "dags/windows/clearTaskInstances", json={**cleared, "only_failed": False, "dry_run": False}
-    )
+    live.clear("windows", live.begun["windows"], "batch.plan", downstream=True)
     # Airflow has discarded what the task had kept.
     live.wait_for_runs("windows", 1, "failed")
     assert live.states("windows", live.begun["windows"])["batch.plan"] == "failed"

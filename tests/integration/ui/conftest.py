@@ -22,7 +22,9 @@ SQL_ALCHEMY_CONN = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 
 
 @pytest.fixture(scope="session")
-def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def database(
+    request: pytest.FixtureRequest, run_directory: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     """The database of this process's Airflow: SQLite, or with AIRFLOW_DATABASE=postgresql a PostgreSQL."""
     scratch = tmp_path_factory.mktemp("empty")
     (scratch / "dags").mkdir()
@@ -41,7 +43,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             yield kind
             settings.dispose_orm()
         return
-    make_sqlite(environment, scratch)
+    make_sqlite(environment, scratch, run_directory)
     home = Path(os.environ["AIRFLOW_HOME"])
     # An earlier test of this process may have opened the empty database: its log would hide the new one.
     settings.dispose_orm()

@@ -10,6 +10,8 @@ from running_airflow import needs_fields_in_lists
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.ui import history as histories
+from airflow_kafka_offsets.ui.airflow_api import INSTANCES
 
 pytestmark = pytest.mark.integration
 
@@ -39,7 +41,7 @@ def history(browser, dag_id):
 @pytest.mark.parametrize("dags", [["orders"], ["orders", "returns", "stock"]])
 def test_what_a_task_that_seldom_runs_names(browser, add, dags):
     for name in dags:
-        add(name, 120)
+        add(name, 2 * INSTANCES)
 
     listed = pipelines(browser)
 
@@ -102,7 +104,7 @@ def questions(monkeypatch, refused=lambda steps: None):
 
 
 def test_an_old_run_that_was_cleared_is_the_newest_move(browser, metadata, add):
-    add("orders", 60)
+    add("orders", INSTANCES + 5)
 
     metadata.run_again("orders", "many__2", "commit", receipt("orders", 60, 41))
 
@@ -110,22 +112,24 @@ def test_an_old_run_that_was_cleared_is_the_newest_move(browser, metadata, add):
     assert (newest["run_id"], newest["moved_by"]) == ("many__2", -19)
 
 
-def test_the_history_has_the_newest_moves(browser, add):
-    add("orders", 210)
+def test_the_history_has_the_newest_moves(browser, add, monkeypatch):
+    # More than a page of Airflow's API.
+    most = INSTANCES + 15
+    monkeypatch.setattr(histories, "MOST_MOVES", most)
+    add("orders", most + 10)
 
     found = history(browser, "orders")
 
     runs = [move["run_id"] for move in found["moves"]]
-    assert len(runs) == 200
-    assert {f"many__{number}" for number in range(12, 210)} <= set(runs)
+    assert len(runs) == most
+    assert {f"many__{number}" for number in range(12, most + 10)} <= set(runs)
     assert found["problems"] == []
 
 
 def test_what_takes_too_long_is_read_when_it_is_asked_for_again(browser, add, monkeypatch):
-    from airflow_kafka_offsets.ui import history as histories
     from airflow_kafka_offsets.ui.task_instances import Budget
 
-    add("orders", 30)
+    add("orders", 5)
 
     class NoTime(Budget):
         is_over = True
@@ -138,9 +142,9 @@ def test_what_takes_too_long_is_read_when_it_is_asked_for_again(browser, add, mo
     # One of them has left nothing.
     assert first["moves"] == []
     assert first["problems"] == [
-        "32 results of tasks are not read yet: they appear when this page refreshes, within a minute"
+        "7 results of tasks are not read yet: they appear when this page refreshes, within a minute"
     ]
-    assert (len(then["moves"]), then["problems"]) == (31, [])
+    assert (len(then["moves"]), then["problems"]) == (6, [])
 
 
 def test_viewers_share_what_was_found(browser, add, statements):

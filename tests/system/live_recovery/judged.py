@@ -39,7 +39,7 @@ def job(place: str) -> None:
     if does == "fail":
         raise RuntimeError("the job failed")
     end = json.dumps(KafkaOffsetsHook().log_offsets(TOPIC)["log_end"])
-    number = max(int(file.name) for file in (checkpoint / "commits").iterdir()) + 1
+    number = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*")) + 1
     (checkpoint / "offsets" / str(number)).write_text(f"v1\n{HEAD}\n{end}")
     if does == "hang":
         wish.unlink()

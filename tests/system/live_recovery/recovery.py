@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from airflow.providers.common.compat.sdk import AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.sdk import DAG, task
 
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
@@ -27,7 +27,7 @@ HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 def read_to_the_end(checkpoint: Path) -> None:
     """Write what a Spark query writes when it reads all that there is."""
     end = KafkaOffsetsHook().log_offsets(TOPIC)["log_end"]
-    number = max(int(file.name) for file in (checkpoint / "commits").iterdir()) + 1
+    number = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*")) + 1
     (checkpoint / "offsets" / str(number)).write_text(f"v1\n{HEAD}\n{json.dumps(end)}")
     (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
@@ -46,7 +46,7 @@ def killed_once(checkpoint: Path) -> None:
     vars(apply)["commit_groups"] = commit_groups
 
 
-for name in ("cleared", "given_up", "skipped", "half_way"):
+for name in ("cleared", "given_up", "skipped", "broken", "half_way"):
     checkpoint = HOME / name
     names = {"group_id": f"{name}-{TOPIC}", "checkpoint_location": str(checkpoint)}
 
@@ -62,12 +62,14 @@ for name in ("cleared", "given_up", "skipped", "half_way"):
 
         @task(retries=1, retry_delay=timedelta(hours=1))
         def job(place: str) -> None:
-            """Read to the end, or fail, or skip, as the file says."""
+            """Read to the end, or fail once or for good, or skip, as the file says."""
             checkpoint = Path(place)
             wish = checkpoint / "job"
             does = wish.read_text() if wish.exists() else "read"
             if does == "fail":
                 raise RuntimeError("the job failed")
+            if does == "fail for good":
+                raise AirflowFailException("the job failed")
             if does == "skip":
                 raise AirflowSkipException("nothing to do")
             read_to_the_end(checkpoint)

@@ -1,15 +1,18 @@
-"""What several groups and partitions are together."""
+"""What several groups, sources and partitions are together."""
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
 from typing import get_args
 
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.drift_verdict import PartitionDrift, Verdict
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.ui.now import MOVE_UNFINISHED, WORST_FIRST, _drift
+from airflow_kafka_offsets.ui.now import MOVE_UNFINISHED, WORST_FIRST, PipelineNow, _drift
 
 TP = TopicPartition("t", 0)
 
@@ -35,3 +38,24 @@ def test_a_headroom_that_is_not_known_does_not_hide_the_least_that_is():
     found = [Headroom("unknown"), Headroom("time", 50.0), Headroom("time", 90.0)]
 
     assert headrooms_json(found) == {"headroom": 50.0, "headroom_state": "unknown"}
+
+
+def now(broker, selection, checkpoint=None):
+    return PipelineNow(broker, selection, checkpoint, servers="", end=time.monotonic() + 10).read()
+
+
+def test_each_source_of_a_query_has_its_own_lag(broker, make_topic, produce, new_query):
+    topic = make_topic(1)
+    produce(topic, {0: 10})
+    query = new_query({topic: {0: 4}}, {topic: {0: 10}})
+    found = now(broker, GroupSelection(), SparkCheckpoint(query.location))
+    assert found["totals"]["lag"] == 6
+    assert (found["partitions"]["group"], found["state"]) == (["source:0", "source:1"], None)
+
+
+def test_a_group_of_which_topics_leaves_out_all_is_not_read(broker, make_topic, produce, new_group):
+    topic, other, groups = make_topic(1), make_topic(1), (new_group(), new_group())
+    produce(topic, {0: 10})
+    broker.commit(groups[0], {TopicPartition(topic, 0): 4})
+    named = GroupSelection.parse(dict(zip((topic, other), groups, strict=True)), [topic])
+    assert now(broker, named)["totals"]["lag"] == 6
