@@ -80,7 +80,7 @@ class Watch:
         await until_async(lambda: len(self.fired) >= count)
 
     async def polls(self, count):
-        """Let it poll so many times more; what a round has found has been judged when the next but one begins."""
+        """Let it poll so many times more: a round is judged by the time the next but one begins."""
         enough = len(self._rounds) + count + 2
         await until_async(lambda: len(self._rounds) >= enough)
 
