@@ -89,6 +89,13 @@ def test_a_reset_of_both_is_restored_from_the_receipt_that_it_prints(do, receipt
     assert (query.sparks_files(), committed()) == (before, READ)
 
 
+def test_a_receipt_of_a_group_says_where_it_was_and_is(receipt, topic, new_group, commit):
+    commit(group := new_group(), topic, {0: 7})
+    made = json.loads(receipt(f"group reset {group} --topic TOPIC --to-offset 3").read_text())
+    assert (made["before"], made["after"]) == ({topic: {"0": 7, "1": None}}, {topic: {"0": 3, "1": 3}})
+    assert (made["plan_only"], made["verified"]) == (False, True)
+
+
 @pytest.fixture
 def shortened(make_topic, produce, delete_records, commit, new_group):
     """A topic of which retention has deleted the first 4 records, and a group at 2."""
