@@ -24,9 +24,11 @@ class Memory:
         self.broker = MemoryBroker()
         self.client: Any = MemoryClient(self.broker)
 
-    def topic(self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None) -> str:
+    def topic(
+        self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None, **settings: str
+    ) -> str:
         name = f"topic-{len(self.broker.topics)}"
-        self.broker.create(name, partitions)
+        self.broker.create(name, partitions, settings)
         for number, moments in (times or {}).items():
             self.broker.append(name, number, moments)
         return name
@@ -67,8 +69,10 @@ class Real:
         self.recreate, self.delete_records, self.grow = recreate, delete_records, add_partitions
         self.client = OffsetsClient({"bootstrap.servers": servers}, timeout=20)
 
-    def topic(self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None) -> str:
-        name: str = self._make_topic(partitions, {"retention.ms": "-1"})
+    def topic(
+        self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None, **settings: str
+    ) -> str:
+        name: str = self._make_topic(partitions, {"retention.ms": "-1", **settings})
         if times:
             self._produce(name, {number: len(moments) for number, moments in times.items()}, times)
         return name

@@ -106,6 +106,14 @@ def test_log_ranges_of_full_emptied_and_untouched_partitions(cluster, topic):
     ]
 
 
+def test_the_settings_of_topics_that_decide_how_long_records_stay(cluster):
+    changed = {"cleanup.policy": "compact,delete", "retention.ms": "86400000", "retention.bytes": "1000000"}
+    plain, own = cluster.topic(1), cluster.topic(1, **changed)
+    found = cluster.client.topic_settings([plain, own])
+    assert {name: found[own][name] for name in changed} == changed
+    assert [found[plain][name] for name in changed] == ["delete", "-1", "-1"]
+
+
 def test_what_is_not_on_the_broker_is_named(client, topic):
     asked = [*partitions_of(topic), TopicPartition(topic, 7), TopicPartition("no-such-topic", 0)]
     text = rf"reading the log ends of no-such-topic-0, {topic}-0.*: no-such-topic-0, {topic}-7 is not on"

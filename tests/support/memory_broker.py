@@ -59,6 +59,8 @@ _TEXTS = {
 }
 _INCLUDES = {"Describe": ("Describe", "Read", "Delete"), "Read": ("Read",), "Delete": ("Delete",)}
 _TRIES = 5
+SETTINGS: dict[str, str | None] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Of topics; the retention is that of topics with old records in them."""
 
 
 class Log(NamedTuple):
@@ -75,6 +77,8 @@ class Log(NamedTuple):
 class Topic(NamedTuple):
     topic_id: str
     logs: tuple[Log, ...]
+    settings: tuple[tuple[str, str], ...] = ()
+    """Those that differ from :data:`SETTINGS`."""
 
 
 class Member(NamedTuple):
@@ -108,10 +112,11 @@ class MemoryBroker:
 
     # --- what tests do
 
-    def create(self, topic: str, partitions: int = 1) -> None:
+    def create(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
         """Create a topic; one that is there is deleted first."""
         self.delete_topic(topic)
-        self.topics[topic] = Topic(f"{topic}-id-{next(self._topic_ids)}", (Log(),) * partitions)
+        logs, changed = (Log(),) * partitions, tuple((settings or {}).items())
+        self.topics[topic] = Topic(f"{topic}-id-{next(self._topic_ids)}", logs, changed)
 
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions to a topic, up to this number."""
@@ -296,12 +301,9 @@ class MemoryClient:
         return LogIds(self.cluster_id(), {name: there[name].topic_id for name in wanted if name in there})
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
-        settings: dict[str, str | None] = {
-            "cleanup.policy": "delete",
-            "retention.ms": "-1",
-            "retention.bytes": "-1",
-        }
-        return {topic: dict(settings) for topic in sorted(set(topics))}
+        there = self._broker.topics
+        changed = {topic: there[topic].settings if topic in there else () for topic in sorted(set(topics))}
+        return {topic: {**SETTINGS, **dict(each)} for topic, each in changed.items()}
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
