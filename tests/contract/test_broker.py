@@ -170,6 +170,22 @@ def test_the_first_record_since_a_time_is_looked_for_in_a_range(cluster, topic):
     assert cluster.client.first_since({}, 0) == {}
 
 
+def test_the_records_of_ranges_are_read_in_order(cluster, topic):
+    cluster.delete_records(topic, {0: 4})
+    first, second, third = partitions_of(topic)
+    found: dict[TopicPartition, list[tuple[int, int]]] = {first: [], second: [], third: []}
+    ranges = {first: OffsetRange(4, 7), second: OffsetRange(3, 5), third: OffsetRange(0, 0)}
+    reached = cluster.client.read_records(
+        ranges, lambda tp, record: found[tp].append((record.offset, record.timestamp))
+    )
+    assert reached == {first: 7, second: 5, third: 0}
+    assert found == {
+        first: [(at, TIMES[at]) for at in (4, 5, 6)],
+        second: [(at, TIMES[at]) for at in (3, 4)],
+        third: [],
+    }
+
+
 # --- commits
 
 

@@ -366,6 +366,22 @@ def test_a_query_goes_back_by_the_mirror_in_the_other_direction(mirrored, topics
     assert committed(mirrored, pipeline) == READ
 
 
+def test_a_pipeline_moves_to_a_copy_of_its_topic_on_the_same_cluster(mirrored, prefixed, cli):
+    copy = mirrored.topic("copy", partitions=len(READ))
+    for number in READ:
+        # Three other records, and those that a filled topic has.
+        produce(mirrored.source, copy, 3, partition=number, first=9_000)
+        produce(mirrored.source, copy, 100, partition=number, first=1_000 * number)
+    on_one = ("--bootstrap-server", mirrored.source, "--to-bootstrap-server", mirrored.source)
+    names = (prefixed.query.location, prefixed.group, *on_one, "--quiet-period", "0")
+    done = cli("failover", "apply", *names, "--topic-map", f"{prefixed.topic}={copy}")
+    assert done.code == 0, done
+    moved = {TopicPartition(copy, number): at + 3 for number, at in READ.items()}
+    assert prefixed.at() == moved
+    found = mirrored.on_source.committed(prefixed.group, moved)
+    assert {tp: commit.offset for tp, commit in found.items()} == moved
+
+
 def test_two_sources_of_one_topic_move_each_to_its_place(mirrored, topics, tmp_path, new_group, failover):
     topic = topics["other"]
     query, group = Query(tmp_path / "checkpoint"), new_group()
