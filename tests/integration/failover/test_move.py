@@ -128,15 +128,6 @@ def test_checkpoint_and_group_move_and_are_read_back(mirrored, pipeline, failove
     assert committed(mirrored, pipeline) == {0: 80, 1: 60}
 
 
-def test_applied_twice_it_is_the_same(mirrored, prefixed, failover):
-    assert failover("apply", prefixed).code == 0
-    once = prefixed.query.files()
-    again = failover("apply", prefixed)
-    assert again.code == 0, again
-    assert committed(mirrored, prefixed) == READ
-    assert prefixed.query.files() == once
-
-
 def test_where_the_query_has_run_since_it_is_on_the_mirror_already(prefixed, failover):
     assert failover("apply", prefixed).code == 0
     prefixed.query.run(3, {prefixed.mirrored: {0: 80, 1: 60}})
@@ -146,25 +137,25 @@ def test_where_the_query_has_run_since_it_is_on_the_mirror_already(prefixed, fai
     assert "already" in done.err
 
 
-def test_with_the_source_gone_what_was_kept_translates_exactly(mirrored, pipeline, failover):
-    checkpoint = SparkCheckpoint(pipeline.query.location)
-    kept = keep_readiness(mirrored.on_source, mirrored.on_target, checkpoint, pipeline.mirror)
+def test_with_the_source_gone_what_was_kept_translates_exactly(mirrored, prefixed, failover):
+    checkpoint = SparkCheckpoint(prefixed.query.location)
+    kept = keep_readiness(mirrored.on_source, mirrored.on_target, checkpoint, prefixed.mirror)
     assert not kept.error
     assert len(kept.read) == len(READ)
     # Nothing listens there.
-    done = failover("apply", pipeline, "--timeout", "3s", source="127.0.0.1:1")
+    done = failover("apply", prefixed, "--timeout", "3s", source="127.0.0.1:1")
     assert done.code == 0, done
     assert "does not answer" in done.err
     assert done.out.count("exact (record)") == len(READ)
     assert "the data kept with batch 2 at " in done.out
-    assert committed(mirrored, pipeline) == READ
+    assert committed(mirrored, prefixed) == READ
 
 
-def test_with_the_source_gone_and_nothing_kept_the_syncs_are_left(mirrored, pipeline, failover):
-    done = failover("apply", pipeline, "--source-is-down", "--output", "json")
+def test_with_the_source_gone_and_nothing_kept_the_syncs_are_left(mirrored, prefixed, failover):
+    done = failover("apply", prefixed, "--source-is-down", "--output", "json")
     assert done.code == 0, done
     receipt = json.loads(done.out)
-    found = {number: at for number, at in committed(mirrored, pipeline).items() if at is not None}
+    found = {number: at for number, at in committed(mirrored, prefixed).items() if at is not None}
     assert all(found[number] <= at for number, at in READ.items())
     assert sum(READ.values()) - sum(found.values()) <= receipt["failover"]["again"]
 
@@ -255,23 +246,6 @@ def test_what_the_mirror_has_deleted_is_refused_unless_it_may_be_clamped(
     assert failover("apply", pipeline, "--on-out-of-range", "clamp").code == 0
     assert committed(mirrored, pipeline) == {0: 90, 1: 55}
     assert pipeline.at()[TopicPartition(pipeline.mirrored, 0)] == 90
-
-
-def test_a_group_that_a_running_mirror_copies_is_refused(
-    mirrored, topics, tmp_path, new_group, failover, cli
-):
-    pipeline = make("same", topics, tmp_path, lambda: f"same-{new_group()}")
-    commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
-    assert cli(*commit, "--bootstrap-server", mirrored.source).code == 0
-    mirrored.until(lambda: all(at is not None for at in committed(mirrored, pipeline).values()), "the group")
-    done = failover("apply", pipeline)
-    assert done.code == 1
-    assert "a mirror is still running" in done.err
-    assert "--allow-running-mirror" in done.err
-    done = failover("apply", pipeline, "--allow-running-mirror")
-    assert done.code == 0, done
-    assert "a mirror is still running" in done.out
-    assert committed(mirrored, pipeline) == READ
 
 
 def test_a_group_with_members_on_the_mirror_is_refused(mirrored, prefixed, failover):

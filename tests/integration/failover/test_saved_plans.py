@@ -22,7 +22,6 @@ from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
-from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 if TYPE_CHECKING:
@@ -43,6 +42,9 @@ class Pipeline:
             group_id=group, checkpoint_location=query.location, kafka_config_id="primary", mirror=MIRROR
         )
         self.copies = [TopicPartition(f"other.{topic}", number) for number in READ]
+        clusters = ("--bootstrap-server", mirrored.source, "--to-bootstrap-server", mirrored.target)
+        names = ("--prefix", "other.", "--syncs-topic", SYNCS["other"])
+        self.options = (query.location, group, *names, *clusters)
 
     def with_group(self, group: str) -> Pipeline:
         return Pipeline(self.mirrored, self.topic, self.query, group)
@@ -152,15 +154,6 @@ def test_a_plan_names_its_pipeline_and_is_applied_once(pipeline):
     assert (pipeline.committed(), pipeline.query.files()) == (READ, once)
 
 
-def test_its_receipt_takes_it_back(pipeline):
-    receipt = pipeline.apply(pipeline.plan())
-    restore = RestoreOffsetsOperator(
-        task_id="restore", receipt=receipt, restore_when="always", quiet_period=0
-    )
-    restore.execute({"ti": TaskInstance()})
-    assert pipeline.at() == {TopicPartition(pipeline.topic, number): at for number, at in READ.items()}
-
-
 def test_a_failover_that_was_interrupted_is_finished_at_any_age(pipeline, monkeypatch):
     plan = pipeline.plan()
     with monkeypatch.context() as broken:
@@ -231,11 +224,16 @@ def test_the_digest_covers_what_would_be_written_and_the_cluster_that_is_left(pi
     assert made_digest(plan) != plan["digest"]
 
 
-def test_a_group_that_a_running_mirror_copies_is_refused_unless_the_plan_allows_it(pipeline, mirrored, cli):
+def test_a_group_that_a_running_mirror_copies_is_refused_unless_that_is_allowed(pipeline, mirrored, cli):
     pipeline = pipeline.with_group(f"other-{pipeline.group}")  # the mirror copies these
     commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
     assert cli(*commit, "--bootstrap-server", mirrored.source).code == 0
     mirrored.until(lambda: None not in pipeline.committed().values(), "the group")
+    refused = cli("failover", "plan", *pipeline.options)
+    assert (refused.code, "a mirror is still running" in refused.err) == (1, True)
+    assert "--allow-running-mirror" in refused.err
+    allowed = cli("failover", "plan", *pipeline.options, "--allow-running-mirror")
+    assert (allowed.code, "a mirror is still running" in allowed.out) == (0, True)
     with pytest.raises(AirflowFailException, match="a mirror is still running"):
         pipeline.plan()
     plan = pipeline.plan(allow_running_mirror=True)
@@ -296,12 +294,10 @@ def test_the_request_shows_plans_of_failovers(pipeline, pipelines, topic):
 
 
 @pytest.fixture
-def saved(cli, pipeline, mirrored, tmp_path):
+def saved(cli, pipeline, tmp_path):
     """The file of a plan."""
     file = tmp_path / "plan.json"
-    names = (pipeline.query.location, pipeline.group, "--prefix", "other.", "--syncs-topic", SYNCS["other"])
-    clusters = ("--bootstrap-server", mirrored.source, "--to-bootstrap-server", mirrored.target)
-    done = cli("failover", "plan", *names, *clusters, "--save-plan", file)
+    done = cli("failover", "plan", *pipeline.options, "--save-plan", file)
     assert done.code == 0, done
     assert f"### Plan {json.loads(file.read_text())['digest'][:8]}" in done.out
     assert pipeline.is_unmoved()
