@@ -270,6 +270,7 @@ def test_the_command_line_moves_too(old, new, query, orders, copy, cli, broker, 
     names = (query.location, orders.group_id, *to)
     done = cli("failover", "apply", *names)
     assert done.code == 1
+    assert "both connections lead there" in done.err
     assert "name the topic (--topic-map)" in done.err
     done = cli("failover", "apply", *names, "--topic-map", f"{old}={new}")
     assert done.code == 0, done
