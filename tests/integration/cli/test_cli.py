@@ -139,15 +139,6 @@ def test_doctor_checks_machine_and_broker(do, value):
     assert (bad.code, "spark-sql-kafka-0-10_2.13:4.2.0" in bad.out) == (1, True)
 
 
-def test_a_reset_without_execute_shows_the_plan_and_changes_nothing(do, topic, rows):
-    before = rows()
-    done = do("group reset GROUP --topic TOPIC:0 --to-latest")
-    assert done.code == 0
-    assert "Nothing was changed" in done.err
-    assert [topic, "0", "7", "10", "+3", "0", "10"] in [line.split()[:7] for line in done.out.splitlines()]
-    assert rows() == before
-
-
 def test_a_plan_is_exported_as_kafkas_tool_exports_it(do, group, topic, kafka_tools):
     flags = ("--topic", topic, "--to-earliest", "--dry-run", "--export")
     ours = do(f"group reset GROUP {' '.join(flags)}").out

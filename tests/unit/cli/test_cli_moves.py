@@ -45,6 +45,7 @@ def receipt(do, tmp_path):
     "line",
     [
         f"{RESET} --to-offset 2",
+        "group reset GROUP --topic TOPIC --to-latest",
         f"{SEEK} --to-earliest",
         "checkpoint truncate URI --to-batch 1 --sink noop",
         "group commit GROUP --checkpoint URI",
