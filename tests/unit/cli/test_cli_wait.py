@@ -9,43 +9,23 @@ import pytest
 
 
 @pytest.fixture
-def topic(make_topic, produce):
-    name = make_topic(1)
-    produce(name, {0: 5})
-    return name
-
-
-@pytest.fixture
-def group(topic, new_group, commit):
-    """A group that has read 3 of 5 records."""
-    name = new_group()
-    commit(name, topic, {0: 3})
-    return name
-
-
-@pytest.fixture
-def query(topic, new_query):
-    return new_query({topic: {0: 4}})
-
-
-@pytest.fixture
 def wait(do):
     """wait("lag GROUP ...") -> exit code, output, errors."""
     return lambda line: do(f"wait {line} --every 0.1s")
 
 
 def test_a_lag_that_is_low_enough_is_exit_0(wait):
-    done = wait("lag GROUP --max-lag 2 --output json")
+    done = wait("lag GROUP --max-lag 3 --output json")
     assert (done.code, done.err) == (0, "")
-    assert json.loads(done.out)["total_lag"] == 2
+    assert json.loads(done.out)["total_lag"] == 3
 
 
 def test_a_lag_that_stays_is_exit_1_with_the_last_reading(wait, group):
-    done = wait("lag GROUP --max-lag 1 --timeout 1s --output json")
+    done = wait("lag GROUP --max-lag 2 --timeout 1s --output json")
     assert done.code == 1
-    assert json.loads(done.out)["total_lag"] == 2
-    assert "the wait ends at --max-lag 1" in done.err
-    assert f"Error: not reached within 1 s: {group}: total lag 2" in done.err
+    assert json.loads(done.out)["total_lag"] == 3
+    assert "the wait ends at --max-lag 2" in done.err
+    assert f"Error: not reached within 1 s: {group}: total lag 3" in done.err
 
 
 def test_a_position_that_does_not_move_is_exit_1_before_the_time_is_up(wait):
@@ -58,20 +38,20 @@ def test_a_position_that_does_not_move_is_exit_1_before_the_time_is_up(wait):
 def test_a_target_is_frozen_and_reached_when_somebody_commits(wait, topic, group, produce, commit):
     def go_on():
         produce(topic, {0: 4})
-        commit(group, topic, {0: 5})
+        commit(group, topic, {0: 10, 1: 4})
 
     later = threading.Timer(0.3, go_on)
     later.start()
     done = wait("reached GROUP --target latest --timeout 30s --output json")
     later.join()
     assert done.code == 0, done.err
-    assert json.loads(done.out)["target"] == {topic: {"0": 5}}
-    assert "2 records before the target" in done.err
+    assert json.loads(done.out)["target"] == {topic: {"0": 10, "1": 4}}
+    assert "3 records before the target" in done.err
 
 
 def test_a_checkpoint_is_waited_for_without_a_group(wait):
-    assert wait("lag --checkpoint URI --max-lag 1").code == 0
-    done = wait("""reached --checkpoint URI --target '{"TOPIC": {"0": 5}}' --timeout 0.3s""")
+    assert wait("lag --checkpoint URI --max-lag 3").code == 0
+    done = wait("""reached --checkpoint URI --target '{"TOPIC": {"0": 9}}' --timeout 0.3s""")
     assert (done.code, "1 records before the target" in done.err) == (1, True)
 
 
@@ -79,7 +59,7 @@ def test_a_topic_is_waited_for_until_it_has_a_record_of_a_time(wait):
     assert wait("topic --topic TOPIC --target 2020-01-01").code == 0
     done = wait("topic --topic TOPIC --target 2100-01-01 --timeout 0.3s")
     assert done.code == 1
-    assert "1 of 1 partitions have no record since 2100-01-01T00:00:00Z" in done.err
+    assert "2 of 2 partitions have no record since 2100-01-01T00:00:00Z" in done.err
 
 
 def test_a_broker_that_is_away_is_said_and_asked_again_until_the_time_is_up(cli):
