@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,22 +60,22 @@ class Pipeline:
         return planned
 
 
-@pytest.fixture(scope="session")
-def topics(mirrored: Mirrored) -> dict[str, str]:
-    """A filled topic for each way."""
-    return {way: mirrored.filled_topic(way) for way in MIRRORS}
+@pytest.fixture(scope="module")
+def topics(mirrored: Mirrored) -> Callable[[str], str]:
+    """topics(way) -> a filled topic. Later MirrorMaker has more syncs of it, which translate more exactly."""
+    return cache(mirrored.filled_topic)
 
 
 @pytest.fixture
-def topic(topics: dict[str, str]) -> str:
+def topic(topics: Callable[[str], str]) -> str:
     """A filled topic that the mirror gives a prefix."""
-    return topics["other"]
+    return topics("other")
 
 
 @pytest.fixture
 def pipelines(
     mirrored: Mirrored,
-    topics: dict[str, str],
+    topics: Callable[[str], str],
     tmp_path: Path,
     new_group: Callable[[], str],
     connections: object,
@@ -82,10 +83,10 @@ def pipelines(
     """pipelines(way="other", topic=None, group=None) -> a pipeline that was stopped after batch 2."""
 
     def make(way: str = "other", topic: str | None = None, group: str | None = None) -> Pipeline:
-        query = Query(tmp_path / new_group())
+        query, read = Query(tmp_path / new_group()), topic or topics(way)
         for batch, ends in enumerate(({0: 10, 1: 10}, {0: 40, 1: 30}, READ)):
-            query.run(batch, {topic or topics[way]: ends})
-        return Pipeline(mirrored, way, topic or topics[way], query, group or new_group())
+            query.run(batch, {read: ends})
+        return Pipeline(mirrored, way, read, query, group or new_group())
 
     return make
 

@@ -263,8 +263,7 @@ def test_a_pipeline_moves_to_a_copy_of_its_topic_on_the_same_cluster(mirrored, p
     assert {tp: commit.offset for tp, commit in found.items()} == moved
 
 
-def test_two_sources_of_one_topic_move_each_to_its_place(mirrored, topics, tmp_path, new_group, failover):
-    topic = topics["other"]
+def test_two_sources_of_one_topic_move_each_to_its_place(mirrored, topic, tmp_path, new_group, failover):
     query, group = Query(tmp_path / "checkpoint"), new_group()
     query.run(0, {topic: {0: 10, 1: 10}}, {topic: {0: 5, 1: 5}})
     query.run(1, {topic: READ}, {topic: {0: 20, 1: 30}})

@@ -14,12 +14,14 @@ from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
 pytestmark = pytest.mark.integration
 
@@ -96,6 +98,15 @@ def test_a_plan_names_its_pipeline_and_is_applied_once(pipeline):
     again = apply(plan)
     assert (again["before"], again["after"]) == (plan["before"], plan["after"])
     assert (pipeline.committed(), pipeline.query.files()) == (READ, once)
+
+
+def test_its_receipt_takes_it_back(pipeline):
+    receipt = apply(pipeline.plan())
+    restore = RestoreOffsetsOperator(
+        task_id="restore", receipt=receipt, restore_when="always", quiet_period=0
+    )
+    restore.execute({"ti": TaskInstance()})
+    assert pipeline.at() == {TopicPartition(pipeline.topic, number): at for number, at in READ.items()}
 
 
 def test_a_failover_that_was_interrupted_is_finished_at_any_age(pipeline, monkeypatch):

@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
 def some_positions(mirrored: Mirrored, tp: TopicPartition, number: int = 8) -> list[int]:
     start, end = mirrored.on_source.log_ranges([tp])[tp]
-    chance = random.Random(tp.topic)
+    chance = random.Random(5)  # not of the topic's name: its number depends on the tests before
     return sorted({*(chance.randint(start + 1, end) for _ in range(number)), end})
 
 
