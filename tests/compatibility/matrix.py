@@ -50,7 +50,7 @@ OF_AIRFLOW = (
     "tests/unit/ui",
     "tests/integration/operators/test_commit.py",
     "tests/integration/operators/test_reset.py",
-    "tests/integration/sensors/test_sensors.py",
+    "tests/integration/sensors/test_gates.py",
     "tests/integration/ui",
     "tests/browser",
     "tests/system/test_task_loops.py",

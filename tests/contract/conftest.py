@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer
+from group_members import member_of
 from memory_broker import MemoryBroker, MemoryClient
 from spark_session import grow  # noqa: F401
 
@@ -15,8 +14,7 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-DEADLINE = 30.0
+    from contextlib import AbstractContextManager
 
 
 class Memory:
@@ -26,9 +24,11 @@ class Memory:
         self.broker = MemoryBroker()
         self.client: Any = MemoryClient(self.broker)
 
-    def topic(self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None) -> str:
+    def topic(
+        self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None, **settings: str
+    ) -> str:
         name = f"topic-{len(self.broker.topics)}"
-        self.broker.create(name, partitions)
+        self.broker.create(name, partitions, settings)
         for number, moments in (times or {}).items():
             self.broker.append(name, number, moments)
         return name
@@ -69,32 +69,16 @@ class Real:
         self.recreate, self.delete_records, self.grow = recreate, delete_records, add_partitions
         self.client = OffsetsClient({"bootstrap.servers": servers}, timeout=20)
 
-    def topic(self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None) -> str:
-        name: str = self._make_topic(partitions, {"retention.ms": "-1"})
+    def topic(
+        self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None, **settings: str
+    ) -> str:
+        name: str = self._make_topic(partitions, {"retention.ms": "-1", **settings})
         if times:
             self._produce(name, {number: len(moments) for number, moments in times.items()}, times)
         return name
 
-    @contextmanager
-    def member(self, group: str, topic: str) -> Iterator[None]:
-        settings = {"bootstrap.servers": self._servers, "group.id": group, "client.id": "a-reader"}
-        consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 0})
-        joined, stop = threading.Event(), threading.Event()
-        consumer.subscribe([topic], on_assign=lambda *_: joined.set())
-
-        def read() -> None:
-            while not stop.is_set():
-                consumer.poll(0.1)
-
-        thread = threading.Thread(target=read)
-        thread.start()
-        try:
-            assert joined.wait(DEADLINE)
-            yield
-        finally:
-            stop.set()
-            thread.join()
-            consumer.close()
+    def member(self, group: str, topic: str) -> AbstractContextManager[None]:
+        return member_of(self._servers, group, topic)
 
 
 @pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.integration)])

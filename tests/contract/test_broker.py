@@ -109,6 +109,14 @@ def test_log_ranges_of_full_emptied_and_untouched_partitions(cluster, topic):
     ]
 
 
+def test_the_settings_of_topics_that_decide_how_long_records_stay(cluster):
+    changed = {"cleanup.policy": "compact,delete", "retention.ms": "86400000", "retention.bytes": "1000000"}
+    plain, own = cluster.topic(1), cluster.topic(1, **changed)
+    found = cluster.client.topic_settings([plain, own])
+    assert {name: found[own][name] for name in changed} == changed
+    assert [found[plain][name] for name in changed] == ["delete", "-1", "-1"]
+
+
 def test_what_is_not_on_the_broker_is_named(client, topic):
     asked = [*partitions_of(topic), TopicPartition(topic, 7), TopicPartition("no-such-topic", 0)]
     text = rf"reading the log ends of no-such-topic-0, {topic}-0.*: no-such-topic-0, {topic}-7 is not on"
@@ -163,6 +171,22 @@ def test_the_first_record_since_a_time_is_looked_for_in_a_range(cluster, topic):
         third: None,
     }
     assert cluster.client.first_since({}, 0) == {}
+
+
+def test_the_records_of_ranges_are_read_in_order(cluster, topic):
+    cluster.delete_records(topic, {0: 4})
+    first, second, third = partitions_of(topic)
+    found: dict[TopicPartition, list[tuple[int, int]]] = {first: [], second: [], third: []}
+    ranges = {first: OffsetRange(4, 7), second: OffsetRange(3, 5), third: OffsetRange(0, 0)}
+    reached = cluster.client.read_records(
+        ranges, lambda tp, record: found[tp].append((record.offset, record.timestamp))
+    )
+    assert reached == {first: 7, second: 5, third: 0}
+    assert found == {
+        first: [(at, TIMES[at]) for at in (4, 5, 6)],
+        second: [(at, TIMES[at]) for at in (3, 4)],
+        third: [],
+    }
 
 
 # --- commits

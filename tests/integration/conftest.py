@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
+from group_members import member_of
 from moved_pipeline import cli, commit, committed, new_query  # noqa: F401
 from spark_session import grow  # noqa: F401
 
@@ -26,28 +27,8 @@ def client(bootstrap_servers: str) -> Iterator[OffsetsClient]:
 @pytest.fixture
 def member(bootstrap_servers: str) -> Iterator[Callable[[str, str], None]]:
     """member(group, topic) lets a consumer with client id a-reader join the group until the test ends."""
-    stop = threading.Event()
-    ends: list[Callable[[], Any]] = []
-
-    def join(group: str, topic: str) -> None:
-        settings = {"bootstrap.servers": bootstrap_servers, "group.id": group, "client.id": "a-reader"}
-        consumer = Consumer(settings | {"enable.auto.commit": False, "log_level": 0})
-        joined = threading.Event()
-        consumer.subscribe([topic], on_assign=lambda *_: joined.set())
-
-        def read() -> None:
-            while not stop.is_set():
-                consumer.poll(0.1)
-
-        thread = threading.Thread(target=read)
-        thread.start()
-        ends.extend([thread.join, consumer.close])
-        assert joined.wait(30)
-
-    yield join
-    stop.set()
-    for end in ends:
-        end()
+    with ExitStack() as members:
+        yield lambda group, topic: members.enter_context(member_of(bootstrap_servers, group, topic))
 
 
 @pytest.fixture

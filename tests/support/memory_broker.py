@@ -26,7 +26,7 @@ from airflow_kafka_offsets.kafka.groups import (
     GroupMember,
     check_states,
 )
-from airflow_kafka_offsets.kafka.record_reads import positions_in_logs
+from airflow_kafka_offsets.kafka.record_reads import Record, positions_in_logs
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.names import parse_existing_groups, parse_group
 from airflow_kafka_offsets.model.offsets import (
@@ -59,6 +59,8 @@ _TEXTS = {
 }
 _INCLUDES = {"Describe": ("Describe", "Read", "Delete"), "Read": ("Read",), "Delete": ("Delete",)}
 _TRIES = 5
+SETTINGS: dict[str, str | None] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Of topics; the retention is that of topics with old records in them."""
 
 
 class Log(NamedTuple):
@@ -75,6 +77,8 @@ class Log(NamedTuple):
 class Topic(NamedTuple):
     topic_id: str
     logs: tuple[Log, ...]
+    settings: tuple[tuple[str, str], ...] = ()
+    """Those that differ from :data:`SETTINGS`."""
 
 
 class Member(NamedTuple):
@@ -108,10 +112,11 @@ class MemoryBroker:
 
     # --- what tests do
 
-    def create(self, topic: str, partitions: int = 1) -> None:
+    def create(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
         """Create a topic; one that is there is deleted first."""
         self.delete_topic(topic)
-        self.topics[topic] = Topic(f"{topic}-id-{next(self._topic_ids)}", (Log(),) * partitions)
+        logs, changed = (Log(),) * partitions, tuple((settings or {}).items())
+        self.topics[topic] = Topic(f"{topic}-id-{next(self._topic_ids)}", logs, changed)
 
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions to a topic, up to this number."""
@@ -296,12 +301,9 @@ class MemoryClient:
         return LogIds(self.cluster_id(), {name: there[name].topic_id for name in wanted if name in there})
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
-        settings: dict[str, str | None] = {
-            "cleanup.policy": "delete",
-            "retention.ms": "-1",
-            "retention.bytes": "-1",
-        }
-        return {topic: dict(settings) for topic in sorted(set(topics))}
+        there = self._broker.topics
+        changed = {topic: there[topic].settings if topic in there else () for topic in sorted(set(topics))}
+        return {topic: {**SETTINGS, **dict(each)} for topic, each in changed.items()}
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
@@ -351,6 +353,24 @@ class MemoryClient:
             return next(((n, log.times[n]) for n in inside if log.times[n] >= timestamp_ms), None)
 
         return {tp: first(tp) for tp in wanted}
+
+    def read_records(
+        self,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        take: Callable[[TopicPartition, Record], None],
+        *,
+        within: float | None = None,
+        isolation_level: IsolationLevel = "read_uncommitted",
+    ) -> Offsets:
+        """Its records have times only: all are empty."""
+        what = "reading records of {}"
+        wanted = self._there(ranges, what)
+        for tp in wanted:
+            self._need("topic", tp.topic, "Read", what.format(summarize(wanted)))
+            log, (start, end) = self._broker.log(tp), ranges[tp]
+            for offset in range(max(start, log.start), min(end, len(log.times))):
+                take(tp, Record(offset, log.times[offset], None, b""))
+        return {tp: ranges[tp].end for tp in wanted}
 
     def record_sizes(
         self, offsets: Mapping[TopicPartition, int], *, within: float = 5.0

@@ -50,11 +50,11 @@ def client(broker: MemoryClient) -> MemoryClient:
 
 @pytest.fixture
 def make_topic(memory: MemoryBroker) -> Callable[..., str]:
-    """make_topic(partitions=3) -> the name of a new topic."""
+    """make_topic(partitions=3, config=None) -> the name of a new topic; by default it keeps its records."""
 
     def make(partitions: int = 3, config: Mapping[str, str] | None = None) -> str:
         name = f"topic-{uuid.uuid4().hex[:12]}"
-        memory.create(name, partitions)
+        memory.create(name, partitions, config)
         return name
 
     return make

@@ -15,7 +15,9 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk import timezone
 
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.triggers import poll, shared_poller
 
 WAYS = ("poke", "reschedule", "deferrable")
 FOREVER = {"retention.ms": "-1"}
@@ -43,6 +45,19 @@ def behind(
     produce(topic, {0: 5})
     commit(group, topic, {0: 0})
     return group
+
+
+def no_answer(*_: object, **__: object) -> Any:
+    """In place of a client's method."""
+    raise BrokerUnavailableError("no answer")
+
+
+@pytest.fixture
+def fast_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the triggerer, too, polls may follow one another at once."""
+    for module in (poll, shared_poller):
+        monkeypatch.setattr(module, "FLOOR", 0.02)
+    monkeypatch.setattr(shared_poller, "GATHER", 0.01)
 
 
 def lag_sensor(group: str | None, **parameters: Any) -> Any:
@@ -121,7 +136,7 @@ def wait_by(way: str, make: Callable[..., Any], context: Any, meanwhile: Callabl
     make(**parameters) -> the sensor; meanwhile() is called once, after the first poll.
     """
     if way == "deferrable":
-        sensor = make(deferrable=True, poke_interval=1)
+        sensor = make(deferrable=True, poke_interval=0.1)
         event = end_of(deferred(sensor, context), meanwhile)
         return make(deferrable=True).execute_complete(context, json.loads(json.dumps(event)))
     if way == "reschedule":
@@ -145,7 +160,7 @@ def wait_by(way: str, make: Callable[..., Any], context: Any, meanwhile: Callabl
 
 def _wait_until_its_end(way: str, make: Callable[..., Any], context: Any) -> None:
     if way == "deferrable":
-        event = end_of(deferred(make(deferrable=True, poke_interval=1), context))
+        event = end_of(deferred(make(deferrable=True, poke_interval=0.1), context))
         make(deferrable=True).resume_execution("execute_complete", {"event": event}, context)
     elif way == "poke":
         make(poke_interval=0.1).execute(context)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,6 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = pytest.mark.integration
 
-RECORDED = Path(__file__).parents[2] / "checkpoints"
 COMMAND = [sys.executable, "-m", "airflow_kafka_offsets.cli"]
 
 
@@ -42,31 +43,6 @@ def value(do):
         return json.loads(done.out)
 
     return value
-
-
-def test_checkpoint_show_as_json(value):
-    shown = value(f"checkpoint show {RECORDED / 'spark-4.2.0-named-sources-v2' / 'checkpoint'}")
-    assert shown["batch_id"] == 0
-    assert shown["pending_batch_id"] is None
-    assert shown["query_id"]
-    assert shown["sources"] == [
-        {"source": "orders", "kafka": True, "offsets": {"sp_nm42_a": {"0": 10, "1": 10, "2": 10}}},
-        {"source": "pay_2", "kafka": True, "offsets": {"sp_nm42_b": {"0": 15, "1": 15}}},
-        {"source": "rt", "kafka": False, "offsets": None},
-    ]
-
-
-def test_checkpoint_show_as_a_table(do):
-    done = do(f"checkpoint show {RECORDED / 'spark-4.0.0-uncommitted-last' / 'checkpoint'}")
-    assert done.code == 0
-    assert "pending  none" not in done.out
-    assert "SOURCE" in done.out
-
-
-def test_a_location_without_a_checkpoint_is_exit_1_and_a_sentence(do, tmp_path):
-    done = do(f"checkpoint show {tmp_path}")
-    assert done.code == 1
-    assert done.err.startswith("Error: ")
 
 
 def test_group_lag_has_stable_keys_and_null_for_no_commit(value, group, topic):
@@ -163,15 +139,6 @@ def test_doctor_checks_machine_and_broker(do, value):
     assert (bad.code, "spark-sql-kafka-0-10_2.13:4.2.0" in bad.out) == (1, True)
 
 
-def test_a_reset_without_execute_shows_the_plan_and_changes_nothing(do, topic, rows):
-    before = rows()
-    done = do("group reset GROUP --topic TOPIC:0 --to-latest")
-    assert done.code == 0
-    assert "Nothing was changed" in done.err
-    assert [topic, "0", "7", "10", "+3", "0", "10"] in [line.split()[:7] for line in done.out.splitlines()]
-    assert rows() == before
-
-
 def test_a_plan_is_exported_as_kafkas_tool_exports_it(do, group, topic, kafka_tools):
     flags = ("--topic", topic, "--to-earliest", "--dry-run", "--export")
     ours = do(f"group reset GROUP {' '.join(flags)}").out
@@ -188,12 +155,6 @@ def test_what_a_reset_overwrites_is_saved_and_kafkas_tool_puts_it_back(
     flags = ("--from-file", str(saved), "--execute")
     assert not kafka_tools.consumer_groups("--reset-offsets", "--group", group, *flags).error
     assert [row["current_offset"] for row in rows()] == [7]
-
-
-def test_a_reset_prints_its_receipt(value, topic):
-    receipt = value("group reset GROUP --topic TOPIC --to-offset 3 --execute")
-    assert (receipt["before"], receipt["after"]) == ({topic: {"0": 7, "1": None}}, {topic: {"0": 3, "1": 3}})
-    assert (receipt["plan_only"], receipt["verified"]) == (False, True)
 
 
 def test_a_reset_that_is_refused_is_exit_1_and_shows_why(do, rows):
@@ -214,19 +175,15 @@ def test_a_group_is_deleted_only_with_execute(do, group, topic, rows, kafka_tool
     assert group not in kafka_tools.consumer_groups("--list").stdout
 
 
-@pytest.mark.parametrize("form", ["--from-file", "--receipt"])
 def test_a_deleted_group_is_restored_from_what_was_saved(
-    do, value, group, topic, rows, kafka_tools, tmp_path, form
+    do, value, group, topic, rows, kafka_tools, tmp_path
 ):
-    before, saved, receipt = rows(), tmp_path / "saved.csv", tmp_path / "receipt.json"
-    made = value(f"group delete GROUP --execute --save {saved}")
-    receipt.write_text(json.dumps(made))
-    (deleted,) = made["groups"]
+    before, saved = rows(), tmp_path / "saved.csv"
+    (deleted,) = value(f"group delete GROUP --execute --save {saved}")["groups"]
     assert (deleted["deleted"], deleted["before"]) == (True, {topic: {"0": 7, "1": None}})
     assert saved.read_text() == f"{topic},0,7\n"
     assert group not in kafka_tools.consumer_groups("--list").stdout
-    file = saved if form == "--from-file" else receipt
-    assert do(f"group restore GROUP {form} {file} --execute").code == 0
+    assert do(f"group restore GROUP --from-file {saved} --execute").code == 0
     assert rows() == before
 
 
@@ -248,6 +205,51 @@ def test_a_group_without_commits_is_deleted(value, group, topic, kafka_tools):
     (deleted,) = value("group delete GROUP --execute")["groups"]
     assert (deleted["deleted"], deleted["before"]) == (True, {})
     assert group not in kafka_tools.consumer_groups("--list").stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("lag GROUP --topic TOPIC:0 --max-lag 3", 0),
+        ("lag GROUP --topic TOPIC:0 --max-lag 2", 1),
+        ("""reached GROUP --target '{"TOPIC": {"0": 7}}'""", 0),
+        ("reached GROUP --topic TOPIC:0 --target latest", 1),
+        ("topic --topic TOPIC --target 2020-01-01", 0),
+        ("topic --topic TOPIC --target 2100-01-01", 1),
+    ],
+)
+def test_a_wait_ends_when_it_is_over_or_its_time_is_up(do, line, code):
+    done = do(f"wait {line} --every 0.1s --timeout 0.3s")
+    assert (done.code, "Error: not reached within " in done.err) == (code, bool(code)), done.err
+
+
+@pytest.mark.usefixtures("ctrl_c_is_heard")
+def test_a_lag_is_watched_as_lines_of_json_until_ctrl_c(topic, group, commit):
+    command = [*COMMAND, "group", "lag", group, "--watch", "0.2s", "--output", "json"]
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout is not None
+    try:
+        first = json.loads(watching.stdout.readline())
+        commit(group, topic, {0: 10})
+        deadline = time.monotonic() + 30
+        while json.loads(watching.stdout.readline())["total_lag"]:
+            assert time.monotonic() < deadline
+        watching.send_signal(signal.SIGINT)
+        _, errors = watching.communicate(timeout=30)
+    finally:
+        watching.kill()
+    assert (first["total_lag"], first["group_id"], first["at"][-1]) == (3, group, "Z")
+    assert (watching.returncode, errors) == (0, "")
+
+
+def test_drift_is_shown_with_what_to_do_and_is_exit_1(do, topic, query):
+    os.utime(query.root / "commits" / "1", (time.time() - 60,) * 2)
+    done = do("drift URI GROUP")
+    assert done.code == 1
+    rows = [line.split(maxsplit=6) for line in done.out.splitlines()]
+    assert [topic, "0", "8", "7", "0", "10", "group behind"] in rows
+    assert "group behind: the newest batch was not committed" in done.out
+    assert done.err == ""
 
 
 def test_broker_and_storage_may_be_airflow_connections(bootstrap_servers, group, query):

@@ -147,7 +147,7 @@ def test_a_wrong_password_is_final_and_not_shown(secured_kafka, new_group):
 
 def test_a_broker_that_does_not_answer_ends_in_time(new_group):
     with (
-        OffsetsClient({"bootstrap.servers": "127.0.0.1:1"}, timeout=3) as client,
+        OffsetsClient({"bootstrap.servers": "127.0.0.1:1"}, timeout=1) as client,
         pytest.raises(Exception, match="no usable answer from 127.0.0.1:1"),
     ):
         client.delete_offsets(new_group(), [TopicPartition("t", 0)])

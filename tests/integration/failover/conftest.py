@@ -5,6 +5,7 @@ import json
 import pytest
 from airflow_task import context  # noqa: F401
 from mirrored_clusters import mirrored_clusters
+from mirrored_pipeline import pipeline, pipelines, topic, topics  # noqa: F401
 from spark_session import location, run, start  # noqa: F401
 
 
@@ -13,12 +14,6 @@ def mirrored(until_scope_ends, tmp_path_factory):
     """A Kafka, its mirror, and a real MirrorMaker between them, which tests must not stop."""
     with until_scope_ends.enter(mirrored_clusters(tmp_path_factory.mktemp("mirrored"))) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def topic(mirrored):
-    """A filled topic that the mirror gives a prefix."""
-    return mirrored.filled_topic()
 
 
 @pytest.fixture

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from mirrored_clusters import MIRRORS, READ, SYNCS, Mirrored, keep_readiness, produce, produce_in_transactions
+from group_members import member_of
+from mirrored_clusters import MIRRORS, READ, SYNCS, keep_readiness, produce, produce_in_transactions
+from mirrored_pipeline import Pipeline
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,126 +22,60 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
-class Pipeline(NamedTuple):
-    """A query that was stopped after batch 2, and its names."""
-
-    way: str
-    topic: str
-    query: Query
-    group: str
-
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        return [TopicPartition(self.topic, number) for number in READ]
-
-    @property
-    def mirror(self) -> Mirror:
-        return MIRRORS[self.way]
-
-    @property
-    def mirrored(self) -> str:
-        return self.mirror.topic(self.topic)
-
-    def at(self) -> dict[TopicPartition, int]:
-        return SparkCheckpoint(self.query.location).read().kafka_offsets["0"]
-
-
-@pytest.fixture(scope="module")
-def topics(mirrored: Mirrored) -> dict[str, str]:
-    """A filled topic for each way."""
-    return {way: mirrored.filled_topic(way) for way in MIRRORS}
-
-
-@pytest.fixture(params=["same", "other"])
-def pipeline(request, topics, tmp_path, new_group) -> Pipeline:
-    return make(request.param, topics, tmp_path, new_group)
+@pytest.fixture(params=MIRRORS)
+def each_way(request, pipelines) -> Pipeline:
+    """A pipeline whose topic has its own name or a prefix on the mirror."""
+    return pipelines(request.param)
 
 
 @pytest.fixture
-def prefixed(topics, tmp_path, new_group) -> Pipeline:
-    return make("other", topics, tmp_path, new_group)
-
-
-def make(way: str, topics: dict[str, str], directory: Any, new_group: Callable[[], str]) -> Pipeline:
-    query = Query(directory / "checkpoint")
-    topic = topics[way]
-    query.run(0, {topic: {0: 10, 1: 10}})
-    query.run(1, {topic: {0: 40, 1: 30}})
-    query.run(2, {topic: READ})
-    return Pipeline(way, topic, query, new_group())
-
-
-@pytest.fixture
-def failover(mirrored: Mirrored, cli) -> Callable[..., Any]:
+def failover(cli) -> Callable[..., Any]:
     """failover("plan", pipeline, *options) runs the command on both clusters."""
-
-    def run(verb: str, pipeline: Pipeline, *options: str, source: str | None = None) -> Any:
-        names: tuple[str, ...] = ("--syncs-topic", SYNCS[pipeline.way])
-        if pipeline.way == "other":
-            names += ("--prefix", "other.")
-        quiet = () if verb == "check" else ("--quiet-period", "0")
-        return cli(
-            *("failover", verb, pipeline.query.location, pipeline.group, *names, *quiet),
-            *("--bootstrap-server", source or mirrored.source, "--to-bootstrap-server", mirrored.target),
-            *options,
-        )
-
-    return run
+    return lambda verb, pipeline, *options: cli(
+        "failover", verb, *pipeline.options, "--quiet-period", "0", *options
+    )
 
 
-def committed(mirrored: Mirrored, pipeline: Pipeline) -> dict[int, int | None]:
-    return mirrored.committed(pipeline.group, pipeline.mirrored)
-
-
-def test_a_plan_shows_how_each_partition_was_translated_and_changes_nothing(mirrored, pipeline, failover):
-    before = pipeline.query.files()
-    done = failover("plan", pipeline)
+def test_a_plan_shows_how_each_partition_was_translated_and_changes_nothing(mirrored, each_way, failover):
+    before = each_way.query.files()
+    done = failover("plan", each_way)
     assert done.code == 0, done
     assert done.out.count("exact (record)") == len(READ)
-    assert pipeline.mirrored in done.out
+    assert each_way.copy in done.out
     assert mirrored.on_source.cluster_id() in done.out
     assert mirrored.on_target.cluster_id() in done.out
     assert "failover apply" in done.err
-    assert pipeline.query.files() == before
-    assert committed(mirrored, pipeline) == {0: None, 1: None}
+    assert each_way.query.files() == before
+    assert each_way.committed() == {0: None, 1: None}
 
 
-def test_checkpoint_and_group_move_and_are_read_back(mirrored, pipeline, failover, cli):
-    done = failover("apply", pipeline, "--output", "json")
+def test_checkpoint_and_group_move_and_are_read_back(mirrored, each_way, failover, cli):
+    done = failover("apply", each_way, "--output", "json")
     assert done.code == 0, done
     receipt = json.loads(done.out)
     assert receipt["verified"]
     assert receipt["failover"]["exact"]
     assert receipt["failover"]["kinds"] == {"exact (record)": 2}
-    assert pipeline.at() == {TopicPartition(pipeline.mirrored, number): at for number, at in READ.items()}
-    assert committed(mirrored, pipeline) == READ
-    (archive,) = read_archived_moves(SparkCheckpoint(pipeline.query.location))
+    assert each_way.at() == {TopicPartition(each_way.copy, number): at for number, at in READ.items()}
+    assert each_way.committed() == READ
+    (archive,) = read_archived_moves(SparkCheckpoint(each_way.query.location))
     assert archive.name == "0001-failover"
     assert archive.done
     assert archive.left.cluster == mirrored.on_source.cluster_id()
     assert archive.log_ids.cluster == mirrored.on_target.cluster_id()
-    checked = cli("drift", pipeline.query.location, pipeline.group, "--bootstrap-server", mirrored.target)
+    checked = cli("drift", each_way.query.location, each_way.group, "--bootstrap-server", mirrored.target)
     assert checked.code == 0, checked
     # The query goes on there, and its next batch is committed as always.
-    pipeline.query.run(3, {pipeline.mirrored: {0: 80, 1: 60}})
-    commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
+    each_way.query.run(3, {each_way.copy: {0: 80, 1: 60}})
+    commit = ("group", "commit", each_way.group, "--checkpoint", each_way.query.location, "--execute")
     assert cli(*commit, "--bootstrap-server", mirrored.target).code == 0
-    assert committed(mirrored, pipeline) == {0: 80, 1: 60}
+    assert each_way.committed() == {0: 80, 1: 60}
 
 
-def test_applied_twice_it_is_the_same(mirrored, prefixed, failover):
-    assert failover("apply", prefixed).code == 0
-    once = prefixed.query.files()
-    again = failover("apply", prefixed)
-    assert again.code == 0, again
-    assert committed(mirrored, prefixed) == READ
-    assert prefixed.query.files() == once
-
-
-def test_where_the_query_has_run_since_it_is_on_the_mirror_already(prefixed, failover):
-    assert failover("apply", prefixed).code == 0
-    prefixed.query.run(3, {prefixed.mirrored: {0: 80, 1: 60}})
-    done = failover("apply", prefixed)
+def test_where_the_query_has_run_since_it_is_on_the_mirror_already(pipeline, failover):
+    assert failover("apply", pipeline).code == 0
+    pipeline.query.run(3, {pipeline.copy: {0: 80, 1: 60}})
+    done = failover("apply", pipeline)
     assert done.code == 1
     assert "is already on cluster" in done.err
     assert "already" in done.err
@@ -152,34 +87,34 @@ def test_with_the_source_gone_what_was_kept_translates_exactly(mirrored, pipelin
     assert not kept.error
     assert len(kept.read) == len(READ)
     # Nothing listens there.
-    done = failover("apply", pipeline, "--timeout", "3s", source="127.0.0.1:1")
+    done = failover("apply", pipeline, "--timeout", "3s", "--bootstrap-server", "127.0.0.1:1")
     assert done.code == 0, done
     assert "does not answer" in done.err
     assert done.out.count("exact (record)") == len(READ)
     assert "the data kept with batch 2 at " in done.out
-    assert committed(mirrored, pipeline) == READ
+    assert pipeline.committed() == READ
 
 
 def test_with_the_source_gone_and_nothing_kept_the_syncs_are_left(mirrored, pipeline, failover):
     done = failover("apply", pipeline, "--source-is-down", "--output", "json")
     assert done.code == 0, done
     receipt = json.loads(done.out)
-    found = {number: at for number, at in committed(mirrored, pipeline).items() if at is not None}
+    found = {number: at for number, at in pipeline.committed().items() if at is not None}
     assert all(found[number] <= at for number, at in READ.items())
     assert sum(READ.values()) - sum(found.values()) <= receipt["failover"]["again"]
 
 
-def test_a_batch_after_the_one_that_was_kept_is_safe(mirrored, prefixed, failover):
+def test_a_batch_after_the_one_that_was_kept_is_safe(mirrored, pipeline, failover):
     """
     Spark has finished one more batch before the source was gone: its records may be read again, and no more.
     """
-    checkpoint = SparkCheckpoint(prefixed.query.location)
-    keep_readiness(mirrored.on_source, mirrored.on_target, checkpoint, prefixed.mirror)
-    prefixed.query.run(3, {prefixed.topic: {0: 78, 1: 55}})
-    done = failover("apply", prefixed, "--source-is-down", "--output", "json")
+    checkpoint = SparkCheckpoint(pipeline.query.location)
+    keep_readiness(mirrored.on_source, mirrored.on_target, checkpoint, pipeline.mirror)
+    pipeline.query.run(3, {pipeline.topic: {0: 78, 1: 55}})
+    done = failover("apply", pipeline, "--source-is-down", "--output", "json")
     assert done.code == 0, done
     again = json.loads(done.out)["failover"]["again"]
-    found = committed(mirrored, prefixed)
+    found = pipeline.committed()
     assert found[1] == 55
     assert found[0] is not None
     assert 70 <= found[0] <= 78
@@ -189,119 +124,82 @@ def test_a_batch_after_the_one_that_was_kept_is_safe(mirrored, prefixed, failove
 # --- what is refused
 
 
-def test_a_batch_that_was_begun_is_refused_unless_it_may_be_discarded(mirrored, prefixed, failover):
-    prefixed.query.plan(3, {prefixed.topic: {0: 90, 1: 60}})
-    done = failover("apply", prefixed)
+def test_a_batch_that_was_begun_is_refused_unless_it_may_be_discarded(mirrored, pipeline, failover):
+    pipeline.query.plan(3, {pipeline.topic: {0: 90, 1: 60}})
+    done = failover("apply", pipeline)
     assert done.code == 1
     assert "batch 3 was begun and not finished" in done.err
-    assert committed(mirrored, prefixed) == {0: None, 1: None}
-    done = failover("apply", prefixed, "--on-pending-batch", "discard", "--idempotent-sink")
+    assert pipeline.committed() == {0: None, 1: None}
+    done = failover("apply", pipeline, "--on-pending-batch", "discard", "--idempotent-sink")
     assert done.code == 0, done
-    assert committed(mirrored, prefixed) == READ
-    assert SparkCheckpoint(prefixed.query.location).read().pending_batch_id is None
+    assert pipeline.committed() == READ
+    assert SparkCheckpoint(pipeline.query.location).read().pending_batch_id is None
 
 
-def test_a_query_with_state_moves_only_where_it_is_exact(mirrored, prefixed, failover):
-    prefixed.query.write("state/0/0/1.delta", "state")
-    done = failover("apply", prefixed, "--source-is-down")
+def test_a_query_with_state_moves_only_where_it_is_exact(mirrored, pipeline, failover):
+    pipeline.query.write("state/0/0/1.delta", "state")
+    done = failover("apply", pipeline, "--source-is-down")
     assert done.code == 1
     assert "keeps state" in done.err
     assert "--allow-stateful" in done.err
-    assert failover("plan", prefixed, "--source-is-down", "--allow-stateful").code == 0
-    assert failover("apply", prefixed).code == 0
-    assert committed(mirrored, prefixed) == READ
+    assert failover("plan", pipeline, "--source-is-down", "--allow-stateful").code == 0
+    assert failover("apply", pipeline).code == 0
+    assert pipeline.committed() == READ
 
 
-def test_a_partition_without_a_mirror_is_refused(mirrored, prefixed, failover):
-    prefixed.query.run(3, {prefixed.topic: READ, "unmirrored": {0: 5}})
-    done = failover("apply", prefixed, "--source-is-down", "--on-unknown", "earliest")
+def test_a_partition_without_a_mirror_is_refused(mirrored, pipeline, failover):
+    pipeline.query.run(3, {pipeline.topic: READ, "unmirrored": {0: 5}})
+    done = failover("apply", pipeline, "--source-is-down", "--on-unknown", "earliest")
     assert done.code == 1
     assert "other.unmirrored-0 is not on the mirror" in done.err
     # What is named moves, and the rest stays as it is.
-    done = failover("apply", prefixed, "--source-is-down", "--topic", prefixed.topic)
+    done = failover("apply", pipeline, "--source-is-down", "--topic", pipeline.topic)
     assert done.code == 0, done
-    assert prefixed.at()[TopicPartition("unmirrored", 0)] == 5
+    assert pipeline.at()[TopicPartition("unmirrored", 0)] == 5
 
 
-def test_an_unknown_position_goes_to_the_log_start_if_that_is_allowed(
-    mirrored, topics, tmp_path, new_group, failover
-):
-    pipeline = make("other", topics, tmp_path, new_group)
+def test_an_unknown_position_goes_to_the_log_start_if_that_is_allowed(mirrored, pipeline, failover):
     admin = AdminClient({"bootstrap.servers": mirrored.target, "log_level": 0})
     name = "other.made-by-hand"
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
     mirrored.until(lambda: name in mirrored.on_target.partitions([name]), name)
     produce(mirrored.target, name, 5)
     pipeline.query.run(3, {"made-by-hand": {0: 3}})
-    pipeline = pipeline._replace(topic="made-by-hand")
     done = failover("apply", pipeline, "--source-is-down")
     assert done.code == 1
     assert "unknown on made-by-hand-0" in done.err
     done = failover("apply", pipeline, "--source-is-down", "--on-unknown", "earliest", "--output", "json")
     assert done.code == 0, done
     assert json.loads(done.out)["failover"]["again"] == 5
-    assert committed(mirrored, pipeline)[0] == 0
+    assert mirrored.committed(pipeline.group, name)[0] == 0
 
 
-def test_what_the_mirror_has_deleted_is_refused_unless_it_may_be_clamped(
-    mirrored, tmp_path, new_group, failover
-):
-    pipeline = make("other", {"other": mirrored.filled_topic()}, tmp_path, new_group)
-    mirrored.delete_records(pipeline.mirrored, {0: 90})
+def test_what_the_mirror_has_deleted_is_refused_unless_it_may_be_clamped(mirrored, pipelines, failover):
+    pipeline = pipelines(topic=mirrored.filled_topic())
+    mirrored.delete_records(pipeline.copy, {0: 90})
     done = failover("apply", pipeline)
     assert done.code == 1
     assert "deleted" in done.err
-    assert committed(mirrored, pipeline) == {0: None, 1: None}
+    assert pipeline.committed() == {0: None, 1: None}
     assert failover("apply", pipeline, "--on-out-of-range", "clamp").code == 0
-    assert committed(mirrored, pipeline) == {0: 90, 1: 55}
-    assert pipeline.at()[TopicPartition(pipeline.mirrored, 0)] == 90
+    assert pipeline.committed() == {0: 90, 1: 55}
+    assert pipeline.at()[TopicPartition(pipeline.copy, 0)] == 90
 
 
-def test_a_group_that_a_running_mirror_copies_is_refused(
-    mirrored, topics, tmp_path, new_group, failover, cli
-):
-    pipeline = make("same", topics, tmp_path, lambda: f"same-{new_group()}")
-    commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
-    assert cli(*commit, "--bootstrap-server", mirrored.source).code == 0
-    mirrored.until(lambda: all(at is not None for at in committed(mirrored, pipeline).values()), "the group")
-    done = failover("apply", pipeline)
+def test_a_group_with_members_on_the_mirror_is_refused(mirrored, pipeline, failover):
+    with member_of(mirrored.target, pipeline.group, pipeline.copy):
+        done = failover("apply", pipeline)
     assert done.code == 1
-    assert "a mirror is still running" in done.err
-    assert "--allow-running-mirror" in done.err
-    done = failover("apply", pipeline, "--allow-running-mirror")
-    assert done.code == 0, done
-    assert "a mirror is still running" in done.out
-    assert committed(mirrored, pipeline) == READ
-
-
-def test_a_group_with_members_on_the_mirror_is_refused(mirrored, prefixed, failover):
-    from confluent_kafka import Consumer
-
-    settings = {"bootstrap.servers": mirrored.target, "group.id": prefixed.group, "client.id": "a-reader"}
-    consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 0})
-    try:
-        consumer.subscribe([prefixed.mirrored])
-        mirrored.until(lambda: (consumer.poll(0.1), consumer.assignment())[1], "the member")
-        done = failover("apply", prefixed)
-        assert done.code == 1
-        assert "a-reader" in done.err
-    finally:
-        consumer.close()
-
-
-def test_one_cluster_for_both_is_refused(mirrored, prefixed, failover):
-    done = failover("apply", prefixed, source=mirrored.target)
-    assert done.code == 1
-    assert "both connections lead there" in done.err
+    assert "a-reader" in done.err
 
 
 # --- after it
 
 
-def test_nothing_goes_back_past_a_failover(mirrored, prefixed, failover, cli):
-    assert failover("apply", prefixed).code == 0
-    prefixed.query.run(3, {prefixed.mirrored: {0: 80, 1: 60}})
-    location = prefixed.query.location
+def test_nothing_goes_back_past_a_failover(mirrored, pipeline, failover, cli):
+    assert failover("apply", pipeline).code == 0
+    pipeline.query.run(3, {pipeline.copy: {0: 80, 1: 60}})
+    location = pipeline.query.location
     for number in (0, 1):
         done = cli("checkpoint", "truncate", location, "--to-batch", number, "--sink", "noop")
         assert done.code == 1
@@ -318,69 +216,66 @@ def test_nothing_goes_back_past_a_failover(mirrored, prefixed, failover, cli):
     assert cli("checkpoint", "truncate", location, *to).code == 0
 
 
-def test_before_the_query_has_run_it_is_taken_back_as_it_was(mirrored, prefixed, failover, cli):
-    before = prefixed.query.sparks_files()
-    assert failover("apply", prefixed).code == 0
+def test_before_the_query_has_run_it_is_taken_back_as_it_was(mirrored, pipeline, failover, cli):
+    before = pipeline.query.sparks_files()
+    assert failover("apply", pipeline).code == 0
     to = ("--bootstrap-server", mirrored.target, "--quiet-period", "0", "--archive", "0001-failover")
-    names = (prefixed.group, "--checkpoint", prefixed.query.location)
+    names = (pipeline.group, "--checkpoint", pipeline.query.location)
     done = cli("group", "restore", *names, *to, "--execute")
     assert done.code == 0, done
-    assert prefixed.query.sparks_files() == before
+    assert pipeline.query.sparks_files() == before
     # It counts on the source again, and may fail over again.
-    commit = ("group", "commit", prefixed.group, "--checkpoint", prefixed.query.location, "--execute")
-    assert cli(*commit, "--bootstrap-server", mirrored.source).code == 0
-    assert failover("apply", prefixed).code == 0
-    assert prefixed.at() == {TopicPartition(prefixed.mirrored, number): at for number, at in READ.items()}
-
-
-def test_a_commit_to_the_cluster_that_was_left_is_refused(
-    mirrored, topics, tmp_path, new_group, failover, cli
-):
-    """Where topics keep their names the offsets of the mirror would fit the source, as other records."""
-    pipeline = make("same", topics, tmp_path, new_group)
     commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
     assert cli(*commit, "--bootstrap-server", mirrored.source).code == 0
-    made = mirrored.on_source.committed(pipeline.group, pipeline.partitions)[pipeline.partitions[0]]
-    at = json.loads(made.metadata)["at"]
-    mirrored.until(lambda: __import__("time").time() > at + 1.5, "another second")
     assert failover("apply", pipeline).code == 0
-    done = cli(*commit, "--bootstrap-server", mirrored.source)
-    assert done.code == 1
-    assert mirrored.on_source.cluster_id() in done.err
-    assert mirrored.on_target.cluster_id() in done.err
+    assert pipeline.at() == {TopicPartition(pipeline.copy, number): at for number, at in READ.items()}
 
 
-def test_a_query_goes_back_by_the_mirror_in_the_other_direction(mirrored, topics, tmp_path, new_group, cli):
+def test_a_query_goes_back_by_the_mirror_in_the_other_direction(mirrored, pipelines, cli):
     """
     ``back`` swaps the clusters: here the mirror leads from the one that is left to the one to go back to.
     """
-    pipeline = make("same", topics, tmp_path, new_group)
+    pipeline = pipelines("same")
     clusters = ("--bootstrap-server", mirrored.target, "--to-bootstrap-server", mirrored.source)
     names = (pipeline.query.location, pipeline.group, "--syncs-topic", SYNCS["same"])
     options = ("failover", "back", *names, *clusters, "--quiet-period", "0")
     shown = cli(*options)
     assert shown.code == 0, shown
     assert "give --execute" in shown.err
-    assert committed(mirrored, pipeline) == {0: None, 1: None}
+    assert pipeline.committed() == {0: None, 1: None}
     assert cli(*options, "--execute").code == 0
-    assert committed(mirrored, pipeline) == READ
+    assert pipeline.committed() == READ
 
 
-def test_two_sources_of_one_topic_move_each_to_its_place(mirrored, topics, tmp_path, new_group, failover):
-    topic = topics["other"]
+def test_a_pipeline_moves_to_a_copy_of_its_topic_on_the_same_cluster(mirrored, pipeline, cli):
+    copy = mirrored.topic("copy", partitions=len(READ))
+    for number in READ:
+        # Three other records, and those that a filled topic has.
+        produce(mirrored.source, copy, 3, partition=number, first=9_000)
+        produce(mirrored.source, copy, 100, partition=number, first=1_000 * number)
+    on_one = ("--bootstrap-server", mirrored.source, "--to-bootstrap-server", mirrored.source)
+    names = (pipeline.query.location, pipeline.group, *on_one, "--quiet-period", "0")
+    done = cli("failover", "apply", *names, "--topic-map", f"{pipeline.topic}={copy}")
+    assert done.code == 0, done
+    moved = {TopicPartition(copy, number): at + 3 for number, at in READ.items()}
+    assert pipeline.at() == moved
+    found = mirrored.on_source.committed(pipeline.group, moved)
+    assert {tp: commit.offset for tp, commit in found.items()} == moved
+
+
+def test_two_sources_of_one_topic_move_each_to_its_place(mirrored, topic, tmp_path, new_group, failover):
     query, group = Query(tmp_path / "checkpoint"), new_group()
     query.run(0, {topic: {0: 10, 1: 10}}, {topic: {0: 5, 1: 5}})
     query.run(1, {topic: READ}, {topic: {0: 20, 1: 30}})
     groups = json.dumps({"source:0": group, "source:1": f"{group}-b"})
-    pipeline = Pipeline("other", topic, query, groups)
+    pipeline = Pipeline(mirrored, "other", topic, query, groups)
     done = failover("apply", pipeline)
     assert done.code == 0, done
     found = SparkCheckpoint(query.location).read().kafka_offsets
-    name = MIRRORS["other"].topic(topic)
-    assert found["0"] == {TopicPartition(name, number): at for number, at in READ.items()}
-    assert found["1"] == {TopicPartition(name, 0): 20, TopicPartition(name, 1): 30}
+    assert found["0"] == {TopicPartition(pipeline.copy, number): at for number, at in READ.items()}
+    assert found["1"] == dict(zip(pipeline.copies, (20, 30), strict=True))
     for each, wanted in ((group, READ), (f"{group}-b", {0: 20, 1: 30})):
-        assert committed(mirrored, pipeline._replace(group=each)) == wanted
+        assert mirrored.committed(each, pipeline.copy) == wanted
 
 
 def test_transactions_move_safely_in_both_ways(mirrored, tmp_path, new_group, failover):
@@ -392,10 +287,10 @@ def test_transactions_move_safely_in_both_ways(mirrored, tmp_path, new_group, fa
         end = mirrored.on_source.log_ranges([TopicPartition(topic, 0)])[TopicPartition(topic, 0)].end
         query.run(0, {topic: {0: 10}})
         query.run(1, {topic: {0: end // 2}})
-        pipeline = Pipeline(way, topic, query, new_group())
+        pipeline = Pipeline(mirrored, way, topic, query, new_group())
         done = failover("apply", pipeline, "--output", "json")
         assert done.code == 0, done
-        at = pipeline.at()[TopicPartition(pipeline.mirrored, 0)]
+        at = pipeline.at()[TopicPartition(pipeline.copy, 0)]
         truth = mirrored.truth(way, TopicPartition(topic, 0))
         assert truth.lost(end // 2, at) == 0
         assert truth.again(end // 2, at) <= json.loads(done.out)["failover"]["again"] <= 9

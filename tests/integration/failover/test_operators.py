@@ -8,7 +8,8 @@ import json
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from mirrored_clusters import READ, SYNCS
+from mirrored_clusters import READ
+from mirrored_pipeline import Pipeline
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -23,30 +24,23 @@ from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("connections")]
-
-MIRROR = {"kafka_config_id": "standby", "prefix": "other.", "syncs_topic": SYNCS["other"]}
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def query(topic: str, tmp_path) -> Query:
-    made = Query(tmp_path / "checkpoint")
-    made.run(0, {topic: {0: 10, 1: 10}})
-    made.run(1, {topic: READ})
-    return made
+def query(pipeline: Pipeline) -> Query:
+    return pipeline.query
 
 
 @pytest.fixture
-def orders(query: Query, new_group) -> KafkaPipeline:
-    return KafkaPipeline(
-        group_id=new_group(), checkpoint_location=query.location, kafka_config_id="primary", mirror=MIRROR
-    )
+def orders(pipeline: Pipeline) -> KafkaPipeline:
+    return pipeline.names
 
 
 def test_a_commit_keeps_what_a_failover_needs(orders, topic, query, context):
     CommitOffsetsOperator(task_id="commit", **orders).execute(context)
     kept = read_readiness(SparkCheckpoint(query.location))
-    assert kept.batch_id == 1
+    assert kept.batch_id == 2
     assert {tp: [last.position for last in each] for tp, each in kept.read.items()} == {
         TopicPartition(topic, number): [at] for number, at in READ.items()
     }
@@ -63,7 +57,7 @@ def test_without_a_mirror_a_commit_keeps_nothing(orders, query, context):
 def test_a_mirror_that_does_not_answer_fails_no_commit(
     orders, query, context, connections, capsys, monkeypatch
 ):
-    monkeypatch.setattr("airflow_kafka_offsets.operators.commit._MIRROR_TIMEOUT", 2.0)
+    monkeypatch.setattr("airflow_kafka_offsets.operators.commit._MIRROR_TIMEOUT", 0.5)
     connections("standby", "127.0.0.1:1")
     assert CommitOffsetsOperator(task_id="commit", **orders).execute(context)["verified"]
     assert "was not kept as a whole" in capsys.readouterr().out
@@ -89,15 +83,13 @@ def test_a_pipeline_fails_over_with_its_source_gone(orders, topic, query, contex
     (copy,) = task.get_openlineage_facets_on_complete(None).inputs
     assert (copy.namespace, copy.name) == (f"kafka://{mirrored.target}", f"other.{topic}")
     assert mirrored.committed(orders.group_id, f"other.{topic}") == READ
+    once = query.files()
     again = task.execute(context)
-    assert again["failover"] == receipt["failover"]
+    assert (again["failover"], query.files()) == (receipt["failover"], once)
     # The receipt is enough to take it back.
+    names = {**orders, "kafka_config_id": "standby"}
     restore = RestoreOffsetsOperator(
-        task_id="restore",
-        receipt=receipt,
-        restore_when="always",
-        quiet_period=0,
-        **{**orders, "kafka_config_id": "standby"},
+        task_id="restore", receipt=receipt, restore_when="always", quiet_period=0, **names
     )
     restore.execute(context)
     with pytest.raises(AirflowFailException, match="was taken back by 0002-restore"):
@@ -117,27 +109,23 @@ def test_the_check_says_how_exactly_it_would_move(orders, context):
     assert found["now"] == found["alone"] == {"kinds": {"exact (record)": 2}, "again": 0}
     assert found["behind"] == 0
     assert found["keeps_times"] is True
-    assert found["kept_batch"] == 1
+    assert found["kept_batch"] == 2
     assert (found["verdict"], found["group_ids"]) == ("exact", [orders.group_id])
     assert context["ti"].xcoms["return_value"] == found
 
 
-def test_the_check_on_the_command_line(orders, mirrored, cli, topic):
-    options = ("--prefix", "other.", "--syncs-topic", SYNCS["other"], "--bootstrap-server", mirrored.source)
-    names = (orders.checkpoint_location, orders.group_id)
-    done = cli("failover", "check", *names, *options, "--to-bootstrap-server", mirrored.target)
+def test_the_check_on_the_command_line(pipeline, cli):
+    done = cli("failover", "check", *pipeline.options)
     assert done.code == 0, done
     assert "2 exact (record)" in done.out
     assert "offset syncs         on the mirror" in done.out
-    done = cli(
-        "failover", "check", *names, *options, "--to-bootstrap-server", mirrored.target, "--max-again", "0"
-    )
+    done = cli("failover", "check", *pipeline.options, "--max-again", "0")
     assert done.code == 1
     assert "may be read again" in done.err
 
 
 def test_a_mirror_that_lacks_the_topic_is_not_ready(orders, context):
-    wrong = {**orders, "mirror": {**MIRROR, "prefix": "elsewhere."}}
+    wrong = {**orders, "mirror": {**orders["mirror"], "prefix": "elsewhere."}}
     with pytest.raises(AirflowFailException, match="is not on the mirror"):
         CheckMirrorOperator(task_id="check", **wrong).execute(context)
 
@@ -145,7 +133,7 @@ def test_a_mirror_that_lacks_the_topic_is_not_ready(orders, context):
 def test_the_mirror_is_one_of_the_names_that_every_task_takes(orders):
     assert ConsumerGroupLagSensor(task_id="gate", max_lag=1, **orders).kafka_config_id == "primary"
     assert LagEventTrigger(min_lag=1, **orders).wait.kafka_config_id == "primary"
-    assert orders["mirror"] == MIRROR
+    assert orders["mirror"]["kafka_config_id"] == "standby"
     assert "mirror" not in json.loads(orders.spark_conf()["spark.kafkaOffsets.pipeline"])
 
 
@@ -158,7 +146,7 @@ def test_a_failover_needs_checkpoint_and_mirror(orders, missing):
 
 
 def test_many_pipelines_move_and_one_that_is_refused_keeps_none_back(
-    topic, tmp_path, new_group, cli, mirrored
+    topic, orders, tmp_path, new_group, cli, mirrored
 ):
     entries, queries = [], []
     for number in range(5):
@@ -169,7 +157,7 @@ def test_many_pipelines_move_and_one_that_is_refused_keeps_none_back(
             query.plan(2, {topic: {0: 90, 1: 60}})
         queries.append(query)
         entries.append({"group_id": new_group(), "checkpoint_location": query.location})
-    defaults = {"kafka_config_id": "primary", "mirror": MIRROR}
+    defaults = {"kafka_config_id": "primary", "mirror": orders["mirror"]}
     file = tmp_path / "pipelines.json"
     file.write_text(json.dumps({"defaults": defaults, "pipelines": entries}))
     clusters = ("--bootstrap-server", mirrored.source, "--to-bootstrap-server", mirrored.target)
@@ -201,27 +189,14 @@ def test_many_pipelines_move_and_one_that_is_refused_keeps_none_back(
     assert sorted(states) == [*["moved before"] * 4, "refused"]
 
 
-def test_partitions_that_topics_leaves_out_must_not_be_read_on_the_mirror(
-    mirrored, tmp_path, new_group, context
-):
-    topic = mirrored.filled_topic("same")
-    query = Query(tmp_path / "checkpoint")
-    query.run(0, {topic: READ})
-    before = SparkCheckpoint(query.location).read().kafka_offsets
-    names = KafkaPipeline(
-        group_id=new_group(),
-        topics=f"{topic}:0",
-        checkpoint_location=query.location,
-        kafka_config_id="primary",
-        mirror={"kafka_config_id": "standby", "syncs_topic": SYNCS["same"]},
-    )
-    task = FailOverOperator(task_id="fail_over", quiet_period=0, **names)
-    with pytest.raises(
-        AirflowFailException, match=rf"leaves out {topic}-1, which the mirror has under the same"
-    ):
-        task.execute(context)
-    assert SparkCheckpoint(query.location).read().kafka_offsets == before
-    with pytest.raises(AirflowFailException, match=rf"leaves out {topic}-1, which the mirror has under"):
+def test_partitions_that_topics_leaves_out_must_not_be_read_on_the_mirror(pipelines, context):
+    pipeline = pipelines("same")
+    names = {**pipeline.names, "topics": f"{pipeline.topic}:0"}
+    says = rf"leaves out {pipeline.topic}-1, which the mirror has under the same"
+    with pytest.raises(AirflowFailException, match=says):
+        FailOverOperator(task_id="fail_over", quiet_period=0, **names).execute(context)
+    assert pipeline.is_unmoved()
+    with pytest.raises(AirflowFailException, match=says):
         CheckMirrorOperator(task_id="check", **names).execute(context)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from airflow_task import TaskInstance
-from mirrored_clusters import READ, SYNCS, Mirrored
-from written_query import Query
+from mirrored_clusters import READ
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -23,66 +22,15 @@ from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
-from airflow_kafka_offsets.pipeline import KafkaPipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.integration
 
 NOWHERE = {0: None, 1: None}
-MIRROR = {"kafka_config_id": "standby", "prefix": "other.", "syncs_topic": SYNCS["other"]}
 
 
-class Pipeline:
-    """A query that was stopped after batch 1, its names, and where its group is on the mirror."""
-
-    def __init__(self, mirrored: Mirrored, topic: str, query: Query, group: str) -> None:
-        self.mirrored, self.topic, self.query, self.group = mirrored, topic, query, group
-        self.names = KafkaPipeline(
-            group_id=group, checkpoint_location=query.location, kafka_config_id="primary", mirror=MIRROR
-        )
-        self.copies = [TopicPartition(f"other.{topic}", number) for number in READ]
-
-    def with_group(self, group: str) -> Pipeline:
-        return Pipeline(self.mirrored, self.topic, self.query, group)
-
-    def committed(self) -> dict[int, int | None]:
-        return self.mirrored.committed(self.group, f"other.{self.topic}")
-
-    def at(self) -> dict[TopicPartition, int]:
-        return SparkCheckpoint(self.query.location).read().kafka_offsets["0"]
-
-    def plan(self, **how: Any) -> dict[str, Any]:
-        task = FailOverOperator(task_id="plan", plan_only=True, **how, **self.names)
-        value = task.execute({"ti": TaskInstance()})
-        return json.loads(json.dumps(value))
-
-    def apply(self, plan: Any, **how: Any) -> dict[str, Any]:
-        task = FailOverOperator(task_id="fail_over", plan=plan, quiet_period=0, **how)
-        return task.execute({"ti": TaskInstance()})
-
-    def is_unmoved(self) -> bool:
-        unmoved = {TopicPartition(self.topic, number): at for number, at in READ.items()}
-        return self.at() == unmoved and self.committed() == NOWHERE
-
-
-@pytest.fixture
-def pipelines(mirrored, tmp_path, new_group, connections) -> Callable[[str], Pipeline]:
-    """pipelines(topic) -> a pipeline that reads the topic."""
-
-    def make(topic: str) -> Pipeline:
-        query = Query(tmp_path / new_group())
-        query.run(0, {topic: {0: 10, 1: 10}})
-        query.run(1, {topic: READ})
-        return Pipeline(mirrored, topic, query, new_group())
-
-    return make
-
-
-@pytest.fixture
-def pipeline(pipelines, topic) -> Pipeline:
-    return pipelines(topic)
+def apply(plan: Any, **how: Any) -> dict[str, Any]:
+    task = FailOverOperator(task_id="fail_over", plan=plan, quiet_period=0, **how)
+    return task.execute({"ti": TaskInstance()})
 
 
 def approval(plan: dict[str, Any], chosen: str | None = None) -> dict[str, Any]:
@@ -111,7 +59,7 @@ def test_a_plan_says_what_it_would_write_and_changes_nothing(pipeline, mirrored)
     assert plan["failover"]["left"]["cluster"] == source
     assert set(plan["failover"]["left"]["topics"]) == {pipeline.topic}
     assert plan["checkpoint"]["logs"]["cluster"] == target
-    assert plan["names"]["mirror"] == MIRROR
+    assert plan["names"]["mirror"] == pipeline.names["mirror"]
 
 
 def test_without_an_exact_translation_the_table_shows_what_is_read_again(pipeline):
@@ -125,7 +73,7 @@ def test_without_an_exact_translation_the_table_shows_what_is_read_again(pipelin
 def test_it_is_applied_as_planned_and_names_who_approved_it(pipeline, mirrored, connections):
     plan = pipeline.plan()
     connections("primary", "127.0.0.1:1")  # the old cluster is not needed any more
-    receipt = pipeline.apply(plan, approval=approval(plan), allow_self_approval=False, **pipeline.names)
+    receipt = apply(plan, approval=approval(plan), allow_self_approval=False, **pipeline.names)
     assert receipt["verified"]
     assert receipt["plan"] == plan["digest"]
     assert receipt["approval"] == {"by": "ada", "user_id": "ada", "at": "2026-03-02T10:40:00Z"}
@@ -144,16 +92,16 @@ def test_it_is_applied_as_planned_and_names_who_approved_it(pipeline, mirrored, 
 
 def test_a_plan_names_its_pipeline_and_is_applied_once(pipeline):
     plan = pipeline.plan()
-    receipt = pipeline.apply(plan)
+    receipt = apply(plan)
     assert receipt["names"] == {**plan["names"], "kafka_config_id": "standby"}
     once = pipeline.query.files()
-    again = pipeline.apply(plan)
+    again = apply(plan)
     assert (again["before"], again["after"]) == (plan["before"], plan["after"])
     assert (pipeline.committed(), pipeline.query.files()) == (READ, once)
 
 
 def test_its_receipt_takes_it_back(pipeline):
-    receipt = pipeline.apply(pipeline.plan())
+    receipt = apply(pipeline.plan())
     restore = RestoreOffsetsOperator(
         task_id="restore", receipt=receipt, restore_when="always", quiet_period=0
     )
@@ -166,13 +114,13 @@ def test_a_failover_that_was_interrupted_is_finished_at_any_age(pipeline, monkey
     with monkeypatch.context() as broken:
         broken.setattr("airflow_kafka_offsets.moves.apply.commit_groups", die)
         with pytest.raises(OSError, match="the process ends here"):
-            pipeline.apply(plan)
+            apply(plan)
     assert pipeline.at() == {tp: READ[tp.partition] for tp in pipeline.copies}
     assert pipeline.committed() == NOWHERE
     # Another request does not finish it.
     with pytest.raises(MoveUnfinishedError, match="was begun and not finished"):
         FailOverOperator(task_id="other", quiet_period=0, **pipeline.names).execute({"ti": TaskInstance()})
-    receipt = pipeline.apply(plan, max_age="0s")
+    receipt = apply(plan, max_age="0s")
     assert receipt["after"] == plan["after"]
     assert pipeline.committed() == READ
 
@@ -187,7 +135,7 @@ def die(*_: object, **__: object) -> None:
 def test_a_plan_that_is_not_approved_is_refused(pipeline):
     plan = pipeline.plan()
     with pytest.raises(AirflowFailException, match="nothing was changed: the plan was not approved"):
-        pipeline.apply(plan, approval=approval(plan, chosen="Reject"))
+        apply(plan, approval=approval(plan, chosen="Reject"))
     assert pipeline.is_unmoved()
 
 
@@ -195,21 +143,21 @@ def test_a_plan_is_refused_once_the_group_was_committed(pipeline, mirrored):
     plan = pipeline.plan()
     mirrored.on_target.commit(pipeline.group, {pipeline.copies[0]: 5})
     with pytest.raises(AirflowFailException, match="has changed on .*None when the plan was made, 5 now"):
-        pipeline.apply(plan)
+        apply(plan)
     assert pipeline.committed() == {0: 5, 1: None}
 
 
 def test_a_plan_is_refused_once_the_mirror_has_deleted_a_position_and_not_before(pipelines, mirrored):
-    pipeline = pipelines(mirrored.filled_topic())
+    pipeline = pipelines(topic=mirrored.filled_topic())
     plan = pipeline.plan()
     mirrored.delete_records(pipeline.copies[0].topic, {0: 90})
     with pytest.raises(AirflowFailException, match="deleted"):
-        pipeline.apply(plan)
+        apply(plan)
     assert pipeline.is_unmoved()
     # Planned on the shorter log it may be clamped; a log start that moves below it does not matter.
     plan = pipeline.plan(on_out_of_range="clamp")
     mirrored.delete_records(pipeline.copies[0].topic, {0: 90})
-    pipeline.apply(plan)
+    apply(plan)
     assert pipeline.committed() == {0: 90, 1: 55}
 
 
@@ -231,19 +179,26 @@ def test_the_digest_covers_what_would_be_written_and_the_cluster_that_is_left(pi
     assert made_digest(plan) != plan["digest"]
 
 
-def test_a_group_that_a_running_mirror_copies_is_refused_unless_the_plan_allows_it(pipeline, mirrored, cli):
-    pipeline = pipeline.with_group(f"other-{pipeline.group}")  # the mirror copies these
+def test_a_group_that_a_running_mirror_copies_is_refused_unless_that_is_allowed(
+    pipelines, new_group, mirrored, cli
+):
+    pipeline = pipelines(group=f"other-{new_group()}")  # the mirror copies these
     commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
     assert cli(*commit, "--bootstrap-server", mirrored.source).code == 0
     mirrored.until(lambda: None not in pipeline.committed().values(), "the group")
+    refused = cli("failover", "plan", *pipeline.options)
+    assert (refused.code, "a mirror is still running" in refused.err) == (1, True)
+    assert "--allow-running-mirror" in refused.err
+    allowed = cli("failover", "plan", *pipeline.options, "--allow-running-mirror")
+    assert (allowed.code, "a mirror is still running" in allowed.out) == (0, True)
     with pytest.raises(AirflowFailException, match="a mirror is still running"):
         pipeline.plan()
     plan = pipeline.plan(allow_running_mirror=True)
     strict = {**plan, "policy": {**plan["policy"], "allow_running_mirror": False}}
     strict["digest"] = made_digest(strict)
     with pytest.raises(AirflowFailException, match="a mirror is still running"):
-        pipeline.apply(strict)
-    assert pipeline.apply(plan)["verified"]
+        apply(strict)
+    assert apply(plan)["verified"]
     assert pipeline.committed() == READ
 
 
@@ -254,9 +209,9 @@ def test_a_reset_refuses_the_plan_of_a_failover_and_a_failover_that_of_a_reset(p
     (reset,) = PlanResetsOperator(task_id="plans", pipelines=[pipeline.names], to_offset="earliest").execute(
         {"ti": TaskInstance()}
     )
-    assert reset["names"]["mirror"] == MIRROR
+    assert reset["names"]["mirror"] == pipeline.names["mirror"]
     with pytest.raises(AirflowFailException, match="is of a reset.*ResetOffsetsOperator"):
-        pipeline.apply(reset)
+        apply(reset)
     assert pipeline.is_unmoved()
 
 
@@ -268,7 +223,7 @@ def test_a_reset_refuses_the_plan_of_a_failover_and_a_failover_that_of_a_reset(p
         ({"allow_running_mirror": True}, "allow_running_mirror would be ignored with plan"),
         ({"allow_stateful": True}, "allow_stateful would be ignored with plan"),
         ({"plan_only": True}, "plan_only would be ignored with plan"),
-        ({"mirror": MIRROR}, "mirror would be ignored without group_id"),
+        ({"mirror": {"kafka_config_id": "standby"}}, "mirror would be ignored without group_id"),
         ({"allow_self_approval": False}, "allow_self_approval would be ignored without approval"),
     ],
 )
@@ -285,8 +240,8 @@ def test_without_a_plan_there_is_nothing_to_approve(pipeline):
         FailOverOperator(task_id="fail_over")
 
 
-def test_the_request_shows_plans_of_failovers(pipeline, pipelines, topic):
-    plan, other = pipeline.plan(), pipelines(topic).plan()
+def test_the_request_shows_plans_of_failovers(pipelines):
+    plan, other = pipelines().plan(), pipelines().plan()
     ApprovePlanOperator(task_id="approve", plan=plan)
     text = plans_markdown([SavedPlan.parse(each) for each in (plan, other)])
     assert text.count("cluster `") == 4
@@ -296,12 +251,10 @@ def test_the_request_shows_plans_of_failovers(pipeline, pipelines, topic):
 
 
 @pytest.fixture
-def saved(cli, pipeline, mirrored, tmp_path):
+def saved(cli, pipeline, tmp_path):
     """The file of a plan."""
     file = tmp_path / "plan.json"
-    names = (pipeline.query.location, pipeline.group, "--prefix", "other.", "--syncs-topic", SYNCS["other"])
-    clusters = ("--bootstrap-server", mirrored.source, "--to-bootstrap-server", mirrored.target)
-    done = cli("failover", "plan", *names, *clusters, "--save-plan", file)
+    done = cli("failover", "plan", *pipeline.options, "--save-plan", file)
     assert done.code == 0, done
     assert f"### Plan {json.loads(file.read_text())['digest'][:8]}" in done.out
     assert pipeline.is_unmoved()
@@ -330,7 +283,7 @@ def test_the_command_line_refuses_a_plan_that_does_not_hold_any_more(cli, saved,
     done = cli("group", "reset", "--plan", saved, "--bootstrap-server", mirrored.target)
     assert done.code == 1
     assert "failover apply --plan" in done.err
-    pipeline.query.run(2, {pipeline.topic: {0: 90, 1: 55}})
+    pipeline.query.run(3, {pipeline.topic: {0: 90, 1: 55}})
     done = cli("failover", "apply", "--plan", saved, *to)
     assert done.code == 1
     assert "the query has run since" in done.err

@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
 def some_positions(mirrored: Mirrored, tp: TopicPartition, number: int = 8) -> list[int]:
     start, end = mirrored.on_source.log_ranges([tp])[tp]
-    chance = random.Random(tp.topic)
+    chance = random.Random(5)  # not of the topic's name: its number depends on the tests before
     return sorted({*(chance.randint(start + 1, end) for _ in range(number)), end})
 
 
@@ -129,7 +129,8 @@ def test_with_the_last_records_most_positions_are_exact(mirrored, cases, kind):
 @pytest.mark.parametrize("way", ["other", pytest.param("same", marks=pytest.mark.long)])
 def test_mirror_makers_own_utility_is_a_lower_bound(mirrored, cases, way):
     """``RemoteClusterUtils.translateOffsets`` never leads past the right place, nor past this package's."""
-    of_way = [case for case in cases.values() if case.way == way]
+    # The utility takes a second for each group: a third of them is enough.
+    of_way = [case._replace(positions=case.positions[::-3]) for case in cases.values() if case.way == way]
     groups = {(case.tp, at): f"{case.tp.topic}-{at}" for case in of_way for at in case.positions}
     theirs = translate_by_mirror_maker(mirrored, way, list(groups.values()))
     compared = 0

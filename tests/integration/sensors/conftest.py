@@ -1,6 +1,6 @@
 import pytest
 from airflow_task import connect, group, kafka_connection  # noqa: F401
-from waiting import Store, TaskInstance, behind  # noqa: F401
+from waiting import Store, TaskInstance
 
 
 @pytest.fixture

@@ -1,14 +1,10 @@
-"""What gates see of a real log: transactions, compaction, new partitions, a broker that is gone."""
+"""What gates see of a real log: transactions, compaction."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import (
-    AirflowSensorTimeout,
-)
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from deadlines import until
@@ -17,7 +13,6 @@ from waiting import (
     OLD,
     WAYS,
     a_minute_ago,
-    ends,
     lag_sensor,
     now_ms,
     reading_of,
@@ -30,7 +25,6 @@ from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 
 pytestmark = pytest.mark.integration
-UNREACHABLE = "127.0.0.1:1"
 
 
 def test_before_a_marker_that_nothing_follows_a_group_is_not_late(
@@ -112,27 +106,6 @@ def test_offsets_that_compaction_removed_count_until_they_are_passed(
     assert reading_of(lag_sensor(group, max_time_lag=3600))[0] is True
 
 
-def test_a_partition_that_is_added_during_a_wait_is_waited_for(
-    group, bootstrap_servers, make_topic, produce, commit, grow
-):
-    topic = make_topic(partitions=1)
-    produce(topic, {0: 5})
-    commit(group, topic, {0: 4})
-    gate = lag_sensor(group, on_no_commit="earliest")
-    assert gate.poke({}).is_done is False
-    grow(topic, 2)
-    # The other producer does not know of the partition yet.
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    for _ in range(3):
-        producer.produce(topic, b"x", partition=1)
-    assert producer.flush(20) == 0
-    commit(group, topic, {0: 5})
-    value = gate.poke({}).xcom_value
-    gate._close()
-    assert value["total_lag"] == 3
-    assert [partition["committed"] for partition in value["partitions"]] == [5, None]
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_a_lag_is_waited_for_in_each_way_with_the_same_result(
     way, group, make_topic, produce, commit, context
@@ -195,25 +168,6 @@ def test_a_frozen_target_is_reached_in_each_way_with_a_live_producer(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_named_topic_is_waited_for_before_the_first_run_of_its_query(way, make_topic, produce, context):
-    topic = make_topic(partitions=1, config=FOREVER)
-    produce(topic, {0: 1}, timestamps_ms={0: [OLD]})
-    value = wait_by(
-        way,
-        lambda **more: TopicReachedSensor(
-            task_id="gate",
-            topics=topic,
-            target="2013-01-01T00:26:40.005Z",
-            checkpoint_location="/no/such/checkpoint",
-            **more,
-        ),
-        context,
-        lambda: produce(topic, {0: 1}, timestamps_ms={0: [OLD + 5]}),
-    )
-    assert value["reached"] is True
-
-
-@pytest.mark.parametrize("way", WAYS)
 def test_a_topic_is_waited_for_in_each_way_with_the_same_result(way, make_topic, produce, context):
     topic = make_topic(partitions=2, config=FOREVER)
     produce(topic, {0: 2, 1: 1}, timestamps_ms={0: [OLD, OLD + 10], 1: [OLD]})
@@ -254,31 +208,3 @@ def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make
     assert reading_of(TopicReachedSensor(**gate))[0] is False
     send_in_transaction(tp, now_ms())
     assert reading_of(TopicReachedSensor(**gate))[0] is True
-
-
-def test_a_time_in_which_nothing_could_be_seen_is_no_stall(
-    behind, context, bootstrap_servers, connect, monkeypatch
-):
-    monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 0.7)
-    gate = lag_sensor(behind, stalled_after=0.5)
-    assert gate.poke(context).is_done is False
-    gate._close()
-    connect(UNREACHABLE)
-    assert gate.poke(context).is_done is False
-    gate._close()
-    monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 30.0)
-    connect(bootstrap_servers)
-    assert gate.poke(context).is_done is False
-    gate._close()
-
-
-@pytest.mark.parametrize("way", ["poke", "deferrable"])
-def test_a_timeout_says_that_the_broker_did_not_answer(way, group, context, connect, monkeypatch):
-    monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 0.7)
-    monkeypatch.setattr("airflow_kafka_offsets.triggers.poll.CALL", 0.7)
-    connect(UNREACHABLE)
-    error, reading = ends(
-        way, lambda **more: lag_sensor(group, timeout=1, **more), context, AirflowSensorTimeout
-    )
-    assert reading is None
-    assert re.search(r"the last poll failed: .*no usable answer from 127\.0\.0\.1:1", str(error))

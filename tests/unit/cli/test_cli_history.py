@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkpoint_moves import apply_plan, case_of
+from checkpoint_moves import RECORDED, apply_plan, case_of
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DOCS = Path(__file__).parents[3] / "docs" / "cli.md"
-RECORDED = sorted(path.parent for path in (Path(__file__).parents[2] / "checkpoints").glob("*/expected.json"))
 SIX = 1_772_344_800
 """2026-03-01T06:00:00Z."""
 ENDS = {40: (900, 1100), 41: (1000, 1300), 42: (1100, 1450), 43: (2000, 2500), 44: (2600, 3100)}

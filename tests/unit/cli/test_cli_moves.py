@@ -45,6 +45,7 @@ def receipt(do, tmp_path):
     "line",
     [
         f"{RESET} --to-offset 2",
+        "group reset GROUP --topic TOPIC --to-latest",
         f"{SEEK} --to-earliest",
         "checkpoint truncate URI --to-batch 1 --sink noop",
         "group commit GROUP --checkpoint URI",
@@ -87,6 +88,13 @@ def test_a_reset_of_both_is_restored_from_the_receipt_that_it_prints(do, receipt
     done = do(f"{RESTORE} --receipt {file} --execute --output json")
     assert (done.code, json.loads(done.out)["checkpoint"]["kind"]) == (0, "restore")
     assert (query.sparks_files(), committed()) == (before, READ)
+
+
+def test_a_receipt_of_a_group_says_where_it_was_and_is(receipt, topic, new_group, commit):
+    commit(group := new_group(), topic, {0: 7})
+    made = json.loads(receipt(f"group reset {group} --topic TOPIC --to-offset 3").read_text())
+    assert (made["before"], made["after"]) == ({topic: {"0": 7, "1": None}}, {topic: {"0": 3, "1": 3}})
+    assert (made["plan_only"], made["verified"]) == (False, True)
 
 
 @pytest.fixture

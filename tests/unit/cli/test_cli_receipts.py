@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from typing import NamedTuple
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryClient
 from written_query import Query
 
-from airflow_kafka_offsets.cli import connections, main
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
+@pytest.fixture(autouse=True)
+def orders(memory):
+    memory.create("orders")
+    memory.append("orders", 0, range(100))
 
 
 @pytest.fixture
-def broker():
-    broker = MemoryBroker()
-    broker.create("orders")
-    broker.append("orders", 0, range(100))
-    return broker
-
-
-@pytest.fixture
-def run(broker, monkeypatch, capsys):
+def run(cli):
     """run("group lag g") -> its exit code and output."""
-    monkeypatch.setattr(connections, "open_client", lambda *_args, **_limits: MemoryClient(broker))
-    monkeypatch.setattr(connections, "start_admin_process", lambda: None)
-
-    def run(line):
-        monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER", "memory:9092")
-        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *shlex.split(line)])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        return Done(code, *capsys.readouterr())
-
-    return run
+    return lambda line: cli(*shlex.split(line))
 
 
 @pytest.fixture
@@ -69,7 +45,7 @@ def at(broker):
     """at("g") -> where a group is."""
 
     def at(group):
-        commit = MemoryClient(broker).committed(group, [ORDERS])[ORDERS]
+        commit = broker.committed(group, [ORDERS])[ORDERS]
         return None if commit is None else commit.offset
 
     return at
@@ -78,7 +54,7 @@ def at(broker):
 @pytest.fixture
 def groups(broker):
     for name, offset in (("a", 50), ("b", 60)):
-        MemoryClient(broker).commit(name, {ORDERS: offset})
+        broker.commit(name, {ORDERS: offset})
 
 
 @pytest.fixture
@@ -121,17 +97,17 @@ def test_the_empty_receipt_of_a_command_that_failed_is_named_as_one(run, tmp_pat
 
 
 @pytest.mark.usefixtures("groups")
-def test_the_receipt_of_a_move_that_failed_after_a_write_is_printed(run, broker, at, tmp_path, monkeypatch):
-    send = broker.send
+def test_the_receipt_of_a_move_that_failed_after_a_write_is_printed(run, memory, at, tmp_path, monkeypatch):
+    send = memory.send
 
     def send_and_join(group_id, commits, *member):
         refused = send(group_id, commits, *member)
         # Not the check of rights, which commits to no partition that exists.
         if group_id == "a" and not refused:
-            broker.join("b", "m", "reader", ("orders",))
+            memory.join("b", "m", "reader", ("orders",))
         return refused
 
-    monkeypatch.setattr(broker, "send", send_and_join)
+    monkeypatch.setattr(memory, "send", send_and_join)
     done = run("group reset a b --topic orders --to-offset 10 --execute --output json")
     assert (done.code, at("a"), at("b")) == (1, 10, 60)
     assert "written before: group a" in done.err
@@ -169,9 +145,9 @@ def test_the_receipt_of_a_deletion_that_was_not_read_back_is_printed(run, at, tm
 
 
 @pytest.mark.usefixtures("groups")
-def test_why_a_group_is_not_deleted_is_on_standard_error(run, broker, monkeypatch):
-    delete = broker.delete
-    monkeypatch.setattr(broker, "delete", lambda name: "NON_EMPTY_GROUP" if name == "b" else delete(name))
+def test_why_a_group_is_not_deleted_is_on_standard_error(run, memory, monkeypatch):
+    delete = memory.delete
+    monkeypatch.setattr(memory, "delete", lambda name: "NON_EMPTY_GROUP" if name == "b" else delete(name))
     done = run("group delete a b --execute")
     assert (done.code, done.out.splitlines()[-1]) == (1, "a: deleted")
     assert "Error: group b: " in done.err

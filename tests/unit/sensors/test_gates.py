@@ -16,6 +16,8 @@ from airflow.providers.common.compat.sdk import (
     AirflowSkipException,
     AirflowTaskTimeout,
 )
+from deadlines import until
+from memory_broker import MemoryClient
 from waiting import (
     FOREVER,
     OLD,
@@ -26,12 +28,16 @@ from waiting import (
     end_of,
     ends,
     lag_sensor,
+    no_answer,
     now_ms,
     reading_of,
+    wait_by,
 )
 
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
+
+pytestmark = pytest.mark.usefixtures("memory", "fast_polls")
 
 
 def test_a_time_lag_is_the_age_of_the_first_record_that_waits(group, make_topic, produce, commit):
@@ -116,9 +122,9 @@ def test_no_group_can_be_further_behind_than_the_whole_log(group, make_topic, pr
     assert reading_of(lag_sensor(group, topics=topic, on_no_commit="earliest", max_lag=3))[0] is True
 
 
-@pytest.mark.parametrize("policy", ["fail", "skip"])
+@pytest.mark.parametrize("policy", [{}, {"on_no_commit": "skip"}], ids=["by default", "skip"])
 def test_a_group_that_has_never_committed_is_an_error_on_an_empty_topic(policy, group, make_topic):
-    sensor = lag_sensor(group, topics=make_topic(partitions=1), on_no_commit=policy)
+    sensor = lag_sensor(group, topics=make_topic(partitions=1), **policy)
     with pytest.raises(
         AirflowFailException, match="has no committed offset on this broker.*correct the name"
     ):
@@ -154,6 +160,21 @@ def test_a_position_beyond_the_log_is_no_lag_of_0(isolation_level, make_topic, p
             gate.poke({})
     finally:
         gate._close()
+
+
+def test_a_partition_that_is_added_during_a_wait_is_waited_for(group, make_topic, produce, commit, grow):
+    topic = make_topic(partitions=1)
+    produce(topic, {0: 5})
+    commit(group, topic, {0: 4})
+    gate = lag_sensor(group, on_no_commit="earliest")
+    assert gate.poke({}).is_done is False
+    grow(topic, 2)
+    produce(topic, {1: 3})
+    commit(group, topic, {0: 5})
+    value = gate.poke({}).xcom_value
+    gate._close()
+    assert value["total_lag"] == 3
+    assert [partition["committed"] for partition in value["partitions"]] == [5, None]
 
 
 # -- what a topic holds --
@@ -215,6 +236,25 @@ def test_the_topics_may_be_those_that_a_group_reads(group, one_silent, commit):
     assert reading_of(gate)[1]["log_end"] == {one_silent: {"0": 2, "1": 1, "2": 0}}
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_named_topic_is_waited_for_before_the_first_run_of_its_query(way, make_topic, produce, context):
+    topic = make_topic(partitions=1, config=FOREVER)
+    produce(topic, {0: 1}, timestamps_ms={0: [OLD]})
+    value = wait_by(
+        way,
+        lambda **more: TopicReachedSensor(
+            task_id="gate",
+            topics=topic,
+            target="2013-01-01T00:26:40.005Z",
+            checkpoint_location="/no/such/checkpoint",
+            **more,
+        ),
+        context,
+        lambda: produce(topic, {0: 1}, timestamps_ms={0: [OLD + 5]}),
+    )
+    assert value["reached"] is True
+
+
 # -- how a wait ends --
 
 
@@ -235,6 +275,17 @@ def test_a_stalled_wait_fails_early_and_leaves_its_last_reading(way, soft_fail, 
     if not soft_fail:
         assert "nothing has moved for" in str(raised)
         assert "total lag 5" in str(raised)
+
+
+def test_a_time_in_which_nothing_could_be_seen_is_no_stall(behind, context, monkeypatch):
+    gate = lag_sensor(behind, stalled_after=0.2)
+    assert gate.poke(context).is_done is False
+    with monkeypatch.context() as away:
+        away.setattr(MemoryClient, "log_ranges", no_answer)
+        time.sleep(0.3)  # longer than stalled_after
+        assert gate.poke(context).is_done is False
+    assert gate.poke(context).is_done is False
+    gate._close()
 
 
 def test_a_position_that_moves_is_not_stalled(behind, commit, broker, context):
@@ -324,12 +375,7 @@ def test_a_wait_that_is_approached_says_when_it_may_end(
     topic = make_topic(partitions=1)
     produce(topic, {0: 5_000})
     commit(group, topic, {0: 0})
-    # The triggerer polls once a second at most.
-    when = (
-        {"deferrable": True, "poke_interval": 1, "timeout": 6}
-        if deferrable
-        else {"poke_interval": 0.4, "timeout": 3}
-    )
+    when = {"deferrable": deferrable, "poke_interval": 0.4, "timeout": 3}
     if kind == "lag":
         gate = lag_sensor(group, **when)
     else:
@@ -359,8 +405,7 @@ def test_an_age_that_grows_is_no_change(group, make_topic, produce, commit, caps
     commit(group, topic, {0: 1})
     gate = lag_sensor(group, max_time_lag=60)
     first = gate.poke({}).xcom_value["time_lag"]
-    time.sleep(1)  # the age grows
-    assert gate.poke({}).xcom_value["time_lag"] > first
+    until(lambda: gate.poke({}).xcom_value["time_lag"] > first)  # the age grows
     gate._close()
     assert capsys.readouterr().out.count("total lag 1") == 1
 
@@ -437,6 +482,16 @@ def test_a_timeout_says_what_is_missing(way, behind, context):
     )
     assert f"{behind}: total lag 5" in str(error)
     assert str(error).endswith("the wait ends at max_lag=0")
+
+
+@pytest.mark.parametrize("way", ["poke", "deferrable"])
+def test_a_timeout_says_that_the_broker_did_not_answer(way, behind, context, monkeypatch):
+    monkeypatch.setattr(MemoryClient, "log_ranges", no_answer)
+    error, reading = ends(
+        way, lambda **more: lag_sensor(behind, timeout=0.5, **more), context, AirflowSensorTimeout
+    )
+    assert reading is None
+    assert "the last poll failed: no answer" in str(error)
 
 
 def test_each_threshold_is_named(behind, capsys):

@@ -1,3 +1,5 @@
+"""The drift of a pipeline, and of those of a file."""
+
 from __future__ import annotations
 
 import json
@@ -5,15 +7,6 @@ import os
 import time
 
 import pytest
-
-pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def topic(make_topic, produce):
-    name = make_topic(2)
-    produce(name, {0: 10, 1: 4})
-    return name
 
 
 @pytest.fixture
@@ -30,16 +23,6 @@ def query(topic, new_query):
     query = new_query({topic: {0: 10, 1: 4}})
     os.utime(query.root / "commits" / "1", (time.time() - 60,) * 2)
     return query
-
-
-def test_drift_is_shown_with_what_to_do_and_is_exit_1(do, topic):
-    done = do("drift URI GROUP")
-    assert done.code == 1
-    rows = [line.split(maxsplit=6) for line in done.out.splitlines()]
-    assert [topic, "0", "10", "10", "0", "10", "in step"] in rows
-    assert [topic, "1", "4", "3", "0", "4", "group behind"] in rows
-    assert "group behind: the newest batch was not committed" in done.out
-    assert done.err == ""
 
 
 def test_the_report_as_json_for_a_group_by_topic(do, topic, group, query):
@@ -63,11 +46,11 @@ def test_a_time_that_is_none_is_a_usage_error(do, option):
     assert f"{option}: expected seconds" in done.err
 
 
-@pytest.mark.parametrize(
-    "line", ["drift URI/nothing GROUP", "drift URI GROUP --timeout 2 --bootstrap-server 127.0.0.1:1"]
-)
-def test_what_could_not_be_checked_is_exit_3_a_sentence_and_json(do, line):
-    done = do(f"{line} --output json")
+@pytest.mark.parametrize("below", ["/nothing", ""], ids=["no checkpoint", "no broker"])
+def test_what_could_not_be_checked_is_exit_3_a_sentence_and_json(cli, new_query, below):
+    location = new_query({"orders": {0: 10}}).location + below
+    nobody = ("--timeout", "0.3", "--bootstrap-server", "127.0.0.1:1")
+    done = cli("drift", location, "g", *nobody, "--output", "json")
     assert done.code == 3
     assert done.err.startswith("Error: ")
     found = json.loads(done.out)
@@ -75,11 +58,13 @@ def test_what_could_not_be_checked_is_exit_3_a_sentence_and_json(do, line):
     assert found == {"version": 1, "drifted": None, "groups": []}
 
 
-def test_too_little_headroom_is_drift(do, topic, group, commit, produce):
-    commit(group, topic, {1: 4})
-    produce(topic, {0: 1})
-    assert do("drift URI GROUP --min-headroom P6D").code == 0
-    done = do("drift URI GROUP --min-headroom P8D")
+def test_too_little_headroom_is_drift(cli, make_topic, produce, new_group, commit, new_query):
+    topic, group = make_topic(2, {"retention.ms": str(7 * 86_400_000)}), new_group()
+    produce(topic, {0: 11, 1: 4})
+    commit(group, topic, {0: 10, 1: 4})
+    drift = ("drift", new_query({topic: {0: 10, 1: 4}}).location, group, "--min-headroom")
+    assert cli(*drift, "P6D").code == 0
+    done = cli(*drift, "P8D")
     assert done.code == 1
     assert f"expiring on 1 of 2 partitions ({topic}-0, " in done.out
 

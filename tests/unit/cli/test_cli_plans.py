@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from airflow_task import kafka_connection  # noqa: F401
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 READ, BACK = {0: 8, 1: 3}, {0: 6, 1: 1}
 RESET = "group reset GROUP --checkpoint URI --shift-by -2 --quiet-period 0"

@@ -5,19 +5,17 @@ from __future__ import annotations
 import time
 
 import pytest
+from memory_broker import MemoryClient
 
-from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.readings.retention import read_headrooms
-
-pytestmark = pytest.mark.integration
 
 HOUR = 3_600_000
 DAY = {"retention.ms": str(24 * HOUR)}
 SIX_HOURS = 6 * 3600.0
 
 
-class TooManyRecords(OffsetsClient):
+class TooManyRecords(MemoryClient):
     """Gets the time of no record before the deadline."""
 
     def record_times(self, offsets, **_):
@@ -25,9 +23,8 @@ class TooManyRecords(OffsetsClient):
 
 
 @pytest.fixture
-def without_times(bootstrap_servers):
-    with TooManyRecords({"bootstrap.servers": bootstrap_servers}, timeout=20) as client:
-        yield client
+def without_times(memory):
+    return TooManyRecords(memory)
 
 
 def ago(hours):
@@ -79,5 +76,5 @@ def test_an_old_record_behind_a_new_one_is_kept_with_it(without_times, client, m
 )
 def test_what_else_deletes_records_is_not_forgotten(without_times, make_topic, produce, config, hours, below):
     tp = TopicPartition(make_topic(1, config), 0)
-    produce(tp.topic, [{"value": b"x", "key": b"k", "timestamp": ago(hours)}])
+    produce(tp.topic, {0: 1}, timestamps_ms={0: [ago(hours)]})
     assert measure(without_times, {tp: 0})[tp].is_below(SIX_HOURS) is below

@@ -1,3 +1,5 @@
+"""Thresholds, positions and targets of sensors."""
+
 from __future__ import annotations
 
 import json
@@ -5,13 +7,14 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from waiting import TaskInstance
+from memory_broker import MemoryClient
+from waiting import TaskInstance, no_answer
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 TIMES = [int((NOON + timedelta(minutes=minute)).timestamp() * 1000) for minute in range(10)]
@@ -48,23 +51,10 @@ def test_every_threshold_that_is_given_has_to_hold(thresholds, done, group, comm
     assert sensor.poke({}).is_done is done
 
 
-def test_a_missing_commit_fails_unless_something_else_is_said(group, topic):
-    with pytest.raises(AirflowFailException, match="no committed offset.*correct the name of the group or"):
-        ConsumerGroupLagSensor(task_id="s", group_id=group, topics=topic, max_lag=0).execute({})
-    sensor = ConsumerGroupLagSensor(
-        task_id="s", group_id=group, topics=topic, max_lag=14, on_no_commit="earliest"
-    )
-    assert sensor.execute({})["total_lag"] == 14
-
-
 def test_a_deferrable_sensor_with_nothing_to_wait_for_does_not_defer(group, commit):
     commit(10, 4)
-    assert (
-        ConsumerGroupLagSensor(task_id="s", group_id=group, deferrable=True, max_lag=0).execute({})[
-            "total_lag"
-        ]
-        == 0
-    )
+    sensor = ConsumerGroupLagSensor(task_id="s", group_id=group, deferrable=True, max_lag=0)
+    assert sensor.execute({})["total_lag"] == 0
 
 
 def test_a_time_is_the_first_record_at_or_after_it(group, topic, commit):
@@ -95,25 +85,22 @@ def test_a_receipt_is_a_target(written, group, topic, commit):
     assert sensor.execute({})["target"] == {topic: {"0": 5}}
 
 
-def test_a_target_is_worked_out_as_soon_as_the_broker_answers(
-    group, commit, topic, bootstrap_servers, connect, monkeypatch
-):
+def test_a_target_is_worked_out_as_soon_as_the_broker_answers(group, commit, topic, monkeypatch):
     commit(10, 4)
-    connect("127.0.0.1:1")
-    monkeypatch.setattr("airflow_kafka_offsets.hooks.offsets.CALL_TIMEOUT", 1.0)
     sensor = OffsetsReachedSensor(
         task_id="s", group_id=group, deferrable=True, poke_interval=0, target="latest"
     )
-    monkeypatch.setattr(sensor.log, "warning", lambda *_: connect(bootstrap_servers))
-    assert sensor.execute({})["reached"] is True
+    with monkeypatch.context() as away:
+        away.setattr(MemoryClient, "log_ranges", no_answer)
+        monkeypatch.setattr(sensor.log, "warning", lambda *_: away.undo())
+        assert sensor.execute({})["reached"] is True
 
 
 def test_a_rescheduled_sensor_without_such_state_is_refused_the_log_end(group, commit):
     commit(5, 4)
+    sensor = OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule", target="latest")
     with pytest.raises(AirflowFailException, match="needs Airflow 3.3"):
-        OffsetsReachedSensor(task_id="s", group_id=group, mode="reschedule", target="latest").execute(
-            {"ti": TaskInstance()}
-        )
+        sensor.execute({"ti": TaskInstance()})
 
 
 def test_without_a_group_the_position_is_the_checkpoints(topic, new_query):
@@ -121,11 +108,8 @@ def test_without_a_group_the_position_is_the_checkpoints(topic, new_query):
     sensor = ConsumerGroupLagSensor(task_id="s", checkpoint_location=query.location, max_lag=0)
     looked = sensor.poke({})
     assert looked.xcom_value
-    assert (looked.is_done, looked.xcom_value["total_lag"], looked.xcom_value["position"]) == (
-        False,
-        1,
-        "checkpoint",
-    )
+    assert not looked.is_done
+    assert (looked.xcom_value["total_lag"], looked.xcom_value["position"]) == (1, "checkpoint")
     query.run(2, {topic: {0: 10, 1: 4, 2: 0}})
     assert sensor.poke({}).is_done
     sensor._close()

@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
-from airflow_task import kafka_connection  # noqa: F401
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from deadlines import until
+from memory_broker import MemoryBroker
 from mirrored_clusters import keep_readiness
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
@@ -24,7 +21,7 @@ from airflow_kafka_offsets.pipeline import KafkaPipeline
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 
 ENDS = {0: 10, 1: 6}
 READ = {0: 7, 1: 4}
@@ -33,34 +30,32 @@ SHIFT = 3
 
 
 @pytest.fixture
-def copy(bootstrap_servers: str, broker) -> Callable[..., None]:
+def copy(memory: MemoryBroker) -> Callable[..., None]:
     """copy(old, new) does what a tool does: it writes the records of all partitions with their times."""
 
     def write(old: str, new: str, ends: dict[int, int] | None = None) -> None:
-        producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0, "linger.ms": 1})
         for number, end in (ends or ENDS).items():
-            broker.read_records(
-                {TopicPartition(old, number): OffsetRange(0, end)},
-                lambda tp, each: producer.produce(
-                    new, each.value, each.key, partition=tp.partition, timestamp=each.timestamp
-                ),
-            )
-        assert producer.flush(30) == 0
+            memory.append(new, number, memory.log(TopicPartition(old, number)).times[:end])
 
     return write
+
+
+def seconds(first: int, count: int) -> list[int]:
+    """Times of records, a second apart."""
+    return [1_700_000_000_000 + 1_000 * number for number in range(first, first + count)]
 
 
 @pytest.fixture
 def old(make_topic, produce) -> str:
     name = make_topic(2)
-    produce(name, ENDS)
+    produce(name, ENDS, {number: seconds(0, end) for number, end in ENDS.items()})
     return name
 
 
 @pytest.fixture
 def new(make_topic, produce) -> str:
     name = make_topic(2)
-    produce(name, [{"value": b"before %d" % n, "partition": p} for p in READ for n in range(SHIFT)])
+    produce(name, dict.fromkeys(READ, SHIFT), dict.fromkeys(READ, seconds(-SHIFT, SHIFT)))
     return name
 
 
@@ -114,7 +109,7 @@ def test_a_copy_is_read_on_after_the_last_record_that_was_read(
     assert "batch 1, to other topics of cluster" in capsys.readouterr().out
 
 
-def test_a_saved_plan_moves_as_planned_or_is_refused(old, new, query, orders, copy, move, committed, produce):
+def test_a_saved_plan_moves_as_planned_or_is_refused(old, new, query, orders, copy, move, committed):
     copy(old, new)
     plan = move({old: new}, plan_only=True)
     move({old: new}, plan=plan)
@@ -132,27 +127,26 @@ def test_a_saved_plan_is_refused_once_the_old_topic_has_new_records(old, new, qu
 
 
 def test_the_same_task_finishes_nothing_twice_and_a_restore_takes_it_back(
-    old, new, query, orders, copy, move, cli, bootstrap_servers
+    old, new, query, orders, copy, move, cli
 ):
     copy(old, new)
     before = query.sparks_files()
     move({old: new})
     move({old: new})
     assert at(query) == {new: SHIFTED}
-    names = ("--checkpoint", query.location, "--bootstrap-server", bootstrap_servers, "--quiet-period", "0")
+    names = ("--checkpoint", query.location, "--quiet-period", "0")
     done = cli("group", "restore", orders.group_id, *names, "--archive", "0001-failover", "--execute")
     assert done.code == 0, done
     assert query.sparks_files() == before
 
 
-def test_drift_and_moves_know_the_new_topic(old, new, query, orders, copy, move, cli, bootstrap_servers):
+def test_drift_and_moves_know_the_new_topic(old, new, query, orders, copy, move, cli):
     copy(old, new)
     move({old: new})
     report = CheckOffsetDriftOperator(task_id="check", **orders).execute({})
     assert not report["drifted"]
     query.run(2, {new: {0: 12, 1: 8}})
-    names = ("--bootstrap-server", bootstrap_servers)
-    done = cli("checkpoint", "seek", query.location, "--to-batch", 0, *names)
+    done = cli("checkpoint", "seek", query.location, "--to-batch", 0)
     assert done.code == 1
     assert "has moved the query to another cluster or topic" in done.err
     # The way back is another move.
@@ -203,15 +197,11 @@ def test_a_copy_that_is_not_finished_is_refused(old, new, query, copy, move):
     assert at(query) == {old: READ}
 
 
-def test_a_partition_that_was_added_to_the_old_topic_is_not_lost(
-    old, new, bootstrap_servers, query, copy, move, grow
-):
+def test_a_partition_that_was_added_to_the_old_topic_is_not_lost(old, new, query, copy, move, produce, grow):
     copy(old, new)
     for topic in (old, new):
         grow(topic, 3)
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    producer.produce(old, b"not read", partition=2)
-    assert producer.flush(30) == 0
+    produce(old, {2: 1})
     with pytest.raises(AirflowFailException, match=f"has not read {old}-2 to the end"):
         move({old: new})
     assert at(query) == {old: READ}
@@ -228,14 +218,10 @@ def test_another_number_of_partitions_has_no_positions(old, make_topic, query, c
     assert receipt["failover"]["again"] == sum(ENDS.values())
 
 
-def test_of_a_deleted_topic_what_commits_have_kept_is_enough(
-    old, new, query, copy, move, broker, bootstrap_servers
-):
+def test_of_a_deleted_topic_what_commits_have_kept_is_enough(old, new, query, copy, move, broker, memory):
     copy(old, new)
     keep_readiness(broker, broker, SparkCheckpoint(query.location), Mirror("kafka_default"))
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    admin.delete_topics([old])[old].result(30)
-    until(lambda: old not in broker.partitions([old]))
+    memory.delete_topic(old)
     move({old: new})
     assert at(query) == {new: SHIFTED}
 
@@ -278,12 +264,13 @@ def test_one_cluster_has_no_mirror_to_check(old, new, orders, context):
         CheckMirrorOperator(task_id="check", **{**orders, "mirror": mirror}).execute(context)
 
 
-def test_the_command_line_moves_too(old, new, query, orders, copy, cli, bootstrap_servers, committed):
+def test_the_command_line_moves_too(old, new, query, orders, copy, cli, broker, committed):
     copy(old, new)
-    to = ("--bootstrap-server", bootstrap_servers, "--to-bootstrap-server", bootstrap_servers)
-    names = (query.location, orders.group_id, *to, "--quiet-period", "0")
+    to = ("--to-bootstrap-server", broker.servers, "--quiet-period", "0")
+    names = (query.location, orders.group_id, *to)
     done = cli("failover", "apply", *names)
     assert done.code == 1
+    assert "both connections lead there" in done.err
     assert "name the topic (--topic-map)" in done.err
     done = cli("failover", "apply", *names, "--topic-map", f"{old}={new}")
     assert done.code == 0, done
@@ -295,9 +282,8 @@ def test_a_copy_that_lacks_a_record_is_refused_also_if_an_earlier_one_is_alike(
     make_topic, produce, tmp_path, new_group, context
 ):
     old, new = make_topic(1), make_topic(1)
-    now = 1_700_000_000_000
-    produce(old, [{"value": b"x", "partition": 0, "timestamp": now + n} for n in range(10)])
-    produce(new, [{"value": b"x", "partition": 0, "timestamp": now + n} for n in range(9)])
+    produce(old, {0: 10}, {0: seconds(0, 10)})
+    produce(new, {0: 9}, {0: seconds(0, 9)})
     query = Query(tmp_path / "alike")
     query.run(0, {old: {0: 10}})
     names = {"group_id": new_group(), "checkpoint_location": query.location, "quiet_period": 0}

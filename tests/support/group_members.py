@@ -1,0 +1,35 @@
+"""Consumers that are members of groups, and commit nothing."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def member_of(servers: str, group: str, topic: str) -> Iterator[None]:
+    """Let a consumer with client id a-reader be in a group."""
+    settings = {"bootstrap.servers": servers, "group.id": group, "client.id": "a-reader"}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 0})
+    joined, stop = threading.Event(), threading.Event()
+    consumer.subscribe([topic], on_assign=lambda *_: joined.set())
+
+    def read() -> None:
+        while not stop.is_set():
+            consumer.poll(0.1)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        assert joined.wait(30)
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        consumer.close()

@@ -1,0 +1,181 @@
+"""Many pipelines as one: what is refused, interrupted, followed by others, and taken back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from moved_fleet import BACK, READ, SHIFT
+
+from airflow_kafka_offsets.cli import recovery_file
+
+pytestmark = pytest.mark.usefixtures("memory")
+
+
+@pytest.fixture
+def planned(pipelines, recovering):
+    """planned(3) -> so many pipelines with a plan."""
+
+    def plan(many):
+        made = pipelines(many)
+        assert recovering("plan", made, *SHIFT).code == 0
+        return made
+
+    return plan
+
+
+@pytest.fixture
+def applied(planned, recovering):
+    """applied(3) -> so many pipelines that have moved."""
+
+    def apply(many):
+        made = planned(many)
+        assert recovering("apply", made, "--execute").code == 0
+        return made
+
+    return apply
+
+
+def test_only_what_has_moved_is_taken_back(planned, recovering, memory):
+    few = planned(4)
+    memory.join(few.names[2], "m", "a-reader", (few.topic,))
+    assert recovering("apply", few, "--execute", "--max-active", "1").code == 1
+    memory.leave(few.names[2], "m")
+    assert few.stages() == {"applied": 2, "planned": 2}
+    # Somebody else moves the last one meanwhile.
+    few.commit(few.names[3], READ + 1)
+    done = recovering("restore", few, "--execute")
+    assert done.code == 0, done.err
+    assert [offset for (offset,) in few.groups().values()] == [READ, READ, READ, READ + 1]
+    assert few.stages() == {"restored": 2, "planned": 2}
+    archives = [(query.root / "_kafka_offsets").exists() for query in few.queries.values()]
+    assert archives == [True, True, False, False]
+
+
+class Killed(BaseException):
+    """The process has ended."""
+
+
+@pytest.mark.parametrize("after", range(1, 7))
+def test_an_apply_that_was_killed_goes_on(planned, recovering, monkeypatch, after):
+    few = planned(3)
+    written, writes = recovery_file.StateFile.write, []
+
+    def write(self, fleet):
+        writes.append(fleet)
+        if len(writes) > after:
+            raise Killed
+        written(self, fleet)
+        if len(writes) == after:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery_file.StateFile, "write", write)
+        with pytest.raises(BaseException, match="|"):
+            recovering("apply", few, "--execute", "--max-active", "1")
+    assert "applying" in few.stages() or "applied" in few.stages()
+    done = recovering("apply", few, "--execute")
+    assert done.code == 0, done.err
+    assert (few.at(), few.stages()) == ({BACK: 3}, {"applied": 3})
+    receipts = [member["receipt"] for member in json.loads(few.state.read_text())["pipelines"]]
+    assert all(set(each["before"][few.topic].values()) == {READ} for each in receipts)
+    assert recovering("restore", few, "--execute").code == 0
+    assert few.at() == {READ: 3}
+
+
+@pytest.mark.parametrize("after", range(1, 7))
+def test_a_restore_that_was_killed_goes_on(applied, recovering, monkeypatch, after):
+    few = applied(3)
+    written, writes = recovery_file.StateFile.write, []
+
+    def write(self, fleet):
+        writes.append(fleet)
+        if len(writes) >= after:
+            raise Killed
+        written(self, fleet)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery_file.StateFile, "write", write)
+        with pytest.raises(BaseException, match="|"):
+            recovering("restore", few, "--execute", "--max-active", "1")
+    done = recovering("restore", few, "--execute")
+    assert done.code == 0, done.err
+    assert (few.at(), few.stages()) == ({READ: 3}, {"restored": 3})
+
+
+def test_a_move_that_others_have_followed_is_not_taken_back_unless_that_is_allowed(applied, recovering):
+    few = applied(2)
+    followed = few.queries[few.names[0]]
+    followed.run(2, {few.topic: dict.fromkeys(range(3), 15)})
+    assert "read on" in recovering("status", few).out
+    done = recovering("restore", few, "--execute")
+    assert done.code == 1
+    assert "--allow-stale" in done.err
+    assert few.stages() == {"applied": 1, "restored": 1}
+    assert recovering("restore", few, "--execute", "--allow-stale").code == 0
+    assert followed.stands() == dict.fromkeys(range(3), READ)
+
+
+def test_a_plan_names_every_pipeline_that_cannot_be_moved(pipelines, recovering):
+    few = pipelines(3)
+    gone, _, unreadable = few.queries.values()
+    shutil.rmtree(gone.root)
+    unreadable.write("offsets/1", "v9\n{}")
+    done = recovering("plan", few, *SHIFT)
+    assert done.code == 1
+    assert f"group {few.names[0]}: " in done.err
+    assert f"group {few.names[2]}: " in done.err
+    assert not few.state.exists()
+
+
+def test_an_error_about_a_pipeline_names_the_key_of_the_file_and_no_option(pipelines, recovering):
+    one = pipelines(1)
+    file = json.loads(one.file.read_text())
+    file["pipelines"][0]["topics"] = ["no-such-topic"]
+    one.file.write_text(json.dumps(file))
+    done = recovering("plan", one, *SHIFT)
+    assert done.code == 1
+    assert "topics" in done.err
+    assert "--topic" not in done.err
+
+
+def test_a_file_that_was_changed_is_refused(planned, recovering):
+    few = planned(2)
+    value = json.loads(few.state.read_text())
+    value["pipelines"].pop()
+    few.state.write_text(json.dumps(value))
+    done = recovering("apply", few, "--execute")
+    assert done.code == 1
+    assert "the file was changed after it was made; plan again" in done.err
+    few.state.unlink()
+    assert recovering("status", few).code == 2
+
+
+def test_without_execute_nothing_is_done(planned, recovering):
+    few = planned(2)
+    shown = recovering("apply", few)
+    assert (shown.code, few.stages()) == (0, {"planned": 2})
+    assert "Nothing was changed" in shown.err
+    assert recovering("apply", few, "--execute").code == 0
+    assert few.names[0] in recovering("restore", few).out
+    assert few.at() == {BACK: 2}
+
+
+def test_a_fleet_that_was_restored_is_planned_again_and_not_half_applied(applied, recovering):
+    some = applied(2)
+    assert recovering("restore", some, "--execute").code == 0
+    done = recovering("apply", some, "--execute")
+    assert (done.code, "2 of 2 pipelines were restored" in done.err) == (2, True)
+    assert some.at() == {READ: 2}
+
+
+def test_an_unfinished_batch_is_discarded_by_the_restore_if_that_is_allowed(applied, recovering):
+    one = applied(1)
+    (query,) = one.queries.values()
+    query.plan(2, {one.topic: dict.fromkeys(range(3), 15)})
+    refused = recovering("restore", one, "--execute")
+    assert (refused.code, "--on-pending-batch discard" in refused.err) == (1, True)
+    done = recovering("restore", one, "--execute", "--on-pending-batch", "discard", "--sink", "noop")
+    assert done.code == 0, done.err
+    assert one.at() == {READ: 1}

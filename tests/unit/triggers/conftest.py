@@ -1,0 +1,2 @@
+from airflow_task import group  # noqa: F401
+from waiting import fast_polls  # noqa: F401
