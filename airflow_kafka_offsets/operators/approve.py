@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import FORM, SavedPlan
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.task.failures import fail_without_retry
+from airflow_kafka_offsets.task.outcome import fail_without_retry
 from airflow_kafka_offsets.task.parameter_checks import is_template
 
 

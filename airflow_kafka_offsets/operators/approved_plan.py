@@ -23,9 +23,9 @@ from airflow_kafka_offsets.moves.saved import read_saved_plan, save_plan
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import POLICY, PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
+from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.run_tasks import failed_indexes
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
-from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint

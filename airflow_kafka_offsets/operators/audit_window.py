@@ -18,10 +18,10 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.missing_records import find_missing
+from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.run_tasks import clear_command
 from airflow_kafka_offsets.task.windows import load_window, split_window, write_text
-from airflow_kafka_offsets.task.xcom import push_result
 
 LONGEST_TIMEOUT = 3_600.0
 """Maximum seconds for reading from Kafka."""

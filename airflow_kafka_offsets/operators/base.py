@@ -14,8 +14,8 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.operators.outlets import GroupOutlets
 from airflow_kafka_offsets.pipeline import FILE_PARSERS
-from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import REFUSALS, count
+from airflow_kafka_offsets.task.outcome import fail_without_retry
 from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_literals
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from airflow_kafka_offsets.pipeline import FILE_PARSERS, PIPELINE_PARAMETERS, Ka
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline, pipelines_json
 from airflow_kafka_offsets.task.metrics import report_drift
+from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import check_rendered
-from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.parameters import parse_count
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
-from airflow_kafka_offsets.task.xcom import push_result
+from airflow_kafka_offsets.task.outcome import push_result
 
 
 class CheckMirrorOperator(OffsetsOperator):

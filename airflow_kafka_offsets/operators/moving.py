@@ -24,8 +24,8 @@ from airflow_kafka_offsets.operators.outlets import event_extra
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.metrics import count, report_lag
+from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
-from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint

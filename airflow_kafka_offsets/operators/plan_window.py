@@ -32,9 +32,9 @@ from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.window import plan_window, topics_matching
 from airflow_kafka_offsets.readings.window_checks import check_window
 from airflow_kafka_offsets.task.interval_memory import check_emitted_interval
+from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.windows import MAX_ARGUMENT, WindowMemory, window_xcom
-from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient

@@ -32,6 +32,7 @@ from airflow_kafka_offsets.operators.approved_plan import take_names
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
+from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.run_tasks import (
     commit_identities,
     related_tasks,
@@ -39,7 +40,6 @@ from airflow_kafka_offsets.task.run_tasks import (
     tasks_that_move,
 )
 from airflow_kafka_offsets.task.teardowns import check_restore
-from airflow_kafka_offsets.task.xcom import push_result
 
 if TYPE_CHECKING:
     from typing import Self

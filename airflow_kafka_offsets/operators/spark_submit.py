@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.sdk import BaseHook, BaseOperator
 
 from airflow_kafka_offsets.errors import SetupError, UsageError
-from airflow_kafka_offsets.task.failures import fail_without_retry
+from airflow_kafka_offsets.task.outcome import fail_without_retry
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator

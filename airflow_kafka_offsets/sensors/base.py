@@ -20,11 +20,10 @@ from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.operators.links import LINKS
-from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.metrics import report_lag
+from airflow_kafka_offsets.task.outcome import fail_without_retry, push_result
 from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_literals, with_task_name
 from airflow_kafka_offsets.task.wait_memory import WaitMemory
-from airflow_kafka_offsets.task.xcom import push_result
 from airflow_kafka_offsets.waits.progress import Progress
 from airflow_kafka_offsets.waits.wait import Reading, Wait
 

@@ -22,9 +22,9 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.parameters import is_blank
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
-from airflow_kafka_offsets.task.failures import fail_without_retry
 from airflow_kafka_offsets.task.identity import map_index
 from airflow_kafka_offsets.task.mapped import is_being_mapped, is_group_argument
+from airflow_kafka_offsets.task.outcome import fail_without_retry
 
 if TYPE_CHECKING:
     import jinja2

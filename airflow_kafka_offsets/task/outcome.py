@@ -1,12 +1,14 @@
-"""Fails a task at once for errors that a retry cannot fix."""
+"""How a task ends: its result, stored before its end, and a failure that a retry cannot fix."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import Context
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 
@@ -28,3 +30,11 @@ def fail_without_retry() -> Iterator[None]:
             raise
         log.debug("Refused", exc_info=error)
         raise AirflowFailException(str(error)) from None
+
+
+def push_result(context: Context, value: Mapping[str, Any]) -> None:
+    """Store a result in XCom now, so that it is there even if the task fails; respect ``do_xcom_push``."""
+    ti = context.get("ti")
+    # Outside of a run, such as in a test, a task has no instance.
+    if ti is not None and getattr(context.get("task"), "do_xcom_push", True):
+        ti.xcom_push(key="return_value", value=value)
