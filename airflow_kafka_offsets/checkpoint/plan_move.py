@@ -138,7 +138,7 @@ def plan_put_back_archive(
     checkpoint is moved to its offsets before the move.
 
     :param archive: name of the archive; by default the newest move that was not taken back.
-    :raises CheckpointError: also if there is no such archive.
+    :raises CheckpointError: if there is no such archive, or for the reasons that all plans share.
     :raises PlanRefusedError: if the archive is of another query, or of the time before a failover.
     """
     archived = find_archived_move(checkpoint, archive)

@@ -52,6 +52,7 @@ class Backlog:
           have failed.
 
         :param now: seconds since 1970.
+        :param position: the reader's position, as a text that changes when a position changes.
         """
         if not waiting:
             return Backlog(), False

@@ -33,6 +33,8 @@ def check_uri(location: str) -> None:
     such as ``file://`` with two slashes, or that has a relative path.
 
     fsspec would read the host as a directory below the working directory, and Spark refuses such a URI.
+
+    :raises UsageError: for each of them.
     """
     if _NO_BUCKET.match(location):
         raise UsageError(

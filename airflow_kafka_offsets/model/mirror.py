@@ -34,6 +34,7 @@ class Mirror:
     :param without: text that the mirror removes from the start of the names when it copies them back.
     :param topics: topic -> its name on the mirror, for names that follow no rule.
     :param syncs_topic: MirrorMaker's topic of offset syncs; by default the only such topic of its cluster.
+    :param syncs_on: the cluster that has the syncs topic.
     """
 
     kafka_config_id: str = ""

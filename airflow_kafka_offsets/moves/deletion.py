@@ -92,8 +92,9 @@ def plan_left_topics(
     query: str,
 ) -> dict[str, Positions]:
     """
-    Return the offsets of a pipeline's groups in topics that it no longer reads, which are to be deleted; omit
-    groups without such offsets.
+    Return the offsets to delete: those of a pipeline's groups in topics that it no longer reads.
+
+    Groups without such offsets are omitted.
 
     :param read: the partitions that the pipeline reads.
     :param query: the pipeline's query; empty if it is unknown, or may replace another query in the group.

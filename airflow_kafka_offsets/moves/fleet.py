@@ -59,7 +59,7 @@ def plan_all(
     """
     Plan each pipeline; raise refusals only after every pipeline was tried.
 
-    :raises PlanRefusedError: with each pipeline that cannot be moved, and the reason. Also if two pipelines
+    :raises PlanRefusedError: with each pipeline that cannot be moved, and the reason. Two pipelines cannot
         move the same checkpoint or partition of a group, because only one of the plans could be applied.
     """
 

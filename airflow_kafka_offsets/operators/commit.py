@@ -258,9 +258,10 @@ class CommitOffsetsOperator(MovingOperator):
 
     def _given_offsets(self) -> tuple[Offsets | None, dict[str, Any], int | None]:
         """
-        Return the given offsets or the store's, and their source; ``None`` for a checkpoint's.
+        Return the given offsets or the store's, their source, and the time when they were saved.
 
-        Also when they were saved, in ms since 1970, if it is known: a topic may be another one since.
+        The offsets are ``None`` for a checkpoint. The time is in ms since 1970, ``None`` if it is unknown: a
+        topic may have been created again since then.
         """
         if self.offsets is not None:
             return self.parse_parameter("offsets"), {"offsets": "given"}, None

@@ -91,7 +91,8 @@ def read_syncs(
     Read the syncs of partitions of the source.
 
     :param since: offset of the syncs topic to read from.
-    :param most: most records of the topic to read, the newest ones; by default as many as take some seconds.
+    :param most: maximum number of records of the topic to read, the newest ones; the default takes some
+        seconds.
     """
     where = TopicPartition(topic, 0)  # MirrorMaker creates the topic with one partition
     found: dict[TopicPartition, list[OffsetSync]] = {}
