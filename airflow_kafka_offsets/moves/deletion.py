@@ -100,6 +100,7 @@ def plan_left_topics(
     :param query: the pipeline's query; empty if it is unknown, or may replace another query in the group.
     :raises PlanRefusedError: if the pipeline reads one of the topics, another query of the group does, and as
         :func:`plan_offset_deletion`.
+    :raises KafkaOffsetsError: if there are such offsets, and the connection cannot delete them.
     """
     still = sorted({tp.topic for tp in read if scope.allows(tp.topic)})
     if still:
@@ -113,7 +114,10 @@ def plan_left_topics(
     others = [foreign_query(group_id, commits, query) for group_id, commits in found.items() if query]
     if refusals := [f"{parameter_text(scope.parameter)}: {other}" for other in others if other]:
         raise PlanRefusedError(refusals)
-    return {group_id: committed_offsets(commits) for group_id, commits in found.items() if commits}
+    left = {group_id: committed_offsets(commits) for group_id, commits in found.items() if commits}
+    if left:
+        client.check_offset_deletion()
+    return left
 
 
 def _on_broker(client: OffsetsClient, scope: TopicScope) -> dict[str, list[int]]:

@@ -13,6 +13,7 @@ from memory_broker import MemoryClient
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -248,3 +249,28 @@ def test_a_commit_that_a_move_of_its_checkpoint_overtakes_is_made_again(
     assert (holds(group), moves) == ({0: 7}, [])
     assert receipt["after"] == {topic: {"0": 7}}
     assert receipt["before"] == {topic: {"0": 2}}, "5 is what the first attempt has written"
+
+
+@pytest.fixture
+def left_topic(topic, make_topic, produce, broker, new_group):
+    """A group with offsets of a topic that its pipeline no longer reads: group, left topic."""
+    left, group = make_topic(1), new_group()
+    produce(left, {0: 10})
+    broker.commit(group, {TopicPartition(left, 0): 4, TopicPartition(topic, 0): 2})
+    return group, left
+
+
+def test_nothing_is_committed_if_offsets_of_left_topics_cannot_be_deleted_here(
+    topic, left_topic, broker, context, monkeypatch
+):
+    def cannot(*_):
+        raise SetupError("kafka-python is missing")
+
+    for name in ("check_offset_deletion", "delete_offsets"):
+        monkeypatch.setattr(MemoryClient, name, cannot, raising=False)
+    group, left = left_topic
+    with pytest.raises(AirflowFailException, match="kafka-python is missing"):
+        commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
+    assert broker.committed_everywhere(group)[TopicPartition(topic, 0)].offset == 2
+    # Nothing has to be deleted from a group without such offsets.
+    assert commit(context, group_id=f"{group}-new", offsets={topic: {"0": 3}}, left_topics=left)["changed"] == 1
