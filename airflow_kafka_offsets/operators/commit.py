@@ -200,7 +200,7 @@ class CommitOffsetsOperator(MovingOperator):
 
         read = {tp for group in plan.group_plans for tp in (*group.after, *group.skipped)}
         # Before the commit: a wrong name changes nothing.
-        query = "" if self.parse_parameter("allow_new_query") else metadata.query
+        query = None if self.parse_parameter("allow_new_query") else metadata.query
         deletions = plan_left_topics(client, self.selection().group_ids, scope, read, query)
         receipt = self.apply_plan(context, client, plan, metadata, apply, **how)
         receipt["left_topics"] = {group: offsets_json(before) for group, before in deletions.items()}

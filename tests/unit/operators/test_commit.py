@@ -14,6 +14,7 @@ from memory_broker import MemoryClient
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -273,4 +274,17 @@ def test_nothing_is_committed_if_offsets_of_left_topics_cannot_be_deleted_here(
         commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
     assert broker.committed_everywhere(group)[TopicPartition(topic, 0)].offset == 2
     # Nothing has to be deleted from a group without such offsets.
-    assert commit(context, group_id=f"{group}-new", offsets={topic: {"0": 3}}, left_topics=left)["changed"] == 1
+    assert (
+        commit(context, group_id=f"{group}-new", offsets={topic: {"0": 3}}, left_topics=left)["changed"] == 1
+    )
+
+
+def test_given_offsets_do_not_delete_what_a_query_has_committed_to_a_left_topic(
+    topic, left_topic, broker, context
+):
+    group, left = left_topic
+    broker.commit(group, {TopicPartition(left, 0): 5}, CommitMetadata(query="of-another-pipeline").text())
+    with pytest.raises(AirflowFailException, match="left_topics: the last commit of .* of-another-pipeline"):
+        commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
+    held = broker.committed_everywhere(group)
+    assert {tp.topic: commit.offset for tp, commit in held.items()} == {topic: 2, left: 5}
