@@ -267,7 +267,9 @@ class CommitOffsetsOperator(MovingOperator):
             return self.parse_parameter("offsets"), {"offsets": "given"}, None
         if self.store_conn_id is None:
             return None, {}, None
-        pipeline = self.selection().group_id if self.store_pipeline is None else self.store_pipeline
+        store, table = (self.parse_parameter(name) for name in ("store_conn_id", "store_table"))
+        named = self.store_pipeline is not None
+        pipeline = self.parse_parameter("store_pipeline") if named else self.selection().group_id
         if not isinstance(pipeline, str):
             raise UsageError(
                 "store_pipeline is missing: with several groups, give the pipeline name under which the job "
@@ -275,6 +277,6 @@ class CommitOffsetsOperator(MovingOperator):
             )
         from airflow_kafka_offsets.hooks.store import stored_offsets
 
-        offsets, saved_at = stored_offsets(self.store_conn_id, pipeline, self.store_table)
-        source = {"store": self.store_conn_id, "table": self.store_table, "pipeline": pipeline}
+        offsets, saved_at = stored_offsets(store, pipeline, table)
+        source = {"store": store, "table": table, "pipeline": pipeline}
         return offsets, source, None if saved_at is None else timestamp_ms(saved_at)

@@ -45,10 +45,12 @@ def store(tmp_path, monkeypatch):
 
 @pytest.fixture
 def publish(broker):
-    """publish() -> where the group is then."""
+    """publish() -> where the group is then; ``rendered`` replaces templates, as Airflow does."""
 
-    def publish(**parameters):
-        task: Any = CommitOffsetsOperator(task_id="publish", group_id="g", store_conn_id="db", **parameters)
+    def publish(rendered=None, **parameters):
+        names = {"task_id": "publish", "group_id": "g", "store_conn_id": "db", **parameters}
+        task: Any = CommitOffsetsOperator(**names)
+        vars(task).update(rendered or {})
         task.open_client = lambda: MemoryClient(broker)
         task.execute({})
         return committed_offsets(MemoryClient(broker).committed("g", [ORDERS]))[ORDERS]
@@ -76,3 +78,11 @@ def test_a_later_commit_of_the_pipeline_is_compared_by_its_ids_only(broker, publ
     with engine.begin() as connection:
         connection.execute(sa.update(saved.table).values(until_offset=15))
     assert publish() == 15
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("name", ["store_conn_id", "store_table", "store_pipeline"])
+def test_a_name_that_renders_to_a_number_is_refused_by_its_parameter(publish, name):
+    parameters = {"store_conn_id": "db", name: "{{ params.it }}"}
+    with pytest.raises(AirflowFailException, match=f"{name}: found int; expected text"):
+        publish(rendered={name: 42}, **parameters)
