@@ -288,3 +288,23 @@ def test_given_offsets_do_not_delete_what_a_query_has_committed_to_a_left_topic(
         commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
     held = broker.committed_everywhere(group)
     assert {tp.topic: commit.offset for tp, commit in held.items()} == {topic: 2, left: 5}
+
+
+def test_a_commit_that_another_run_overtakes_with_a_later_batch_is_made_again(
+    topic, new_group, new_query, holds, context, monkeypatch
+):
+    group, query = new_group(), new_query({topic: {0: 3}})
+    orders = {"group_id": group, "checkpoint_location": query.location}
+    log_ranges, others = MemoryClient.log_ranges, [1]
+
+    def finish_a_batch_that_is_committed(self, *arguments, **how):
+        if others:
+            others.pop()
+            query.run(2, {topic: {0: 6}})
+            commit({}, **orders)
+        return log_ranges(self, *arguments, **how)
+
+    # After the checkpoint was read, and before the group is.
+    monkeypatch.setattr(MemoryClient, "log_ranges", finish_a_batch_that_is_committed)
+    receipt = commit(context, **orders)
+    assert (holds(group), receipt["source"]["batch_id"], receipt["changed"]) == ({0: 6}, 2, 0)
