@@ -180,7 +180,8 @@ class CommitOffsetsOperator(MovingOperator):
         plan, metadata, known_moves = planned.with_earlier_attempt(self._overtaken)
         # The receipt of a second attempt still shows the offsets from before the first attempt.
         self._overtaken = plan
-        return self._apply(context, client, plan, metadata, apply_position, known_moves=known_moves)
+        how = {"checkpoint": checkpoint, "known_moves": known_moves}
+        return self._apply(context, client, plan, metadata, apply_position, **how)
 
     def _apply(
         self,
@@ -189,6 +190,8 @@ class CommitOffsetsOperator(MovingOperator):
         plan: PipelinePlan,
         metadata: CommitMetadata,
         apply: Callable[..., dict[str, Any]],
+        *,
+        checkpoint: SparkCheckpoint | None = None,
         **how: Any,
     ) -> dict[str, Any]:
         """Commit, then delete the offsets of topics that the pipeline has left."""
@@ -199,6 +202,9 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.moves.write import delete_offsets
 
         read = {tp for group in plan.group_plans for tp in (*group.after, *group.skipped)}
+        if checkpoint is not None:
+            # The query also reads what topics leaves out.
+            read.update(*checkpoint.read().kafka_offsets.values())
         # Before the commit: a wrong name changes nothing.
         query = None if self.parse_parameter("allow_new_query") else metadata.query
         deletions = plan_left_topics(client, self.selection().group_ids, scope, read, query)

@@ -308,3 +308,14 @@ def test_a_commit_that_another_run_overtakes_with_a_later_batch_is_made_again(
     monkeypatch.setattr(MemoryClient, "log_ranges", finish_a_batch_that_is_committed)
     receipt = commit(context, **orders)
     assert (holds(group), receipt["source"]["batch_id"], receipt["changed"]) == ({0: 6}, 2, 0)
+
+
+def test_a_topic_that_only_this_task_leaves_out_is_not_one_that_the_query_has_left(
+    topic, left_topic, new_query, broker, context
+):
+    group, other = left_topic
+    query = new_query({topic: {0: 3}, other: {0: 5}})
+    with pytest.raises(AirflowFailException, match=f"left_topics names {other}, which the pipeline reads"):
+        commit(context, group_id=group, checkpoint_location=query.location, topics=topic, left_topics=other)
+    held = broker.committed_everywhere(group)
+    assert {tp.topic: commit.offset for tp, commit in held.items()} == {topic: 2, other: 4}
