@@ -218,6 +218,8 @@ class CommitOffsetsOperator(MovingOperator):
                 raise KafkaOffsetsError(
                     f"the new offsets are committed, and those of left_topics stay: {why}", retriable=True
                 ) from error
+            except KafkaOffsetsError as error:
+                raise error.append("the new offsets are committed") from None
             if failed := [f"{tp}: {error}" for tp, error in errors.items() if error is not None]:
                 raise KafkaOffsetsError(
                     f"the new offsets are committed, and group {group_id!r} still has offsets of "

@@ -13,9 +13,15 @@ from memory_broker import MemoryClient
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.errors import (
+    BrokerUnavailableError,
+    KafkaOffsetsError,
+    PlanRefusedError,
+    SetupError,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.moves import write
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
@@ -319,3 +325,32 @@ def test_a_topic_that_only_this_task_leaves_out_is_not_one_that_the_query_has_le
         commit(context, group_id=group, checkpoint_location=query.location, topics=topic, left_topics=other)
     held = broker.committed_everywhere(group)
     assert {tp.topic: commit.offset for tp, commit in held.items()} == {topic: 2, other: 4}
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (
+            PlanRefusedError("they have changed"),
+            "committed, and those of left_topics stay: they have changed",
+        ),
+        ("no", r"committed, and group .* still has offsets of left_topics \(.*-0: no\)"),
+        (BrokerUnavailableError("no answer"), "no answer; the new offsets are committed"),
+    ],
+)
+def test_the_commit_stands_if_the_offsets_of_a_left_topic_cannot_be_deleted(
+    topic, left_topic, broker, context, monkeypatch, answer, text
+):
+    def fail(client, name, offsets, *_):
+        if isinstance(answer, Exception):
+            raise answer
+        return dict.fromkeys(offsets, answer)
+
+    monkeypatch.setattr(MemoryClient, "check_offset_deletion", lambda _: None, raising=False)
+    monkeypatch.setattr(write, "delete_offsets", fail)
+    group, left = left_topic
+    with pytest.raises(KafkaOffsetsError, match=text) as failed:
+        commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
+    assert failed.value.retriable
+    held = broker.committed_everywhere(group)
+    assert {tp.topic: commit.offset for tp, commit in held.items()} == {topic: 3, left: 4}
