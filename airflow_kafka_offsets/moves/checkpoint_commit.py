@@ -56,13 +56,12 @@ class PositionCommit(NamedTuple):
             return self
         first = {group_plan.group_id: group_plan.before for group_plan in earlier.group_plans}
         before = {
-            group_plan.group_id: {
-                tp: first[group_plan.group_id][tp]
-                for tp, text in group_plan.metadata.items()
-                if tp in first.get(group_plan.group_id, {})
-                and self.metadata.is_same_instance(CommitMetadata.parse(text) or CommitMetadata())
+            plan.group_id: {
+                tp: at
+                for tp, at in first.get(plan.group_id, {}).items()
+                if (by := CommitMetadata.parse(plan.metadata.get(tp))) and self.metadata.is_same_instance(by)
             }
-            for group_plan in self.plan.group_plans
+            for plan in self.plan.group_plans
         }
         return self._replace(plan=self.plan.with_before(before))
 
