@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
-from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import GroupMovedError, KafkaOffsetsError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import format_csv, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offsets import Offsets, Positions
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, positions_past_targets
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     choice_parser,
@@ -165,6 +165,14 @@ class CommitOffsetsOperator(MovingOperator):
                 group_plans = plan_commits(
                     client, targets, source=source, read_at=read_at, log_check=check, **allowed
                 )
+                for group in group_plans:
+                    ahead = positions_past_targets(group.before, group.after)
+                    now = self._given_offsets()[0] if ahead else None
+                    if now and now != offsets and not positions_past_targets(ahead, now):
+                        raise GroupMovedError(
+                            f"group {group.group_id!r} was committed with later offsets since the store was "
+                            "read; nothing was changed; run the task again"
+                        )
                 plan = PipelinePlan(group_plans)
                 return self._apply(context, client, plan, commit_metadata(context), apply_groups)
 

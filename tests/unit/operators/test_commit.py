@@ -332,7 +332,7 @@ def test_a_topic_that_only_this_task_leaves_out_is_not_one_that_the_query_has_le
     [
         (
             PlanRefusedError("they have changed"),
-            "committed, and those of left_topics stay: they have changed",
+            "and those of left_topics stay: they have changed",
         ),
         ("no", r"committed, and group .* still has offsets of left_topics \(.*-0: no\)"),
         (BrokerUnavailableError("no answer"), "no answer; the new offsets are committed"),

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from airflow.providers.common.compat.sdk import AirflowFailException
 from memory_broker import MemoryBroker, MemoryClient
 
+from airflow_kafka_offsets.errors import GroupMovedError
 from airflow_kafka_offsets.hooks import store as stores
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition, committed_offsets
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -86,3 +87,22 @@ def test_a_name_that_renders_to_a_number_is_refused_by_its_parameter(publish, na
     parameters = {"store_conn_id": "db", name: "{{ params.it }}"}
     with pytest.raises(AirflowFailException, match=f"{name}: found int; expected text"):
         publish(rendered={name: 42}, **parameters)
+
+
+def test_a_store_that_is_saved_to_and_published_meanwhile_is_no_way_back(broker, publish, store, monkeypatch):
+    saved, engine = store
+    log_ranges, others = MemoryClient.log_ranges, [1]
+
+    def save_and_publish(self, *arguments, **how):
+        if others:
+            others.pop()
+            with engine.begin() as connection:
+                saved.save(connection, "g", {ORDERS: OffsetRange(8, 9)})
+            assert publish() == 9
+        return log_ranges(self, *arguments, **how)
+
+    # After the store was read, and before the group is.
+    monkeypatch.setattr(MemoryClient, "log_ranges", save_and_publish)
+    with pytest.raises(GroupMovedError, match="later offsets since the store was read; nothing was changed"):
+        publish()
+    assert publish() == 9
