@@ -267,6 +267,10 @@ def left_topic(topic, make_topic, produce, broker, new_group):
     return group, left
 
 
+def held(broker, group):
+    return {tp.topic: commit.offset for tp, commit in broker.committed_everywhere(group).items()}
+
+
 def test_nothing_is_committed_if_offsets_of_left_topics_cannot_be_deleted_here(
     topic, left_topic, broker, context, monkeypatch
 ):
@@ -278,11 +282,9 @@ def test_nothing_is_committed_if_offsets_of_left_topics_cannot_be_deleted_here(
     group, left = left_topic
     with pytest.raises(AirflowFailException, match="kafka-python is missing"):
         commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
-    assert broker.committed_everywhere(group)[TopicPartition(topic, 0)].offset == 2
+    assert held(broker, group) == {topic: 2, left: 4}
     # Nothing has to be deleted from a group without such offsets.
-    assert (
-        commit(context, group_id=f"{group}-new", offsets={topic: {"0": 3}}, left_topics=left)["changed"] == 1
-    )
+    commit(context, group_id=f"{group}-new", offsets={topic: {"0": 3}}, left_topics=left)
 
 
 def test_given_offsets_do_not_delete_what_a_query_has_committed_to_a_left_topic(
@@ -292,8 +294,7 @@ def test_given_offsets_do_not_delete_what_a_query_has_committed_to_a_left_topic(
     broker.commit(group, {TopicPartition(left, 0): 5}, CommitMetadata(query="of-another-pipeline").text())
     with pytest.raises(AirflowFailException, match="left_topics: the last commit of .* of-another-pipeline"):
         commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
-    held = broker.committed_everywhere(group)
-    assert {tp.topic: commit.offset for tp, commit in held.items()} == {topic: 2, left: 5}
+    assert held(broker, group) == {topic: 2, left: 5}
 
 
 def test_a_commit_that_another_run_overtakes_with_a_later_batch_is_made_again(
@@ -323,17 +324,13 @@ def test_a_topic_that_only_this_task_leaves_out_is_not_one_that_the_query_has_le
     query = new_query({topic: {0: 3}, other: {0: 5}})
     with pytest.raises(AirflowFailException, match=f"left_topics names {other}, which the pipeline reads"):
         commit(context, group_id=group, checkpoint_location=query.location, topics=topic, left_topics=other)
-    held = broker.committed_everywhere(group)
-    assert {tp.topic: commit.offset for tp, commit in held.items()} == {topic: 2, other: 4}
+    assert held(broker, group) == {topic: 2, other: 4}
 
 
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (
-            PlanRefusedError("they have changed"),
-            "and those of left_topics stay: they have changed",
-        ),
+        (PlanRefusedError("they have changed"), "and those of left_topics stay: they have changed"),
         ("no", r"committed, and group .* still has offsets of left_topics \(.*-0: no\)"),
         (BrokerUnavailableError("no answer"), "no answer; the new offsets are committed"),
     ],
@@ -352,5 +349,4 @@ def test_the_commit_stands_if_the_offsets_of_a_left_topic_cannot_be_deleted(
     with pytest.raises(KafkaOffsetsError, match=text) as failed:
         commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
     assert failed.value.retriable
-    held = broker.committed_everywhere(group)
-    assert {tp.topic: commit.offset for tp, commit in held.items()} == {topic: 3, left: 4}
+    assert held(broker, group) == {topic: 3, left: 4}
