@@ -19,10 +19,10 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, positions_past_targets, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.commit import check_not_overtaken, plan_commits
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.positions import assign_offsets
@@ -84,8 +84,7 @@ def plan_checkpoint_commit(
 
     :param metadata: the commits' metadata; query, batch and newest move are added.
     :param allow_new_query: whether the query may replace another query in the group.
-    :raises GroupMovedError: if a later batch of the query was finished and committed since the checkpoint
-        was read.
+    :raises GroupMovedError: if a later batch was finished and committed since the checkpoint was read.
     :raises MoveUnfinishedError: if a move of the checkpoint was started and not finished.
     :raises PlanRefusedError: if the names do not match the checkpoint, or the query has finished no batch
         since a reset in this run.
@@ -118,29 +117,11 @@ def plan_checkpoint_commit(
             f"committed and {parameter_text('on_out_of_range', 'clamp')}; then commit"
         ),
     )
-    _check_not_overtaken(group_plans, checkpoint, state)
+    check_not_overtaken(group_plans, lambda: selection.assign_offsets(checkpoint.read().kafka_offsets))
     # After a move, the query's first offsets do not show what it has read.
     if allow_new_query and not known_moves.number:
         group_plans = _refuse_skipped(group_plans, checkpoint, state)
     return PositionCommit(PipelinePlan(group_plans), metadata, known_moves)
-
-
-def _check_not_overtaken(
-    group_plans: Sequence[OffsetPlan], checkpoint: SparkCheckpoint, state: CheckpointState
-) -> None:
-    """Raise a GroupMovedError if a group is ahead because the query has gone on and was committed again."""
-    for group_plan in group_plans:
-        ahead = positions_past_targets(group_plan.before, group_plan.after)
-        made = [CommitMetadata.parse(group_plan.metadata[tp]) for tp in ahead]
-        later = [by.batch or 0 for by in made if by and by.query == state.query_id and not by.is_move]
-        newest = checkpoint.read().batch_id if later else None
-        # An older copy of the checkpoint does not have the later batch.
-        if newest is not None and newest != state.batch_id and newest >= max(later):
-            raise GroupMovedError(
-                f"group {group_plan.group_id!r} was committed from a later batch of the query than "
-                f"{state.batch_id}, which was the newest one when the checkpoint was read; nothing was "
-                f"changed; commit again from batch {newest}"
-            )
 
 
 def _refuse_skipped(

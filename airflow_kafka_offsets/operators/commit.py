@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
-from airflow_kafka_offsets.errors import GroupMovedError, KafkaOffsetsError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import format_csv, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offsets import Offsets, Positions, positions_past_targets
+from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     choice_parser,
@@ -143,7 +143,7 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
         from airflow_kafka_offsets.moves.apply import apply_groups
         from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
-        from airflow_kafka_offsets.moves.commit import plan_commits
+        from airflow_kafka_offsets.moves.commit import check_not_overtaken, plan_commits
         from airflow_kafka_offsets.readings.log_checks import LogCheck
         from airflow_kafka_offsets.readings.positions import assign_offsets
 
@@ -160,19 +160,16 @@ class CommitOffsetsOperator(MovingOperator):
                             self._commit_checkpoint, context, client, checkpoint, **allowed
                         )
                 origin = "offsets" if self.offsets is not None else "the store"
-                targets = assign_offsets(self.selection(), {"given": offsets or {}}, origin)
+                named = self.selection()
+                targets = assign_offsets(named, {"given": offsets or {}}, origin)
                 check = LogCheck(self.parse_parameter("allow_new_cluster"))
                 group_plans = plan_commits(
                     client, targets, source=source, read_at=read_at, log_check=check, **allowed
                 )
-                for group in group_plans:
-                    ahead = positions_past_targets(group.before, group.after)
-                    now = self._given_offsets()[0] if ahead else None
-                    if now and now != offsets and not positions_past_targets(ahead, now):
-                        raise GroupMovedError(
-                            f"group {group.group_id!r} was committed with later offsets since the store was "
-                            "read; nothing was changed; run the task again"
-                        )
+                check_not_overtaken(
+                    group_plans,
+                    lambda: named.assign_offsets({"given": self._given_offsets()[0] or {}}, origin),
+                )
                 plan = PipelinePlan(group_plans)
                 return self._apply(context, client, plan, commit_metadata(context), apply_groups)
 

@@ -103,6 +103,6 @@ def test_a_store_that_is_saved_to_and_published_meanwhile_is_no_way_back(broker,
 
     # After the store was read, and before the group is.
     monkeypatch.setattr(MemoryClient, "log_ranges", save_and_publish)
-    with pytest.raises(GroupMovedError, match="later offsets since the store was read; nothing was changed"):
+    with pytest.raises(GroupMovedError, match="later offsets since these were read; nothing was changed"):
         publish()
     assert publish() == 9
