@@ -117,7 +117,9 @@ def plan_checkpoint_commit(
             f"committed and {parameter_text('on_out_of_range', 'clamp')}; then commit"
         ),
     )
-    check_not_overtaken(group_plans, lambda: selection.assign_offsets(checkpoint.read().kafka_offsets))
+    check_not_overtaken(
+        group_plans, targets, lambda: selection.assign_offsets(checkpoint.read().kafka_offsets)
+    )
     # After a move, the query's first offsets do not show what it has read.
     if allow_new_query and not known_moves.number:
         group_plans = _refuse_skipped(group_plans, checkpoint, state)

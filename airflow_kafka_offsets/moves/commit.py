@@ -99,22 +99,27 @@ def plan_commits(
 
 
 def check_not_overtaken(
-    group_plans: Iterable[OffsetPlan], read_again: Callable[[], Mapping[str, Offsets]]
+    group_plans: Iterable[OffsetPlan],
+    targets: Mapping[str, Offsets],
+    read_again: Callable[[], Mapping[str, Offsets]],
 ) -> None:
     """
     Check that groups are not ahead of their targets because these are old by now.
 
     :param read_again: returns the present targets of each group.
-    :raises GroupMovedError: if later targets were committed since the plans' targets were read.
+    :raises GroupMovedError: if later targets were committed since the targets were read.
     """
-    past = {plan.group_id: positions_past_targets(plan.before, plan.after) for plan in group_plans}
-    if ahead := {group_id: positions for group_id, positions in past.items() if positions}:
-        now = read_again()
-        if not any(positions_past_targets(ahead[group_id], now.get(group_id, {})) for group_id in ahead):
-            raise GroupMovedError(
-                f"group {', '.join(ahead)} was committed with later offsets since these were read; nothing "
-                "was changed; commit again"
-            )
+    ahead = {
+        plan.group_id: past
+        for plan in group_plans
+        if (past := positions_past_targets(plan.before, targets[plan.group_id]))
+    }
+    now = read_again() if ahead else {}
+    if ahead and not any(positions_past_targets(past, now.get(group, {})) for group, past in ahead.items()):
+        raise GroupMovedError(
+            f"group {', '.join(ahead)} was committed with later offsets since these were read; nothing was "
+            "changed; commit again"
+        )
 
 
 def active_group_refusals(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:

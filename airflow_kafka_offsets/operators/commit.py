@@ -168,6 +168,7 @@ class CommitOffsetsOperator(MovingOperator):
                 )
                 check_not_overtaken(
                     group_plans,
+                    targets,
                     lambda: named.assign_offsets({"given": self._given_offsets()[0] or {}}, origin),
                 )
                 plan = PipelinePlan(group_plans)

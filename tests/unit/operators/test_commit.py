@@ -317,6 +317,13 @@ def test_a_commit_that_another_run_overtakes_with_a_later_batch_is_made_again(
     assert (holds(group), receipt["source"]["batch_id"], receipt["changed"]) == ({0: 6}, 2, 0)
 
 
+def test_offsets_that_clamp_takes_behind_the_group_are_no_old_ones(topic, new_group, broker, context):
+    group = new_group()
+    broker.commit(group, {TopicPartition(topic, 0): 15})
+    with pytest.raises(AirflowFailException, match="would go backwards"):
+        commit(context, group_id=group, offsets={topic: {"0": 20}}, on_out_of_range="clamp")
+
+
 def test_a_topic_that_only_this_task_leaves_out_is_not_one_that_the_query_has_left(
     topic, left_topic, new_query, broker, context
 ):
