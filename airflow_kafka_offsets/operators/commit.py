@@ -186,7 +186,7 @@ class CommitOffsetsOperator(MovingOperator):
         plan, metadata, known_moves = planned.with_earlier_attempt(self._overtaken)
         # The receipt of a second attempt still shows the offsets from before the first attempt.
         self._overtaken = plan
-        how = {"checkpoint": checkpoint, "known_moves": known_moves}
+        how: dict[str, Any] = {"checkpoint": checkpoint, "known_moves": known_moves}
         return self._apply(context, client, plan, metadata, apply_position, **how)
 
     def _apply(
