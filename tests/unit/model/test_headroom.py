@@ -79,10 +79,6 @@ def test_nothing_unread_has_no_headroom_whatever_is_known():
         assert headroom(15, retention, time_ms=None).state == "none"
 
 
-def test_a_topic_that_keeps_its_records_has_none():
-    assert headroom(retention=Retention()).state == "none"
-
-
 @pytest.mark.parametrize(
     ("retention", "time_ms", "reason"),
     [
@@ -129,11 +125,6 @@ def test_a_record_of_the_future_is_kept_longer_and_that_is_said():
 def test_below_a_threshold(found, below):
     assert found.is_below(60) is below
     assert found.without_durations(60).is_below(60) is below
-
-
-def test_ageless_does_not_change_with_time():
-    assert Headroom("time", 100).without_durations(60) == Headroom("time", 99).without_durations(60)
-    assert Headroom("time", 61).without_durations(60) != Headroom("time", 59).without_durations(60)
 
 
 # -- many partitions --

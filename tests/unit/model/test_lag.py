@@ -22,10 +22,6 @@ def test_lag_is_log_end_minus_position():
     assert not lag.is_within(None, 2)
 
 
-def test_lag_is_never_below_zero():
-    assert Lag.measure("g", {A: 12}, {A: LogRange(0, 10)}).total == 0
-
-
 def test_records_that_retention_deleted_are_lost_and_not_lag():
     lag = Lag.measure("g", {A: 3}, {A: LogRange(5, 10)})
     assert (lag.total, lag.lost) == (5, 2)
