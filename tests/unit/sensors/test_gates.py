@@ -296,9 +296,7 @@ def test_a_position_that_moves_is_not_stalled(behind, commit, broker, context):
     [(False, AirflowSensorTimeout), (True, AirflowSkipException)],
     ids=["fail", "soft_fail"],
 )
-def test_a_timeout_leaves_the_last_reading_and_says_what_is_missing(
-    way, soft_fail, error, behind, context
-):
+def test_a_timeout_leaves_the_last_reading_and_says_what_is_missing(way, soft_fail, error, behind, context):
     raised, reading = ends(
         way, lambda **more: lag_sensor(behind, timeout=0.5, soft_fail=soft_fail, **more), context, error
     )

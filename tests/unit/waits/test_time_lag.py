@@ -28,7 +28,7 @@ class Clock:
         (NOW - 60_000, ..., {TP: None}),
         (NOW - 9_999, ..., {}),
     ],
-    ids=["old", "as old as allowed", "new enough", "only markers follow", "unknown", "unknown and new enough"],
+    ids=["old", "as old as allowed", "new enough", "only markers follow", "unread", "unread and new"],
 )
 def test_the_record_that_follows_says_how_late_a_partition_is(
     memory: MemoryBroker,
