@@ -34,12 +34,8 @@ class LagWait(Wait):
     """
     Wait until lag is at or below thresholds, while the log end moves.
 
-    :param max_lag: total number of unread records.
-    :param max_partition_lag: number of unread records in each partition.
-    :param max_time_lag: age in seconds of the oldest unread record.
-    :param min_headroom: smallest headroom of each partition, in seconds.
-    :param tolerance: a partition with a lag up to this number of records counts as caught up.
-    :param on_no_commit: the assumed position of a partition without a commit.
+    The parameters are those of :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`; durations
+    are seconds.
     """
 
     parsers: ClassVar = {
