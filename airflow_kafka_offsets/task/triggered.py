@@ -44,7 +44,7 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
         beyond = [event for event in events if _is_beyond(event.extra or {}, group.after)]
         if len(beyond) == MOST:
             log.warning(
-                "Group %r has at least %d commits beyond the plan: runs that were triggered by earlier ones are "
+                "Group %r has at least %d commits beyond the plan: runs that earlier ones have triggered are "
                 "not listed",
                 *(group.group_id, MOST),
             )

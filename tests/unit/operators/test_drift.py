@@ -295,7 +295,7 @@ def test_without_the_right_to_read_records_no_pipeline_has_headroom(
 ):
     topic, group = make_topic(1, {"retention.ms": "3600000"}), new_group()
     produce(topic, {0: 1})
-    client = MemoryClient(memory, [("topic", topic, "Describe"), ("group", group, "Describe")])
+    client: Any = MemoryClient(memory, [("topic", topic, "Describe"), ("group", group, "Describe")])
     query = SparkCheckpoint(checkpoint({topic: {0: 0}}))
     with pytest.raises(BrokerAuthenticationError, match="grant it Read on the topics"):
         pipeline_drift(client, query, GroupSelection(group), min_headroom=60)
