@@ -41,9 +41,14 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
             # Airflow 3.3 responds with status 500 while a run of an event has not started.
             log.warning("Runs that commits of group %r triggered are unknown: %s", group.group_id, error)
             return None
-        for event in events:
-            if _is_beyond(event.extra or {}, group.after):
-                found += _runs_of(event)
+        beyond = [event for event in events if _is_beyond(event.extra or {}, group.after)]
+        if len(beyond) == MOST:
+            log.warning(
+                "Group %r has at least %d commits beyond the plan: runs that earlier ones have triggered are "
+                "not listed",
+                *(group.group_id, MOST),
+            )
+        found += [run for event in beyond for run in _runs_of(event)]
     return found if known else None
 
 
