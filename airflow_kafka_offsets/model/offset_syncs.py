@@ -79,10 +79,18 @@ class Bracket:
 
     @property
     def low(self) -> int:
-        """The lowest offset that the place may have. Reading from here loses no record."""
-        if self.before is None:
+        """
+        The lowest offset that the place may have. Reading from here loses no record.
+
+        It is below the log start if the mirror may have deleted the place.
+        """
+        if self.before is not None:
+            return self.before.downstream + (self.before.upstream < self.position)
+        if self.after is None:
             return self.log.start
-        return self.before.downstream + (self.before.upstream < self.position)
+        # Each record between the place and the sync has its own offset on the source.
+        lowest = self.after.downstream - (self.after.upstream - self.position)
+        return min(self.log.start, max(0, lowest))
 
     @property
     def high(self) -> int:

@@ -157,7 +157,7 @@ def translate(
         positions, each with the result of a search in the range that :func:`bracket` gives for its place.
     """
     if position == 0:
-        return Translation(log.start)
+        return Translation(0)
     known = list(syncs)
     if known and log.end == 0:
         return Translation(

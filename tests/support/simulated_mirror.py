@@ -33,10 +33,12 @@ class Mirror:
 
     :param records: of the source; what is missing between their offsets was removed, or is a marker.
     :param lag: ``offset.lag.max``.
+    :param start: the log start: retention has deleted the copies before it.
     """
 
     records: Sequence[Record]
     lag: int = 100
+    start: int = 0
     log: list[Record] = field(default_factory=list)
     syncs: list[OffsetSync] = field(default_factory=list)
     kept: list[OffsetSync] = field(default_factory=list)
@@ -69,7 +71,7 @@ class Mirror:
 
     @property
     def range(self) -> LogRange:
-        return LogRange(0, len(self.log))
+        return LogRange(self.start, len(self.log))
 
     def last_read(self, position: int) -> LastRead | None:
         read = [record for record in self.records if record.offset < position]
