@@ -114,7 +114,7 @@ def plan_failover(
         ]
         refusals += unread_refusals(target, mirror, moves)
     else:
-        refusals += left_out_refusals(target, sources, scoped)
+        refusals += left_out_refusals(target, sources, selection.scope)
     groups = _group_plans(target, selection, sources, translated, policy, left)
     after = _sources_after(sources, translated, groups)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})

@@ -15,6 +15,7 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offset_syncs import bracket
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.translation import LastRead, Sighting, Translation, translate
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.readings.mirror import (
@@ -156,11 +157,9 @@ def translate_sources(
     return found
 
 
-def left_out_refusals(
-    target: OffsetsClient, sources: Mapping[str, Offsets], scoped: Mapping[str, Offsets]
-) -> list[str]:
+def left_out_refusals(target: OffsetsClient, sources: Mapping[str, Offsets], scope: TopicScope) -> list[str]:
     """Return why partitions must not stay: their offsets of the old cluster would count on the mirror."""
-    out = {tp for name, offsets in sources.items() for tp in offsets.keys() - scoped[name].keys()}
+    out = {tp for offsets in sources.values() for tp in offsets if tp not in scope}
     found = existing_partitions(target, out)
     if not found:
         return []

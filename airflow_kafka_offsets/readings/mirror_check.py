@@ -85,7 +85,7 @@ def check_mirror(
         keeps_times=_keeps_times(target, mirror, sources, evidence, there),
         notes=(*missing, *notes),
         group_ids=selection.group_ids,
-        refusals=left_out_refusals(target, state.kafka_offsets, sources),
+        refusals=left_out_refusals(target, state.kafka_offsets, selection.scope),
     )
 
 
