@@ -6,11 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import (
-    newest_archived_move,
-    newest_archived_move_with_cluster,
-    read_attachment,
-)
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move, read_attachment
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_run_since,
@@ -35,6 +31,7 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
@@ -43,6 +40,7 @@ from airflow_kafka_offsets.readings.failover import (
     gather_evidence,
     left_out_refusals,
     read_kept,
+    recorded_cluster,
     selected_sources,
     translate_sources,
 )
@@ -91,7 +89,7 @@ def plan_failover(
     if begun is not None:
         return resume_failover(begun, target, checkpoint, policy.checkpoint)
     kept, note = read_kept(checkpoint)
-    left = _cluster_to_leave(source, checkpoint, entered, kept.cluster, mirror)
+    left = _cluster_to_leave(source, checkpoint, entered, kept, mirror)
     same = left.cluster == entered
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
@@ -155,31 +153,30 @@ def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | 
 
 
 def _cluster_to_leave(
-    source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str, mirror: Mirror
+    source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: Readiness, mirror: Mirror
 ) -> LogIds:
     """
     Return the checkpoint's cluster; refuse the mirror itself, and a connection to a third cluster.
 
     The mirror may be the checkpoint's cluster if it names other topics.
     """
-    moved = newest_archived_move_with_cluster(checkpoint)
-    known = "" if moved is None else moved.log_ids.cluster
+    known, record = recorded_cluster(checkpoint, kept)
     asked = "" if source is None else source.cluster_id()
-    if entered and asked == entered and known in ("", entered) and mirror.topics:
+    if known and asked and known not in (asked, entered):
+        raise PlanRefusedError(
+            f"{checkpoint.location} is on cluster {shorten(known)} according to {record}, but the "
+            f"connection leads to {shorten(asked)}: correct the connection"
+        )
+    if entered and entered == (asked or known) and known in ("", entered) and mirror.topics:
         return LogIds(entered)
     if entered and entered in (known, asked):
-        how = f"its move {moved} was there" if known == entered else "both connections lead there"
+        how = f"{record} was there" if known == entered else "both connections lead there"
         raise PlanRefusedError(
             f"{checkpoint.location} is already on cluster {entered} ({how}): give the connection of the "
             "cluster to leave, and as mirror the cluster to go to; to move to another topic of this cluster, "
             f"name the topic ({dag_text('topics of mirror', parameter_text('topic_map'))})"
         )
-    if known and asked and known != asked:
-        raise PlanRefusedError(
-            f"{checkpoint.location} is on cluster {shorten(known)} according to its move {moved}, but the "
-            f"connection leads to {shorten(asked)}: correct the connection"
-        )
-    return LogIds(asked or known or kept)
+    return LogIds(asked or known)
 
 
 def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import MisnamedError, OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
@@ -52,6 +53,18 @@ def read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
     except OffsetsFormatError as error:
         return Readiness(), [str(error)]
     return kept, [f"the data kept beside the checkpoint is incomplete: {kept.error}"] if kept.error else []
+
+
+def recorded_cluster(checkpoint: SparkCheckpoint, kept: Readiness) -> tuple[str, str]:
+    """
+    Return the id of a checkpoint's cluster, empty if unknown, and what has recorded it.
+
+    :param kept: see :func:`read_kept`; used if no move has recorded a cluster.
+    """
+    moved = newest_archived_move_with_cluster(checkpoint)
+    if moved is not None:
+        return moved.log_ids.cluster, f"its move {moved}"
+    return kept.cluster, "the data kept beside it"
 
 
 def gather_evidence(

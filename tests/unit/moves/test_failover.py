@@ -1,4 +1,4 @@
-"""Failovers between two clusters in memory: what has changed since a plan was saved."""
+"""Failovers between two clusters in memory: what is not as the request says, or has changed since."""
 
 from __future__ import annotations
 
@@ -7,44 +7,83 @@ from typing import Any
 
 import pytest
 from memory_broker import MemoryBroker, MemoryClient
+from mirrored_clusters import keep_readiness
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
+from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.moves.failover import plan_failover
 from airflow_kafka_offsets.moves.saved import save_plan
 from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
+from airflow_kafka_offsets.readings.mirror_check import check_mirror
+
+MIRROR = Mirror("standby")
+
+
+class Pipeline:
+    """A query that has read 90 of 100 records; its mirror has no copy of the first 10."""
+
+    def __init__(self, root: Any) -> None:
+        self.brokers = {"source": MemoryBroker(), "mirror": MemoryBroker()}
+        for (name, broker), first in zip(self.brokers.items(), (0, 10), strict=True):
+            broker.cluster_id = name
+            broker.create("orders")
+            broker.append("orders", 0, range(first, 100))
+        self.source, self.mirror = (MemoryClient(broker) for broker in self.brokers.values())
+        self.query = Query(root)
+        self.query.run(0, {"orders": {0: 90}})
+        self.checkpoint = SparkCheckpoint(self.query.location)
+
+    def plan(self, *clusters: MemoryClient, topics: str | None = None) -> FailoverPlan:
+        source, target = clusters or (self.source, self.mirror)
+        selection = GroupSelection.parse("etl", topics)
+        return plan_failover(source, target, self.checkpoint, selection, MIRROR, policy=FailoverPolicy())
 
 
 @pytest.fixture
-def clusters() -> dict[str, MemoryBroker]:
-    """Two clusters with the same 100 records in their topics ``orders``."""
-    found = {name: MemoryBroker() for name in ("source", "mirror")}
-    for name, broker in found.items():
-        broker.cluster_id = name
-        broker.create("orders")
-        broker.append("orders", 0, range(100))
-    return found
+def pipeline(tmp_path) -> Pipeline:
+    return Pipeline(tmp_path)
 
 
-def test_a_saved_plan_is_refused_once_the_mirror_has_a_topic_that_it_leaves_out(clusters, tmp_path):
-    clusters["source"].create("payments")
-    query = Query(tmp_path)
-    query.run(0, {"orders": {0: 90}, "payments": {0: 5}})
-    source, target = (MemoryClient(broker) for broker in clusters.values())
-    checkpoint: Any = SparkCheckpoint(query.location)
-    mirror = Mirror("standby")
-    selection = GroupSelection.parse("etl", "orders")
-    plan = plan_failover(source, target, checkpoint, selection, mirror, policy=FailoverPolicy())
-    names = Names("etl", "orders", query.location, mirror=mirror.as_json())
-    saved = save_plan(target, checkpoint, plan, names)
+def test_the_last_record_that_was_read_is_found_on_the_mirror(pipeline):
+    plan = pipeline.plan()
+    assert plan.refusals == []
+    assert plan.checkpoint_plan.after == {"0": {TopicPartition("orders", 0): 80}}
+    assert plan.as_json()["kinds"] == {"exact (record)": 1}
+
+
+def test_the_clusters_must_not_be_swapped(pipeline):
+    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    with pytest.raises(PlanRefusedError, match=r"is already on cluster source \(the data kept beside it was"):
+        pipeline.plan(pipeline.mirror, pipeline.source)
+    selection = GroupSelection.parse("etl")
+    with pytest.raises(PlanRefusedError, match="according to the data kept beside it, is of cluster source"):
+        check_mirror(pipeline.mirror, pipeline.source, pipeline.checkpoint, selection, MIRROR)
+
+
+def test_a_connection_to_a_third_cluster_is_refused(pipeline):
+    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    pipeline.brokers["source"].cluster_id = "third"
+    with pytest.raises(
+        PlanRefusedError, match="is on cluster source according to the data kept beside it, b"
+    ):
+        pipeline.plan()
+
+
+def test_a_saved_plan_is_refused_once_the_mirror_has_a_topic_that_it_leaves_out(pipeline):
+    pipeline.brokers["source"].create("payments")
+    pipeline.query.run(1, {"orders": {0: 90}, "payments": {0: 5}})
+    plan = pipeline.plan(topics="orders")
+    names = Names("etl", "orders", pipeline.query.location, mirror=MIRROR.as_json())
+    saved = save_plan(pipeline.mirror, pipeline.checkpoint, plan, names)
     now = datetime.now(tz=timezone.utc)
-    assert plan_saved_failover(target, checkpoint, saved, now=now).refusals == []
-    clusters["mirror"].create("payments")
-    again = plan_saved_failover(target, checkpoint, saved, now=now)
+    assert plan_saved_failover(pipeline.mirror, pipeline.checkpoint, saved, now=now).refusals == []
+    pipeline.brokers["mirror"].create("payments")
+    again = plan_saved_failover(pipeline.mirror, pipeline.checkpoint, saved, now=now)
     with pytest.raises(PlanRefusedError, match="leaves out payments-0, which the mirror has under the same"):
         again.check()
