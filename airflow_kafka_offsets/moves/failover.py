@@ -130,6 +130,11 @@ def plan_failover(
         again=again_text(translated),
         refusals=refusals,
     )
+    if moved.before != sources:
+        raise PlanRefusedError(
+            f"{checkpoint.location}: has changed while its position was translated: the query is running, or "
+            "another process moves the checkpoint; stop it first"
+        )
     return replace(FailoverPlan.combine(groups, moved), translated=translated, notes=notes)
 
 

@@ -17,6 +17,7 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.saved_plan import Names
+from airflow_kafka_offsets.moves import failover
 from airflow_kafka_offsets.moves.failover import plan_failover
 from airflow_kafka_offsets.moves.saved import save_plan
 from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
@@ -70,8 +71,19 @@ def test_a_connection_to_a_third_cluster_is_refused(pipeline):
     keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
     pipeline.brokers["source"].cluster_id = "third"
     with pytest.raises(
-        PlanRefusedError, match="is on cluster source according to the data kept beside it, b"
+        PlanRefusedError, match="is on cluster source according to the data kept beside it"
     ):
+        pipeline.plan()
+
+
+def test_a_batch_that_ends_while_its_position_is_translated_is_refused(pipeline, monkeypatch):
+    def translate(*arguments: Any) -> Any:
+        pipeline.query.run(1, {"orders": {0: 95}})
+        return translate_sources(*arguments)
+
+    translate_sources = failover.translate_sources
+    monkeypatch.setattr(failover, "translate_sources", translate)
+    with pytest.raises(PlanRefusedError, match="has changed while its position was translated"):
         pipeline.plan()
 
 
