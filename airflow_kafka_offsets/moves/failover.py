@@ -49,7 +49,6 @@ from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
 from airflow_kafka_offsets.readings.renamed_topics import (
-    MovedPosition,
     check_partitions,
     gather_records,
     renamed_sources,
@@ -104,17 +103,14 @@ def plan_failover(
         evidence, missing = gather_evidence(source, target, mirror, scoped, usable)
         translated = translate_sources(target, mirror, scoped, evidence)
     if policy.on_unknown == "earliest":
-        translated = [each.or_from(each.log and each.log.start) for each in translated]
-    refusals = _refusals(translated)
-    if same:
-        moves = [
-            MovedPosition(each.partition, each.position, each.translation.offset or 0) for each in translated
-        ]
-        refusals += unread_refusals(target, mirror, moves)
-    else:
-        refusals += left_out_refusals(target, sources, selection.scope)
+        translated = [each.or_from_start() for each in translated]
     groups = _group_plans(target, selection, sources, translated, policy, left)
     after = _sources_after(sources, translated, groups)
+    refusals = _refusals(translated)
+    if same:
+        refusals += unread_refusals(target, mirror, scoped, after)
+    else:
+        refusals += left_out_refusals(target, sources, selection.scope)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
     running = None if same else running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
     notes = [*missing, *note]

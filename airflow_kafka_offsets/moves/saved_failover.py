@@ -26,7 +26,7 @@ from airflow_kafka_offsets.moves.saved import with_saved_parts
 from airflow_kafka_offsets.readings.failover import left_out_refusals
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
-from airflow_kafka_offsets.readings.renamed_topics import MovedPosition, unread_refusals
+from airflow_kafka_offsets.readings.renamed_topics import unread_refusals
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -108,16 +108,11 @@ def _plan(
 def _unread(target: OffsetsClient, saved: SavedPlan, move: CheckpointReceipt) -> list[str]:
     """Return why a move to other topics of the cluster would lose records written since the plan."""
     mirror = Mirror(topics=(saved.names.mirror or {}).get("topics", {}))
-    moves = []
     for source, offsets in move.before.items():
-        after = move.after[source]
-        for tp, position in offsets.items():
-            if tp in after:
-                continue  # the topic keeps its name
-            if mirror.partition(tp) not in after:
+        for tp in offsets:
+            if not {tp, mirror.partition(tp)} & move.after[source].keys():
                 return [f"plan {saved.digest[:8]} does not name the new topic of {tp}: plan the move again"]
-            moves.append(MovedPosition(tp, position, after[mirror.partition(tp)]))
-    return unread_refusals(target, mirror, moves)
+    return unread_refusals(target, mirror, move.before, move.after)
 
 
 def _names(saved: SavedPlan) -> Mapping[str, Any]:

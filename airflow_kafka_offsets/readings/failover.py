@@ -64,7 +64,7 @@ def recorded_cluster(checkpoint: SparkCheckpoint, kept: Readiness) -> tuple[str,
     moved = newest_archived_move_with_cluster(checkpoint)
     if moved is not None:
         return moved.log_ids.cluster, f"its move {moved}"
-    return kept.cluster, "the data kept beside it"
+    return kept.cluster, "its last commit with a mirror"
 
 
 def gather_evidence(
