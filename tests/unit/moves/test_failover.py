@@ -21,6 +21,7 @@ from airflow_kafka_offsets.moves import failover
 from airflow_kafka_offsets.moves.failover import plan_failover
 from airflow_kafka_offsets.moves.saved import save_plan
 from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
+from airflow_kafka_offsets.readings.log_checks import check_logs_again
 from airflow_kafka_offsets.readings.mirror_check import check_mirror
 
 MIRROR = Mirror("standby")
@@ -40,9 +41,11 @@ class Pipeline:
         self.query.run(0, {"orders": {0: 90}})
         self.checkpoint = SparkCheckpoint(self.query.location)
 
-    def plan(self, *clusters: MemoryClient, topics: str | None = None) -> FailoverPlan:
+    def plan(
+        self, *clusters: MemoryClient, groups: object = "etl", topics: str | None = None
+    ) -> FailoverPlan:
         source, target = clusters or (self.source, self.mirror)
-        selection = GroupSelection.parse("etl", topics)
+        selection = GroupSelection.parse(groups, topics)
         return plan_failover(source, target, self.checkpoint, selection, MIRROR, policy=FailoverPolicy())
 
 
@@ -85,6 +88,16 @@ def test_a_batch_that_ends_while_its_position_is_translated_is_refused(pipeline,
     monkeypatch.setattr(failover, "translate_sources", translate)
     with pytest.raises(PlanRefusedError, match="has changed while its position was translated"):
         pipeline.plan()
+
+
+def test_the_last_check_sees_the_offset_of_each_source_of_a_topic(pipeline):
+    pipeline.query.run(1, {"orders": {0: 20}}, {"orders": {0: 90}})
+    groups = {"source:0": "etl", "source:1": "audit"}
+    plan = pipeline.plan(groups=groups)
+    check_logs_again(pipeline.mirror, plan)
+    pipeline.brokers["mirror"].delete_records("orders", 0, 15)
+    with pytest.raises(PlanRefusedError, match="orders-0: the target is 10, the log now holds 15 to 90"):
+        check_logs_again(pipeline.mirror, plan)
 
 
 def test_a_partition_that_topics_leaves_out_must_not_be_on_the_mirror_also_once_a_plan_was_saved(pipeline):
