@@ -72,7 +72,7 @@ def check_mirror(
     now = translate_sources(target, mirror, sources, evidence)
     alone = translate_sources(target, mirror, sources, without_source)
     logs = source.log_ranges({tp for offsets in sources.values() for tp in offsets})
-    there = target.log_ranges([each.mirrored for each in now if each.log is not None])
+    there = {each.mirrored: each.log for each in now if each.log is not None}
     return MirrorCheck(
         location=checkpoint.location,
         batch_id=state.batch_id,
