@@ -23,6 +23,10 @@ class OffsetSync(NamedTuple):
     downstream: int
 
 
+def _downstream(sync: OffsetSync) -> int:
+    return sync.downstream
+
+
 def parse_sync(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, OffsetSync] | None:
     """
     Read a record of the syncs topic: STRING topic, INT32 partition -> INT64 upstream, INT64 downstream.
@@ -120,7 +124,7 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
 
     :param syncs: syncs of the partition, in any order.
     """
-    ordered = sorted({sync for sync in syncs if sync.downstream < log.end}, key=lambda sync: sync.downstream)
+    ordered = sorted({sync for sync in syncs if sync.downstream < log.end}, key=_downstream)
     restarts = find_restarts(ordered)
     start, end = _usable(ordered, restarts, position, log)
     before = after = None
@@ -133,6 +137,17 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
             break
     place = log.start if before is None else before.downstream
     return Bracket(position, before, after, log, _repeated(ordered, restarts, position, place, log))
+
+
+def next_upstream(syncs: Iterable[OffsetSync], end: int) -> int:
+    """
+    Return the lowest offset on the source that the mirror may copy next; 0 without a sync.
+
+    :param end: the end of the mirror's log.
+    """
+    newest = max((sync for sync in syncs if sync.downstream < end), key=_downstream, default=None)
+    # Each record after the sync has its own offset on the source.
+    return 0 if newest is None else newest.upstream + end - newest.downstream
 
 
 def find_restarts(ordered: Sequence[OffsetSync]) -> list[int]:

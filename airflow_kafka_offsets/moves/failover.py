@@ -100,8 +100,8 @@ def plan_failover(
         evidence, missing = gather_records(target, scoped, usable)
         translated = check_partitions(target, translate_sources(target, mirror, scoped, evidence))
     else:
-        evidence, missing = gather_evidence(source, target, mirror, scoped, usable)
-        translated = translate_sources(target, mirror, scoped, evidence)
+        evidence, logs, missing = gather_evidence(source, target, mirror, scoped, usable)
+        translated = translate_sources(target, mirror, scoped, evidence, logs)
     if policy.on_unknown == "earliest":
         translated = [each.or_from_start() for each in translated]
     groups = _group_plans(target, selection, sources, translated, policy, left)

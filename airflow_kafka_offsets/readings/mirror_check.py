@@ -67,11 +67,10 @@ def check_mirror(
     ):
         raise PlanRefusedError(refusals)
     kept = kept.on(source.cluster_id())
-    evidence, missing = gather_evidence(source, target, mirror, sources, kept)
-    without_source, _ = gather_evidence(None, target, mirror, sources, kept)
-    now = translate_sources(target, mirror, sources, evidence)
+    evidence, logs, missing = gather_evidence(source, target, mirror, sources, kept)
+    without_source, _, _ = gather_evidence(None, target, mirror, sources, kept)
+    now = translate_sources(target, mirror, sources, evidence, logs)
     alone = translate_sources(target, mirror, sources, without_source)
-    logs = source.log_ranges({tp for offsets in sources.values() for tp in offsets})
     there = {each.mirrored: each.log for each in now if each.log is not None}
     return MirrorCheck(
         location=checkpoint.location,

@@ -45,6 +45,8 @@ class Mirror:
     """
     Those that must not be lost: the first after each start, and after what was skipped last before its end.
     """
+    done: int = 0
+    """The number of the record that it copies next."""
 
     def run(self, start: int, end: int) -> None:
         """Copy the records from number ``start`` to before ``end``, as one process of MirrorMaker does."""
@@ -64,6 +66,8 @@ class Mirror:
                     self.kept.append(sync)
             previous = record.offset
         self.kept += skipped
+        if end > start:  # nothing shows a start before the first copy
+            self.done = end
 
     def again(self, position: int, at: int) -> int:
         """Return how many records before a position are read from a place."""

@@ -57,8 +57,14 @@ def sightings(mirror, read):
     return [Sighting(last, mirror.scan(*bracket(syncs, last.place, log).search, last)) for last in read]
 
 
-def check(mirror, position, read):
-    found = translate(position, mirror.range, mirror.syncs, sightings(mirror, read))
+def check(mirror, position, read, *, continues=False):
+    """
+    Check the translation of a position.
+
+    :param continues: whether the mirror copies the rest of the source then.
+    """
+    source = LogRange(mirror.records[0].offset, mirror.records[-1].offset + 1) if continues else None
+    found = translate(position, mirror.range, mirror.syncs, sightings(mirror, read), source)
     if found.offset is None or found.offset < mirror.start:  # refused: it is unknown, or deleted
         return
     lost = [
@@ -68,6 +74,8 @@ def check(mirror, position, read):
         and record.offset not in {later.offset for later in mirror.log[found.offset :]}
     ]
     assert not lost, f"{found}: {lost} are lost"
+    if continues:
+        mirror.run(mirror.done, len(mirror.records))
     again = mirror.again(position, found.offset)
     assert again <= found.again, f"{found}: {again} records are read again"
 
@@ -76,7 +84,7 @@ def check(mirror, position, read):
 @given(mirrors(), st.data())
 def test_by_syncs_alone_nothing_is_lost_and_no_more_read_again_than_it_says(mirror, data):
     position = data.draw(st.integers(0, mirror.records[-1].offset + 3))
-    check(mirror, position, [])
+    check(mirror, position, [], continues=data.draw(st.booleans()))
 
 
 @settings(max_examples=EXAMPLES)
@@ -85,7 +93,7 @@ def test_by_the_last_record_nothing_is_lost_and_no_more_read_again_than_it_says(
     position = data.draw(st.integers(0, mirror.records[-1].offset + 3))
     earlier = data.draw(st.integers(0, position))
     read = [last for each in (position, earlier) if (last := mirror.last_read(each)) is not None]
-    check(mirror, position, read)
+    check(mirror, position, read, continues=data.draw(st.booleans()))
 
 
 def test_a_record_like_the_one_that_was_read_is_no_place_beyond_the_syncs():
