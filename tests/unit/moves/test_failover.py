@@ -17,10 +17,10 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.saved_plan import Names
-from airflow_kafka_offsets.moves import failover
 from airflow_kafka_offsets.moves.failover import plan_failover
 from airflow_kafka_offsets.moves.saved import save_plan
 from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
+from airflow_kafka_offsets.readings.failover import translate_sources
 from airflow_kafka_offsets.readings.log_checks import check_logs_again
 from airflow_kafka_offsets.readings.mirror_check import check_mirror
 
@@ -36,14 +36,13 @@ class Pipeline:
             broker.cluster_id = name
             broker.create("orders")
             broker.append("orders", 0, range(first, 100))
-        self.source, self.mirror = (MemoryClient(broker) for broker in self.brokers.values())
+        clients: list[Any] = [MemoryClient(broker) for broker in self.brokers.values()]
+        self.source, self.mirror = clients
         self.query = Query(root)
         self.query.run(0, {"orders": {0: 90}})
         self.checkpoint = SparkCheckpoint(self.query.location)
 
-    def plan(
-        self, *clusters: MemoryClient, groups: object = "etl", topics: str | None = None
-    ) -> FailoverPlan:
+    def plan(self, *clusters: Any, groups: object = "etl", topics: str | None = None) -> FailoverPlan:
         source, target = clusters or (self.source, self.mirror)
         selection = GroupSelection.parse(groups, topics)
         return plan_failover(source, target, self.checkpoint, selection, MIRROR, policy=FailoverPolicy())
@@ -84,8 +83,7 @@ def test_a_batch_that_ends_while_its_position_is_translated_is_refused(pipeline,
         pipeline.query.run(1, {"orders": {0: 95}})
         return translate_sources(*arguments)
 
-    translate_sources = failover.translate_sources
-    monkeypatch.setattr(failover, "translate_sources", translate)
+    monkeypatch.setattr("airflow_kafka_offsets.moves.failover.translate_sources", translate)
     with pytest.raises(PlanRefusedError, match="has changed while its position was translated"):
         pipeline.plan()
 
