@@ -139,14 +139,6 @@ def test_a_plan_that_is_not_approved_is_refused(pipeline):
     assert pipeline.is_unmoved()
 
 
-def test_a_plan_is_refused_once_the_group_was_committed(pipeline, mirrored):
-    plan = pipeline.plan()
-    mirrored.on_target.commit(pipeline.group, {pipeline.copies[0]: 5})
-    with pytest.raises(AirflowFailException, match="has changed on .*None when the plan was made, 5 now"):
-        apply(plan)
-    assert pipeline.committed() == {0: 5, 1: None}
-
-
 def test_a_plan_is_refused_once_the_mirror_has_deleted_a_position_and_not_before(pipelines, mirrored):
     pipeline = pipelines(topic=mirrored.filled_topic())
     plan = pipeline.plan()
