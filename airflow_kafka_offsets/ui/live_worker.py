@@ -23,7 +23,6 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     KafkaOffsetsError,
     StorageError,
-    UsageError,
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
@@ -54,6 +53,12 @@ _SHUT = 5.0
 
 _MARGIN = 1.0
 """Seconds before its deadline at which a request gives up."""
+
+_HARMLESS = (type(None), ImportError, FileNotFoundError, NotADirectoryError, UnicodeDecodeError)
+"""
+What may lie behind the error of a storage that is shown. Behind all others is an error of its driver, whose text
+may contain the storage's address or its user.
+"""
 
 _BUSY = "other requests to this broker took all of the time"
 
@@ -190,13 +195,8 @@ class LiveWorker:
 
 
 def _reason(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:
-    cause = error.__cause__
-    of_storage = isinstance(error, StorageError) or (
-        isinstance(error, UsageError) and isinstance(cause, ValueError)
-    )
-    if cause is None or not of_storage:
+    if not isinstance(error, StorageError) or isinstance(error.__context__, _HARMLESS):
         return error_text(error)
-    # A driver's text may contain its endpoint or its user.
     where = shorten(names["checkpoint_location"], 300)
     return f"{where}: the storage refuses access or does not answer: see the log of a task of this pipeline"
 
