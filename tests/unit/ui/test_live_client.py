@@ -50,16 +50,22 @@ def test_a_hundred_viewers_ask_once(start):
     assert ask(live, "other").value["asked"] == 2
 
 
-def test_a_process_that_cannot_be_started_is_the_answer_of_those_who_ask(start, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (BlockingIOError(errno.EAGAIN, "Resource unavailable"), "Resource unavailable"),
+        (RuntimeError("can't start new thread"), "can't start new thread"),
+    ],
+)
+def test_a_process_that_cannot_be_started_is_the_answer_of_those_who_ask(start, monkeypatch, error, why):
     def refused(*_):
-        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        raise error
 
     monkeypatch.setattr("airflow_kafka_offsets.ui.live_client.WorkerProcess", refused)
-    live = start()
+    live = start(max_age=0.0)
     live.warm()
-    assert ask(live).error == (
-        "the process that reads from Kafka cannot be started (Resource temporarily unavailable)"
-    )
+    for _ in range(2):
+        assert ask(live).error == f"the process that reads from Kafka cannot be started ({why})"
 
 
 def test_an_answer_is_asked_for_again_when_it_is_no_longer_fresh(start):
