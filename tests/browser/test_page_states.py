@@ -380,7 +380,7 @@ def test_the_progress_of_a_wait_is_shown_while_it_runs(visit, pages):
     ]  # fmt: skip
     answers = iter([instance_now(state="deferred", read_at=moment(100), wait=wait) for wait in waits])
     pages.answers |= {GATE: gate("deferred"), f"{GATE}/now": lambda: next(answers)}
-    page = visit(GATE, clock=True)
+    page = visit(GATE, clock=True, allowed=(REFUSED,))
     expect(page.get_by_role("heading", name="Reading when the wait began")).to_be_visible()
     expect(page.get_by_text("80,000 records of 80,000")).to_be_visible()
     expect(page.get_by_text("Pace", exact=True)).to_have_count(0)
@@ -389,7 +389,10 @@ def test_the_progress_of_a_wait_is_shown_while_it_runs(visit, pages):
     expect(page.get_by_text("12,400 of 80,000 read, 310/s, about 3 min")).to_be_visible()
     page.clock.run_for(11_000)
     expect(page.get_by_text("the task ends at its next poll")).to_be_visible()
-    pages.answers |= {GATE: gate("success"), f"{GATE}/now": instance_now(state="success")}
+    pages.answers |= {GATE: (500, {"detail": "broken"}), f"{GATE}/now": instance_now(state="success")}
+    page.clock.run_for(11_000)
+    expect(page.get_by_text("broken")).to_be_visible()
+    pages.answers[GATE] = gate("success")
     page.clock.run_for(11_000)
     expect(page.get_by_role("heading", name="Last reading")).to_be_visible()
     expect(page.get_by_role("heading", name="Progress")).to_have_count(0)
