@@ -114,8 +114,9 @@ async def pipeline_history(
         answer = Answer() if asked is None else await asyncio.wrap_future(asked)
         return await run_in_thread(lambda: pack_model(_history(moves, [*problems, *listed.problems], answer)))
 
-    # Made once for all users who may read the same DAGs, because these users see the same moves.
-    viewed = (pipeline.dag_id, pipeline.key, batches, ids, frozenset(elsewhere))
+    # Made once for all users who may read the same DAGs and assets, because these users see the same moves.
+    assets = await run_in_thread(readable.may_read_assets)
+    viewed = (pipeline.dag_id, pipeline.key, batches, ids, frozenset(elsewhere), assets)
     return packed_response(request, await histories.get(viewed, read))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 _WRITTEN = {
-    *("asset", "asset_event", "xcom", "xcom_v1", "xcom_v2", "rtif_v1", "rtif_v2"),
+    *("asset", "asset_event", "dagrun_asset_event", "xcom", "xcom_v1", "xcom_v2", "rtif_v1", "rtif_v2"),
     *("rendered_task_instance_fields", "task_instance_history", "legacy_task_data_owner"),
     *("task_instance", "dag_run", "serialized_dag", "dag_version", "dag"),
 }

@@ -133,6 +133,39 @@ def test_events_of_another_dag_show_to_those_who_may_read_it(browser, metadata, 
     assert browser.moves("orders", "bob") == []
 
 
+def test_events_that_one_viewer_may_read_are_not_kept_for_another(browser, metadata, shared, rights):
+    metadata.add_event("kafka-group://kafka_default/shared", "orders", "run 1", "commit", moved_by=7)
+    rights.without_assets = {"bob"}
+    path = f"/kafka-offsets{browser.address('orders', 'history')}"
+
+    found = [browser.client(user).get(path).json() for user in ("ann", "bob", "ann")]
+
+    assert [[move["moved_by"] for move in each["moves"]] for each in found] == [[7], [], [7]]
+
+
+def test_an_event_that_airflow_cannot_list_hides_no_receipt(browser, metadata, two_dags):
+    """As Airflow 3.3 cannot while a run that the event triggers is queued."""
+    from airflow.models.asset import AssetEvent
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with metadata.new_dag("consumer"):
+        pass
+    run_id = metadata.add_run("consumer")
+    uri = "kafka-group://kafka_default/orders-group"
+    metadata.add_event(uri, "orders", "run-of-orders", "commit", moved_by=20)
+    with create_session() as session:
+        run = session.scalars(select(DagRun).filter_by(dag_id="consumer", run_id=run_id)).one()
+        run.state, run.start_date = "queued", None
+        session.scalars(select(AssetEvent)).one().created_dagruns.append(run)
+
+    found = browser.get(browser.address("orders", "history")).json()
+
+    assert [move["moved_by"] for move in found["moves"]] == [20]
+    assert all(problem.startswith(f"the events of asset {uri} cannot") for problem in found["problems"])
+
+
 def test_a_reset_by_another_dag_is_shown_as_what_it_was(browser, metadata, shared):
     with metadata.new_dag("recovery"):
         ResetOffsetsOperator(task_id="reset", group_id="shared", to_offset="earliest")
