@@ -132,10 +132,13 @@ async def _newest_moves(
 
 
 def _rendered(task: NamedTask, rows: Sequence[Row]) -> Iterator[Pipeline]:
-    run_id = next((row["dag_run_id"] for row in rows if row["rendered_fields"]), None)
+    runs: dict[int, str] = {}
     for row in rows:
-        fields = row["rendered_fields"]
-        if row["dag_run_id"] != run_id or not fields:
+        fields, index = row["rendered_fields"], row["map_index"]
+        # The newest run with fields; a task that is not mapped may have been mapped earlier.
+        if not fields or (index < 0) != (rows[0]["map_index"] < 0):
+            continue
+        if runs.setdefault(index, row["dag_run_id"]) != row["dag_run_id"]:
             continue
         listed = fields.get("pipelines")
         for names in [fields] if listed is None else read_pipelines(listed):

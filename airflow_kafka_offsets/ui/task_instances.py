@@ -124,7 +124,8 @@ async def newest_instances(
     """
     Return the newest task instances of each task of one DAG, the newest first.
 
-    For a mapped task these are all map indexes of its newest run.
+    For a mapped task these are all map indexes of its newest run. Of those that have not begun there, such as
+    after an upstream task has failed, an earlier run has the names.
 
     :param known: result of :func:`newest_instances_of_dags`.
     """
@@ -142,10 +143,23 @@ async def newest_instances(
                 found[task] = await begun_instances(ask, task.dag_id, 4, task_id=task.task_id)
     for task, its in found.items():
         if its and its[0]["map_index"] >= 0:
-            found[task] = await begun_instances(
-                ask, task.dag_id, _MOST_INDEXES, run_id=its[0]["dag_run_id"], task_id=task.task_id
-            )
+            found[task] = await _each_index(ask, task, its[0]["dag_run_id"])
     return found
+
+
+async def _each_index(ask: AsUser, task: NamedTask, run_id: str) -> list[Row]:
+    steps = ("dags", task.dag_id, "dagRuns", run_id, "taskInstances")
+    named: dict[str, Any] = {"task_id": task.task_id, "order_by": "-start_date"}
+    rows = await ask.pages(_MOST_INDEXES, *steps, of="task_instances", **named)
+    begun = [row for row in rows if row["state"] in BEGUN]
+    missing = {row["map_index"] for row in rows if row["state"] != "removed"}
+    missing -= {row["map_index"] for row in begun}
+    earlier: dict[int, Row] = {}
+    if missing:
+        for row in await past_instances(ask, task, missing, len(rows) + len(begun)):
+            if row["map_index"] in missing:
+                earlier.setdefault(row["map_index"], row)
+    return [*begun, *earlier.values()]
 
 
 async def newest_instances_of_dags(ask: AsUser, tasks: Collection[NamedTask]) -> dict[NamedTask, list[Row]]:
@@ -191,9 +205,8 @@ async def with_rendered_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row
     """
     if not rows or any(row["rendered_fields"] for row in rows):
         return rows
-    of_run = [row for row in rows if row["dag_run_id"] == rows[0]["dag_run_id"]]
     found: list[Row | None] = []
-    for row in of_run[:_MOST_NAMED]:
+    for row in rows[: _MOST_NAMED if rows[0]["map_index"] >= 0 else 1]:
         steps = instance_steps(row["dag_id"], row["dag_run_id"], row["task_id"], row["map_index"])
         with suppress(AmbiguousError):
             found.append(await ask.get(*steps))
