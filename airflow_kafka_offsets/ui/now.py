@@ -75,14 +75,12 @@ class PipelineNow:
 
     :param selection: groups and topics of the pipeline.
     :param checkpoint: checkpoint of the pipeline, if any.
-    :param servers: the broker's addresses, which no text may show.
     :param end: deadline of the reading, by ``time.monotonic()``.
     """
 
     client: OffsetsClient
     selection: GroupSelection
     checkpoint: SparkCheckpoint | None
-    servers: str
     end: float
     problems: list[str] = field(default_factory=list)
     """A sentence for each value that could not be read."""
@@ -188,7 +186,7 @@ class PipelineNow:
         for topic, found in known.items():
             if isinstance(found, str):
                 self.problems.append(
-                    f"the retention of topic {topic} is not known: {hide_servers(found, self.servers)}"
+                    f"the retention of topic {topic} is not known: {hide_servers(found, self.client.servers)}"
                 )
         times = self._record_times(behind)
         more = {
@@ -207,7 +205,7 @@ class PipelineNow:
             return self.client.record_times(offsets, within=within)
         except BrokerError as error:
             self.problems.append(
-                f"the age of the unread records is not known: {error_text(error, self.servers)}"
+                f"the age of the unread records is not known: {error_text(error, self.client.servers)}"
             )
             return {}
 
@@ -217,7 +215,9 @@ class PipelineNow:
         try:
             described = self.client.describe_groups(group_ids)
         except KafkaOffsetsError as error:
-            self.problems.append(f"the group's members are not known: {error_text(error, self.servers)}")
+            self.problems.append(
+                f"the group's members are not known: {error_text(error, self.client.servers)}"
+            )
             return None, None
         states = dict.fromkeys(group.state for group in described.values())
         return ", ".join(states), [

@@ -15,8 +15,12 @@ class Airflow:
     def __init__(self, *instances: tuple[str, int, str | None]) -> None:
         self._rows = [
             {
-                **{"id": f"{run}{index}", "dag_id": "d", "dag_run_id": run, "task_id": "commit"},
-                **{"map_index": index, "state": state},
+                "id": f"{run}{index}",
+                "dag_id": "d",
+                "dag_run_id": run,
+                "task_id": "commit",
+                "map_index": index,
+                "state": state,
                 "rendered_fields": {"group_id": f"{run} {index}"} if state == "success" else {},
             }
             for run, index, state in instances

@@ -121,3 +121,25 @@ def test_sums_of_batches_are_of_the_partitions_that_the_pipeline_names():
 
     assert (of_all["over"], of_all["offset"]) == (partition_set(offsets), sum(offsets.values()))
     assert (of_one["over"], of_one["offset"]) == (partition_set([one]), offsets[one])
+
+
+def test_a_connection_that_was_changed_to_another_cluster_is_opened_again(monkeypatch):
+    def connect(server):
+        connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": server}}
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_MOVED", json.dumps(connection))
+
+    cluster = live_worker.ClusterClient("kafka_moved")
+
+    def lent():
+        with cluster.lend(time.monotonic() + 60) as client:
+            return client
+
+    connect("127.0.0.1:1")
+    first = lent()
+    connect("127.0.0.1:2")
+    assert lent() is first
+    monkeypatch.setattr(live_worker, "_CHECKED", 0.0)
+    second = lent()
+    assert (first.servers, second.servers) == ("127.0.0.1:1", "127.0.0.1:2")
+    assert lent() is second
+    second.close()
