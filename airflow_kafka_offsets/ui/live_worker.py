@@ -224,7 +224,6 @@ def _batch(batch: PastBatch, scope: TopicScope) -> dict[str, Any]:
         "records": batch.records,
         **_sum(batch.offsets, scope),
         "pending": batch.pending,
-        "moved_in": batch.moved_in,
     }
 
 

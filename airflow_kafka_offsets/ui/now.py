@@ -104,7 +104,6 @@ class PipelineNow:
         partitions = to_columns(lines, PartitionsResponse.model_fields)
         state, members = self._members(self.selection.group_ids and [report.group_id for report in reports])
         lags = [lag for lag in partitions["lag"] if lag is not None]
-        makers = read_provenance(self.client, reports)
         rows = [row for report in reports for row in report.partitions]
         uncounted = sum(row.log.end - row.log.start for row in rows if row.log and _lag(row) is None)
         ages = [age for lag, age in zip(partitions["lag"], partitions["time_lag"], strict=True) if lag]
@@ -130,8 +129,7 @@ class PipelineNow:
             "drift": _drift(reports) if compared else None,
             "remedies": _remedies(_verdicts(reports) if compared else (), worst),
             "checkpoint": _batch(reports[0].batch) if self.checkpoint is not None and reports else None,
-            "provenance": makers[0] if makers else None,
-            "commits": makers,
+            "commits": read_provenance(self.client, reports),
             "topics": sorted({row.topic_partition.topic for row in rows})[:_MOST_TOPICS],
             "partitions": partitions,
             "problems": list(dict.fromkeys(self.problems)),
@@ -318,5 +316,4 @@ def _batch(batch: NewestBatch) -> dict[str, Any]:
         "batch": batch.batch_id,
         "pending_batch": batch.pending_batch_id,
         "age": age,
-        "written_at": None if batch.ended_at is None else batch.ended_at.isoformat(),
     }

@@ -123,7 +123,7 @@ export function pipelineView(pipeline) {
       ["Topics", pipeline.topics || now?.topics?.length ? names(pipeline.topics ?? now.topics) : now ? "not known" : skeleton()],
       ["Checkpoint", pipeline.checkpoint ? name(pipeline.checkpoint) : null],
       ["Connection", name(pipeline.kafka_config_id)],
-      ["Tasks", names(pipeline.tasks.map((task) => task.task_id), 8)],
+      ["Tasks", names(pipeline.tasks, 8)],
     ]),
     pipeline.unresolved.length ? notice("warn",
       "Not known until a task has run, because Airflow renders these parameters then: ", ...names(pipeline.unresolved)) : "");
