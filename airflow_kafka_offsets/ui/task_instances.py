@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +13,7 @@ from typing import Any
 from airflow_kafka_offsets.ui.airflow_api import INSTANCES, AmbiguousError, AsUser, run_in_thread
 from airflow_kafka_offsets.ui.pipelines import NamedTask
 from airflow_kafka_offsets.ui.receipts import TaskInstance, TaskOutcome, parse_package_value, read_outcome
+from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 
 # States of instances that may have rendered fields and a result.
 BEGUN = ("success", "failed", "running", "deferred", "up_for_retry", "up_for_reschedule", "restarting")
@@ -37,7 +38,7 @@ class TaskOutcomes:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, TaskOutcome | None] = OrderedDict()
+        self._kept: SingleFlightCache[str, tuple[TaskOutcome | None]] = SingleFlightCache(math.inf, _KEPT)
 
     async def read(
         self, ask: AsUser, row: Row, kind: str, budget: Budget | None = None
@@ -48,11 +49,10 @@ class TaskOutcomes:
         :param kind: kind of the task's moves.
         """
         key = str(row["id"])
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            kept = self._kept[key]
+        if (kept := self._kept.get_known(key)) is not None:
+            (move,) = kept
             # A user may have marked the instance as failed since.
-            return kept and replace(kept, instance=make_instance(row, kept.instance.at))
+            return move and replace(move, instance=make_instance(row, move.instance.at))
         if budget is not None and budget.is_over:
             budget.unread += 1
             return None
@@ -62,9 +62,7 @@ class TaskOutcomes:
             move = await run_in_thread(_digest, row, kind, entry)
         # The result of a running task may still change.
         if row["state"] in ("success", "failed"):
-            self._kept[key] = move
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            self._kept.put(key, (move,))
         return move
 
 

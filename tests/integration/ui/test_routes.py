@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 from offsets_receipts import receipt
-from running_airflow import needs_fields_in_lists
 
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -211,58 +209,11 @@ def test_the_newest_version_of_a_dag_counts(browser, metadata):
     assert len(browser.moves("changing")) == 1
 
 
-def test_compressed_dags_are_read_too(browser, metadata, monkeypatch):
-    from airflow.models import serialized_dag
-
-    for name in ("_COMPRESS_SERIALIZED_DAGS", "COMPRESS_SERIALIZED_DAGS"):  # the latter in Airflow 3.1
-        monkeypatch.setattr(serialized_dag, name, True, raising=False)
-    with metadata.new_dag("compressed"):
-        CommitOffsetsOperator(task_id="one", group_id="g", offsets={"t": {"0": 1}})
-
-    assert len(browser.get("/api/dags/compressed/pipelines").json()["pipelines"]) == 1
-
-
 def test_values_of_other_operators_and_broken_ones_are_not_moves(browser, metadata, orders):
     metadata.add_run("orders", {"commit": {"version": 1, "changed": 1, "after": {"t": {"x": 1}}}})
     metadata.add_run("orders", {"commit": ["anything"]})
 
     assert [move["run_id"] for move in browser.moves("orders")] == ["manual__1"]
-
-
-@needs_fields_in_lists
-def test_forty_pipelines_of_two_thousand_partitions(browser, metadata, statements, capsys):
-    numbers = {str(number): 1_000_000 + number for number in range(2_000)}
-    offsets = {"t": numbers}
-    with metadata.new_dag("many"):
-        for number in range(40):
-            CommitOffsetsOperator(
-                task_id=f"commit_{number}", group_id=f"group-{number}", checkpoint_location=f"/data/{number}"
-            )
-    for _ in range(3):
-        names = dict.fromkeys(("before", "after", "log_start", "log_end"), offsets)
-        values = {f"commit_{number}": {**receipt(f"group-{number}", 1, 2), **names} for number in range(40)}
-        metadata.add_run("many", values)
-    took = []
-    for _ in range(3):
-        statements.clear()
-        began = time.perf_counter()
-        listed = browser.get("/api/pipelines")
-        took.append((time.perf_counter() - began, len(statements)))
-    pipeline = listed.json()["pipelines"][0]
-    began = time.perf_counter()
-    history = browser.get(f"/api/dags/many/pipelines/{pipeline['key']}/history")
-    took.append((time.perf_counter() - began, 0))
-    run_id, task_id = history.json()["moves"][-1]["run_id"], pipeline["tasks"][0]
-    instance = browser.get(f"/api/dags/many/runs/{run_id}/tasks/{task_id}/-1")
-    with capsys.disabled():
-        print(f"\nlist (s, statements): {took[:3]}; history {took[3][0]:.3f} s")
-        for name, response in (("list", listed), ("history", history), ("instance", instance)):
-            print(name, len(response.content), "bytes, sent", response.headers.get("content-length"))
-
-    assert len(listed.json()["pipelines"]) == 40
-    # Once a value was read it is not read again.
-    assert max(number for _, number in took[1:3]) <= 25
-    assert len(instance.json()["receipt"]["partitions"]["after"]) == 2_000
 
 
 def test_below_a_sub_path(start_browser, orders):
