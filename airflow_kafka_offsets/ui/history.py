@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -130,32 +129,27 @@ class PipelineHistory:
 
     async def _events(self) -> list[Mapping[str, Any]]:
         """Return the newest events of the groups' assets that the user may read."""
-        found: list[Mapping[str, Any]] = []
-        for group_id in self.pipeline.group_ids:
-            # A user who may not read assets, or whose group has no asset, still sees the moves of tasks.
-            with suppress(RefusedError, UsageError):
-                uri = group_uri(self.pipeline.kafka_config_id, group_id)
-                try:
-                    # In a pattern, a percent sign and an underscore also match other characters.
-                    listed = await self.ask.pages(
-                        _MOST_ASSETS, "assets", of="assets", uri_pattern=uri, only_active=False
-                    )
-                    for asset in listed:
-                        if asset["uri"] == uri:
-                            found += await self.ask.pages(
-                                MOST_MOVES,
-                                *("assets", "events"),
-                                of="asset_events",
-                                asset_id=asset["id"],
-                                order_by="-timestamp",
-                            )
-                except RefusedError:
-                    raise
-                except AirflowError as error:
-                    # Airflow 3.3 cannot list the events of an asset while a run that they trigger is queued.
-                    self._problems.append(f"the events of asset {uri} cannot be read: {error}")
+        found = [event for group_id in self.pipeline.group_ids for event in await self._events_of(group_id)]
         # An event without a DAG was created through Airflow's API. Airflow 3.1 lists the events of all DAGs.
         return [event for event in found if event["source_dag_id"] in {None, *self.ids}]
+
+    async def _events_of(self, group_id: str) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = []
+        try:
+            uri = group_uri(self.pipeline.kafka_config_id, group_id)
+            # In a pattern, a percent sign and an underscore also match other characters.
+            named: dict[str, Any] = {"uri_pattern": uri, "only_active": False}
+            for asset in await self.ask.pages(_MOST_ASSETS, "assets", of="assets", **named):
+                if asset["uri"] == uri:
+                    newest = {"asset_id": asset["id"], "order_by": "-timestamp"}
+                    found += await self.ask.pages(MOST_MOVES, "assets", "events", of="asset_events", **newest)
+        except (RefusedError, UsageError):
+            # A user who may not read assets, or whose group has no asset, still sees the moves of tasks.
+            return []
+        except AirflowError as error:
+            # Airflow 3.3 cannot list the events of an asset while a run that they trigger is queued.
+            self._problems.append(f"the events of group {group_id} cannot be read: {error}")
+        return found
 
 
 def is_of_pipeline(move: TaskOutcome, pipeline: Pipeline) -> bool:
