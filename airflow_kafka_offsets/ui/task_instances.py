@@ -10,7 +10,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from airflow_kafka_offsets.ui.airflow_api import INSTANCES, AmbiguousError, AsUser, run_in_thread
+from airflow_kafka_offsets.ui.airflow_api import (
+    INSTANCES,
+    AmbiguousError,
+    AsUser,
+    TooLargeError,
+    run_in_thread,
+)
 from airflow_kafka_offsets.ui.pipelines import NamedTask
 from airflow_kafka_offsets.ui.receipts import TaskInstance, TaskOutcome, parse_package_value, read_outcome
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
@@ -57,9 +63,11 @@ class TaskOutcomes:
             budget.unread += 1
             return None
         move = None
-        if (entry := await result_entry(ask, row)) is not None:
-            # In a thread, because a receipt of many partitions takes a while.
-            move = await run_in_thread(_digest, row, kind, entry)
+        # No result of this package is too large.
+        with suppress(TooLargeError):
+            if (entry := await result_entry(ask, row)) is not None:
+                # In a thread, because a receipt of many partitions takes a while.
+                move = await run_in_thread(_digest, row, kind, entry)
         # The result of a running task may still change.
         if row["state"] in ("success", "failed"):
             self._kept.put(key, (move,))
