@@ -235,7 +235,7 @@ def _is_from_command_line(archive: ArchivedMove) -> bool:
 def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]:
     """Return a move of the checkpoint as :class:`~airflow_kafka_offsets.ui.responses.MoveResponse`."""
     return {
-        "at": archive.created,
+        "at": archive.created_at,
         "kind": archive.kind,
         **dict.fromkeys(("dag_id", "run_id", "task_id", "map_index")),
         **_sum(archive.after, scope),
