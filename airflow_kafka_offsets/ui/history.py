@@ -68,6 +68,8 @@ class PipelineHistory:
                 f"{unread:,} results of tasks are not read yet: they appear when this page refreshes, "
                 "within a minute"
             )
+        if errors := self.budget.errors:
+            self._problems.append(f"{len(errors):,} results of tasks cannot be read: {errors[0]}")
         return sorted(found, key=lambda move: move.at)[-MOST_MOVES:], self._problems
 
     async def _moves_of_events(self, events: Collection[Mapping[str, Any]]) -> list[TaskOutcome]:

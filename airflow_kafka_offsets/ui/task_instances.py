@@ -12,9 +12,9 @@ from typing import Any
 
 from airflow_kafka_offsets.ui.airflow_api import (
     INSTANCES,
+    AirflowError,
     AmbiguousError,
     AsUser,
-    TooLargeError,
     run_in_thread,
 )
 from airflow_kafka_offsets.ui.pipelines import NamedTask
@@ -62,12 +62,15 @@ class TaskOutcomes:
         if budget is not None and budget.is_over:
             budget.unread += 1
             return None
-        move = None
-        # No result of this package is too large.
-        with suppress(TooLargeError):
-            if (entry := await result_entry(ask, row)) is not None:
-                # In a thread, because a receipt of many partitions takes a while.
-                move = await run_in_thread(_digest, row, kind, entry)
+        try:
+            entry = await result_entry(ask, row)
+        except AirflowError as error:
+            if budget is None:
+                raise
+            budget.errors.append(error)
+            return None
+        # In a thread, because a receipt of many partitions takes a while.
+        move = None if entry is None else await run_in_thread(_digest, row, kind, entry)
         # The result of a running task may still change.
         if row["state"] in ("success", "failed"):
             self._kept.put(key, (move,))
@@ -85,6 +88,8 @@ class Budget:
         self._end = time.monotonic() + seconds
         self.unread = 0
         """Values that were not read in time."""
+        self.errors: list[AirflowError] = []
+        """Errors for values that cannot be read, such as that of a derived task with more than 20 MB."""
 
     @property
     def is_over(self) -> bool:
