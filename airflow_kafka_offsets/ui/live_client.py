@@ -66,8 +66,9 @@ class Answer:
 
 
 def pack_json(value: object) -> bytes:
-    """Return plain JSON as compressed bytes."""
-    return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
+    """Return plain JSON as compressed bytes; half of a surrogate pair becomes a question mark."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return zlib.compress(text.encode(errors="replace"), 1)
 
 
 class LiveClient:

@@ -11,8 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient, pack_json
 from airflow_kafka_offsets.ui.pipelines import Pipeline
+from airflow_kafka_offsets.ui.provenance import as_provenance
+from airflow_kafka_offsets.ui.responses import NowResponse
 
 WITHIN = 20.0
 
@@ -140,6 +143,14 @@ def test_a_large_answer_is_kept_as_few_bytes():
 
     assert len(packed) < len(json.dumps(columns)) / 3
     assert Answer(packed).value == columns
+
+
+def test_metadata_that_is_no_text_can_be_sent_to_the_page():
+    made_by = CommitMetadata.parse('{"user": "\\ud800é", "run": "r"}')
+    assert made_by is not None
+    value = Answer(pack_json({"commits": [as_provenance(made_by)]})).value
+    assert value is not None
+    assert '"by":"?é"' in NowResponse(**value).model_dump_json()
 
 
 def test_failures_say_since_when(start):
