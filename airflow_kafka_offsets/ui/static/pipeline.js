@@ -1,7 +1,7 @@
 // One pipeline: its current position, its history, and its partitions.
 
 import { cards } from "./cards.js";
-import { explain, get, path, whileVisible } from "./data.js";
+import { PATIENCE, explain, get, path, whileVisible } from "./data.js";
 import { NONE, ago, clock, count, duration, facts, h, name, names, notice, skeleton, time, timeZone } from "./dom.js";
 import { rowsOf } from "./move.js";
 import { badge, moveLink, mover, run, withCommits } from "./moves.js";
@@ -184,7 +184,7 @@ export function pipelineView(pipeline) {
 
   async function refreshHistory() {
     try {
-      history = await get(`${address}/history`);
+      history = await get(`${address}/history`, PATIENCE);
     } catch (refused) {
       past.replaceChildren(notice("warn", "The history could not be read: ", explain(refused)));
       failed = !history;
