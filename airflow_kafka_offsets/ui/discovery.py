@@ -125,7 +125,7 @@ async def _newest_moves(
                 return found
     if not found and rows:
         # The newest instances have failed or stored no result. The pipeline still stays on the page.
-        for row in (await past_instances(ask, task, None, _MOST_TRIED))[len(rows) :]:
+        for row in await past_instances(ask, task, None, _MOST_TRIED):
             if (move := await moves.read(ask, row, task.kind)) is not None:
                 return [move]
     return found
