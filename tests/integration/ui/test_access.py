@@ -158,7 +158,8 @@ def test_an_event_that_airflow_cannot_list_hides_no_receipt(browser, metadata, t
     with create_session() as session:
         run = session.scalars(select(DagRun).filter_by(dag_id="consumer", run_id=run_id)).one()
         run.state, run.start_date = "queued", None
-        session.scalars(select(AssetEvent)).one().created_dagruns.append(run)
+        event = session.scalars(select(AssetEvent)).one()
+        event.created_dagruns.append(run)
 
     found = browser.get(browser.address("orders", "history")).json()
 
