@@ -132,13 +132,12 @@ async def _newest_moves(
 
 
 def _rendered(task: NamedTask, rows: Sequence[Row]) -> Iterator[Pipeline]:
+    # A task that is not mapped may have been mapped earlier.
+    mapped = any(row["map_index"] >= 0 for row in rows if row["dag_run_id"] == rows[0]["dag_run_id"])
     runs: dict[int, str] = {}
     for row in rows:
-        fields, index = row["rendered_fields"], row["map_index"]
-        # The newest run with fields; a task that is not mapped may have been mapped earlier.
-        if not fields or (index < 0) != (rows[0]["map_index"] < 0):
-            continue
-        if runs.setdefault(index, row["dag_run_id"]) != row["dag_run_id"]:
+        fields, index, run_id = row["rendered_fields"], row["map_index"], row["dag_run_id"]
+        if not fields or (index >= 0 and not mapped) or runs.setdefault(index, run_id) != run_id:
             continue
         listed = fields.get("pipelines")
         for names in [fields] if listed is None else read_pipelines(listed):

@@ -216,8 +216,9 @@ async def with_rendered_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row
     """
     if not rows or any(row["rendered_fields"] for row in rows):
         return rows
+    named = [row for row in rows if row["map_index"] >= 0 or row["dag_run_id"] == rows[0]["dag_run_id"]]
     found: list[Row | None] = []
-    for row in rows[: _MOST_NAMED if rows[0]["map_index"] >= 0 else 1]:
+    for row in named[:_MOST_NAMED]:
         steps = instance_steps(row["dag_id"], row["dag_run_id"], row["task_id"], row["map_index"])
         with suppress(AmbiguousError):
             found.append(await ask.get(*steps))

@@ -220,6 +220,16 @@ class Metadata:
                 **({"serialize": False} if "serialize" in signature(XComModel.set).parameters else {}),
             )
 
+    def set_state(self, state: str, run_id: str, task_id: str, index: int) -> None:
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.utils.session import create_session
+        from sqlalchemy import update
+
+        table = TaskInstance.__table__
+        its = (table.c.run_id == run_id, table.c.task_id == task_id, table.c[_index_column(table)] == index)
+        with create_session() as session:
+            session.execute(update(table).where(*its).values(state=state))
+
     def add_event(self, uri: str, dag_id: str, run_id: str, task_id: str, **extra: Any) -> None:
         from airflow.models.asset import AssetEvent, AssetModel
         from airflow.utils.session import create_session

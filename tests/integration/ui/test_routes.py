@@ -161,6 +161,11 @@ def test_what_only_a_run_knows(browser, metadata):
     mapped = {("all", index): {"group_id": group} for index, group in enumerate("ab")}
     rendered: dict[Any, Any] = {"one": new, **mapped}
     metadata.add_run("templates", {("all", 1): receipt("b", 1, 2)}, rendered=rendered)
+    # A run of which an upstream task of one index has failed.
+    run_id = metadata.add_run(
+        "templates", rendered={"one": new, ("all", 0): mapped["all", 0], ("all", 1): {}}
+    )
+    metadata.set_state("upstream_failed", run_id, "all", 1)
     after = browser.get("/api/dags/templates/pipelines").json()["pipelines"]
 
     assert [(each["groups"], each["unresolved"]) for each in before] == [([], ["group_id"])]
