@@ -47,6 +47,9 @@ class RecordProgress:
     :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor`. Later records never change this result;
     only a move back of the position does.
 
+    Without any position no time is reached, and neither in a partition without a position whose first records
+    retention has deleted.
+
     :param positions: the positions; ``None`` for a partition without a record that was read.
     :param logs: the ranges of the logs, read after the positions.
     :param now: the current time in ms since 1970.
@@ -124,6 +127,14 @@ class RecordProgress:
         return self._missing[moment]
 
     def _look_up(self, moment: int) -> dict[TopicPartition, str]:
+        # Records that retention has deleted there were perhaps not read.
+        absent = [
+            tp
+            for tp in sorted(self._at.keys() - self._known)
+            if not self._known or 0 < self._logs[tp].start < self._logs[tp].end
+        ]
+        if absent:
+            return dict.fromkeys(absent, "has no position")
         times, latest = self._times, self.now + AHEAD
         undecided = [tp for tp in sorted(self._at) if not moment <= times.newest.get(tp, -1) <= latest]
         first = self._client.offsets_for_time(undecided, moment)
