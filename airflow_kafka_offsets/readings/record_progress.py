@@ -69,7 +69,7 @@ class RecordProgress:
     ) -> None:
         self.now = now
         self._client = client
-        self._logs = logs
+        self.logs = logs
         self._known = {tp for tp, at in positions.items() if at is not None}
         self._at: Positions = {tp: max(at or 0, logs[tp].start) for tp, at in positions.items()}
         self._idle_after = idle_after
@@ -77,7 +77,7 @@ class RecordProgress:
 
     @cached_property
     def _times(self) -> _Times:
-        logs = {tp: self._logs[tp] for tp in self._at if self._logs[tp].start < self._logs[tp].end}
+        logs = {tp: self.logs[tp] for tp in self._at if self.logs[tp].start < self.logs[tp].end}
         at = {tp: self._at[tp] or 0 for tp in logs}
         asked = {tp: min(at[tp], log.end - 1) for tp, log in logs.items()}
         found = self._client.record_times(asked, within=TIMES_WITHIN)
@@ -131,7 +131,7 @@ class RecordProgress:
         absent = [
             tp
             for tp in sorted(self._at.keys() - self._known)
-            if not self._known or 0 < self._logs[tp].start < self._logs[tp].end
+            if not self._known or 0 < self.logs[tp].start < self.logs[tp].end
         ]
         if absent:
             return dict.fromkeys(absent, "has no position")
@@ -140,7 +140,7 @@ class RecordProgress:
         first = self._client.offsets_for_time(undecided, moment)
         asked = {tp: offset for tp, offset in first.items() if offset is not None}
         silent = [tp for tp in undecided if first[tp] is None]
-        short = short_of({tp: self._at[tp] for tp in asked}, asked, self._logs)
+        short = short_of({tp: self._at[tp] for tp in asked}, asked, self.logs)
         missing = {tp: f"has not read up to offset {asked[tp]}" for tp in short}
         if silent and self._idle_after is None:
             missing |= dict.fromkeys(silent, "holds no record since")
@@ -167,7 +167,7 @@ class RecordProgress:
         asked = sorted(older & self._known)
         first = self._client.offsets_for_time(asked, moment)
         target = {tp: offset for tp, offset in first.items() if offset is not None}
-        short = short_of({tp: self._at[tp] for tp in target}, target, self._logs)
+        short = short_of({tp: self._at[tp] for tp in target}, target, self.logs)
         self._check_known(short.keys() & times.unknown)
         return list(short)
 
