@@ -23,13 +23,7 @@ from airflow_kafka_offsets.model.audited_rows import (
     TableRows,
     compare_rows,
 )
-from airflow_kafka_offsets.model.certificate import (
-    COUNTS,
-    MOST_LISTED,
-    Certificate,
-    MissingOffsets,
-    judge,
-)
+from airflow_kafka_offsets.model.certificate import COUNTS, MOST_LISTED, Certificate, MissingOffsets
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.fingerprint import Fingerprint
 from airflow_kafka_offsets.model.offset_ranges import count_offsets, merge, merge_each
@@ -208,11 +202,6 @@ def test_the_error_names_the_first_ranges_and_what_to_do():
         "partition or offset); clear the task 'load'. If the job does not replace the rows that it wrote "
         "before, first delete them"
     )
-
-
-def test_lost_is_what_the_log_has_and_the_table_has_not():
-    records = {ZERO: merge([(10, 13), (14, 20)]), ONE: merge([(0, 5)])}
-    assert judge(MISSING, records, {}) == MissingOffsets({ZERO: merge([(12, 13), (14, 15)])})
 
 
 def test_the_certificate_names_the_window_and_holds_no_other_of_its_source():
