@@ -86,7 +86,10 @@ class WindowMemory:
         if stored is not None:
             if stored.get("ranges") not in (None, window.digest):
                 raise changed_file_refusal(uri, "other ranges")
-        elif not self._run.run_start.continues(planning_run_start(window)):
+            return window
+        at, clears = (window.source.get(name) for name in RUN_START)
+        started = RunStart(at if isinstance(at, int) else None, clears if isinstance(clears, int) else 0)
+        if not self._run.run_start.continues(started):
             log.info("%s contains the window of a deleted run with this run's id, and is replaced", uri)
             return None
         return window
@@ -227,12 +230,6 @@ def split_window(value: object) -> tuple[OffsetWindow | Mapping[str, Any] | None
 def is_same_task_run(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two windows were planned by the same task of the same run."""
     return all(source.get(name) == other.get(name) for name in RUN)
-
-
-def planning_run_start(window: OffsetWindow) -> RunStart:
-    """Return the start of the run that planned a window."""
-    at, clears = (window.source.get(name) for name in RUN_START)
-    return RunStart(at if isinstance(at, int) else None, clears if isinstance(clears, int) else 0)
 
 
 def other_run_refusal(uri: str, window: OffsetWindow) -> PlanRefusedError:
