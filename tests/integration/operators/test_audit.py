@@ -141,17 +141,6 @@ def test_rows_of_other_windows_may_be_in_the_table_and_not_in_the_selection(audi
     assert found["foreign"] == [{"topic": topic, "partition": 0, "first": 3, "last": 3, "rows": 1}]
 
 
-@pytest.mark.parametrize("where", [None, {"run_id": "this"}])
-def test_an_empty_table_or_selection_has_lost_everything(audit, table, topic, window, where):
-    if where:
-        table.add(topic, {0: range(10), 1: range(6)}, "another")
-    error, found = audit.refused(window, where=where)
-    assert counted(found) == {"offsets": 16, "lost": 16}
-    assert "16 records lost" in error
-    names = "table and where are" if where else "the table is"
-    assert f"no row is in the window: check whether {names} correct" in error
-
-
 def test_markers_and_aborted_records_are_no_loss(
     audit, table, make_topic, send_in_transaction, produce, broker
 ):

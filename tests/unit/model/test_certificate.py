@@ -204,6 +204,16 @@ def test_the_error_names_the_first_ranges_and_what_to_do():
     )
 
 
+@pytest.mark.parametrize(
+    ("audited", "names"), [(AUDITED, "the table is"), ({"where": {"run_id": "r"}}, "table and where are")]
+)
+def test_where_no_row_is_in_the_window_the_names_may_be_wrong(audited, names):
+    everything = {tp: (offsets,) for tp, offsets in WINDOW.ranges.items()}
+    found = Certificate.issue(WINDOW, TableRows(0, everything), MissingOffsets(everything), audited, AT)
+    assert found.findings()[0].startswith("15 records lost")
+    assert found.findings()[0].endswith(f"no row is in the window: check whether {names} correct")
+
+
 def test_the_certificate_names_the_window_and_holds_no_other_of_its_source():
     form = certificate().as_json()
     assert form["window"] == {
