@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from airflow.sdk import Context, XComArg
 
-from airflow_kafka_offsets.errors import BrokerError, MisnamedError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, MisnamedError
 from airflow_kafka_offsets.model.audited_rows import AuditedTable, TableRows, parse_where
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_seconds, parse_text
@@ -188,7 +188,9 @@ class AuditWindowOperator(OffsetsOperator):
         finally:
             engine.dispose()
 
-    def _look_up(self, window: OffsetWindow, rows: TableRows) -> tuple[MissingOffsets, BrokerError | None]:
+    def _look_up(
+        self, window: OffsetWindow, rows: TableRows
+    ) -> tuple[MissingOffsets, KafkaOffsetsError | None]:
         """Look up the offsets without a row in Kafka; return the result, and the error if reading failed."""
         if not rows.missing:
             return MissingOffsets(), None
@@ -197,7 +199,8 @@ class AuditWindowOperator(OffsetsOperator):
             with self.open_client() as client:
                 read = partial(client.record_offsets, within=within)
                 return find_missing(client, window, rows.missing, read), None
-        except BrokerError as error:
+        # A mistyped connection must not hide what the table shows.
+        except KafkaOffsetsError as error:
             return MissingOffsets(undecided={"not_read": rows.missing}, problems=[str(error)]), error
 
     def _remedy(self, context: Context, window: OffsetWindow) -> str:
