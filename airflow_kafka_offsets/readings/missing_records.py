@@ -44,8 +44,6 @@ def find_missing(
     :param read: reads ranges in the logs.
     :raises BrokerError: if the broker does not answer.
     """
-    if not missing:
-        return MissingOffsets()
     elsewhere = current_logs_refusals(client, "the window", window.log_ids, remedy="plan a new window")
     try:
         logs = {} if elsewhere else client.log_ranges(missing)

@@ -61,7 +61,7 @@ def make_table(engine):
 
 
 def held(engine, table, window=WINDOW, **parameters):
-    return read_rows(engine, AuditedTable(table, **parameters), window)
+    return read_rows(engine, AuditedTable(table, **parameters), window, window)
 
 
 def test_a_table_that_is_whole_among_the_rows_of_other_windows(engine, make_table):
