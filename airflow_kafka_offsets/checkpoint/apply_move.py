@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 
 from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archived_move, write_archive
+from airflow_kafka_offsets.checkpoint.archive_names import DIRECTORY, MANIFEST
 from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
@@ -161,13 +162,10 @@ def _begin(
         if last_check is not None:
             last_check()
     except BaseException as error:
-        clean_up(error, lambda: _give_up(checkpoint, name, claim))
+        # Without a manifest the move never began. An unfinished move that it was to take back is then the
+        # newest one again; a mark would hide it. The claim stays, so that no other move gets the number.
+        clean_up(error, lambda: checkpoint.remove_file(f"{DIRECTORY}/{name}/{MANIFEST}"))
         raise
-
-
-def _give_up(checkpoint: SparkCheckpoint, archive: str, claim: Claim) -> None:
-    mark_undone(checkpoint, archive, "itself: nothing was changed")
-    claim.withdraw()
 
 
 @contextmanager
