@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
+from written_query import Query
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -89,3 +91,18 @@ def test_what_an_earlier_try_of_an_interrupted_move_has_committed_is_no_later_mo
             pipeline.reset(40, replace(RESET, token="c"))
     pipeline.take_back("0002-seek")
     assert pipeline.query.stands() == {0: 52, 1: 52}
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_move_of_a_query_that_was_replaced_is_not_undone_in_the_new_one(pipeline, undone):
+    pipeline.reset(50, RESET)
+    if undone:
+        pipeline.take_back("0001-seek")
+    # Its files are removed, but not the archives, and a new query begins there.
+    for directory in ("offsets", "commits"):
+        shutil.rmtree(pipeline.query.root / directory)
+    pipeline.query = Query(pipeline.query.root, "99999999-2222-3333-4444-555555555555")
+    pipeline.run(0, 60)
+    with pytest.raises(PlanRefusedError, match="archive 0001-seek belongs to query 1111.* to query 9999"):
+        pipeline.take_back("0001-seek")
+    assert pipeline.query.stands() == {0: 60, 1: 60}
