@@ -42,6 +42,7 @@ from airflow_kafka_offsets.model.recovery import MovedCheckpoint, shortfall
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
@@ -88,9 +89,14 @@ class KnownMoves:
         earlier = archived_moves_from_newest(self.checkpoint)
         return next((each for each in earlier if each.undoes is None and not each.undone), None)
 
-    def has_rewritten(self, batch_id: int | None) -> bool:
-        """Whether the newest move may have written other offsets into the file of a batch."""
-        return self.newest is not None and self.newest.batch_id == batch_id
+    def has_moved(self, query_id: str) -> bool:
+        """Whether the newest move is of this query, and not of one that was in its place before."""
+        return self.newest is not None and self.newest.query_id == query_id
+
+    def has_rewritten(self, state: CheckpointState) -> bool:
+        """Whether the newest move may have written other offsets into the file of the newest batch."""
+        moved = self.newest if self.has_moved(state.query_id) else None
+        return moved is not None and moved.batch_id == state.batch_id
 
     def unfinished_recovery(
         self, sources: Mapping[str, Offsets], commits: Mapping[str, Commits] | None = None
