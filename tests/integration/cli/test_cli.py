@@ -139,6 +139,13 @@ def test_doctor_checks_machine_and_broker(do, value):
     assert (bad.code, "spark-sql-kafka-0-10_2.13:4.2.0" in bad.out) == (1, True)
 
 
+def test_a_plan_is_exported_as_kafkas_tool_exports_it(do, group, topic, kafka_tools):
+    flags = ("--topic", topic, "--to-earliest", "--dry-run", "--export")
+    ours = do(f"group reset GROUP {' '.join(flags)}").out
+    theirs = kafka_tools.consumer_groups("--reset-offsets", "--group", group, *flags).stdout
+    assert sorted(ours.split()) == sorted(line for line in theirs.split() if line.count(",") == 2)
+
+
 def test_what_a_reset_overwrites_is_saved_and_kafkas_tool_puts_it_back(
     do, group, rows, kafka_tools, tmp_path
 ):
@@ -147,6 +154,12 @@ def test_what_a_reset_overwrites_is_saved_and_kafkas_tool_puts_it_back(
     assert [row["current_offset"] for row in rows()] == [2]
     flags = ("--from-file", str(saved), "--execute")
     assert not kafka_tools.consumer_groups("--reset-offsets", "--group", group, *flags).error
+    assert [row["current_offset"] for row in rows()] == [7]
+
+
+def test_a_reset_that_is_refused_is_exit_1_and_shows_why(do, rows):
+    done = do("group reset GROUP --topic TOPIC --to-offset 99 --execute")
+    assert (done.code, "nothing was changed" in done.err) == (1, True)
     assert [row["current_offset"] for row in rows()] == [7]
 
 
