@@ -89,12 +89,13 @@ def apply_checkpoint_plan(
                 error.append(f"the checkpoint {checkpoint.location} was moved before: {remedy}")
             raise
     if plan.archive is not None:
-        # A move that was taken back while it ran must not be marked as done.
+        # A move that was taken back while it ran must not be marked as done, nor one that another try of it
+        # has given up.
         kept = read_archived_move(checkpoint, plan.archive)
-        if kept is not None and kept.undone:
+        if kept is None or kept.undone:
             raise CheckpointMovedError(
-                f"{checkpoint.location}: move {kept} was taken back while it was running; check where the "
-                "checkpoint and its groups are now, then move them again"
+                f"{checkpoint.location}: move {kept or plan.archive} was taken back while it was running; "
+                "check where the checkpoint and its groups are now, then move them again"
             )
     with _explained(
         "everything was moved, but the archive could not be marked as done: running it again marks it"

@@ -77,6 +77,13 @@ def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three):
     assert offset_of(three) == 7
 
 
+def test_the_rest_of_a_move_whose_first_try_gave_up_meanwhile_fails(three):
+    interrupt(three, seek(three, 3), before="verify_checkpoint")
+    manifest = three / "_kafka_offsets/0001-seek/manifest.json"
+    with pytest.raises(CheckpointMovedError, match="0001-seek was taken back while it was running"):
+        apply_plan(three, seek(three, 3), commit=manifest.unlink)
+
+
 @pytest.mark.parametrize("step", ["_check_planned", "write_archive"])
 def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(three, monkeypatch, step):
     class TimeIsOverError(BaseException):
