@@ -12,6 +12,7 @@ from airflow.sdk import Context, XComArg
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import exactly_one
 from airflow_kafka_offsets.model.place import RESETS
@@ -24,7 +25,6 @@ from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import save_plan
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.check_drift import named_pipelines, read_pipelines
-from airflow_kafka_offsets.operators.moving import POLICY
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.places import read_place
