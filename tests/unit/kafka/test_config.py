@@ -65,6 +65,16 @@ def test_callbacks_for_tokens_and_errors_are_kept():
 
 def test_the_old_name_of_the_brokers_counts():
     assert client_config({"metadata.broker.list": "kafka-1:9092"}) == SERVER
+    assert client_config({**SERVER, "metadata.broker.list": "kafka-1:9092"}) == SERVER
+
+
+def test_two_names_of_the_brokers_with_different_brokers_are_refused():
+    for config in (
+        {**SERVER, "metadata.broker.list": "other:9092"},
+        {"metadata.broker.list": "other:9092", **SERVER},
+    ):
+        with pytest.raises(UsageError, match=r"bootstrap\.servers .* and its old name .* differ"):
+            client_config(config)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +119,14 @@ sasl.username=
         "ssl.key.pem": "one\ntwo",
         "sasl.username": "",
     }
+
+
+def test_a_mark_at_the_beginning_of_a_file_is_not_part_of_a_name(tmp_path):
+    assert load_properties(write(tmp_path, "\ufeffbootstrap.servers=kafka-1:9092\n")) == SERVER
+
+
+def test_the_old_name_of_the_brokers_counts_in_a_file(tmp_path):
+    assert load_properties(write(tmp_path, "metadata.broker.list=kafka-1:9092\n")) == SERVER
 
 
 @pytest.mark.parametrize(
