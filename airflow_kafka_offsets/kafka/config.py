@@ -69,7 +69,8 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
     Return only the settings for connection and authentication.
 
     Settings of a consumer or producer (``group.id``, ``enable.auto.commit``, ``auto.offset.reset``, ``acks``,
-    ...) are left out; :func:`dropped_keys` returns their names.
+    ...) are left out; :func:`dropped_keys` returns their names. So is an ``oauth_cb`` that the login does not
+    use, such as the one that the official provider adds for each cluster of Google.
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
     :raises UsageError: if ``bootstrap.servers`` is missing or contains a user, a key exists in Java clients
@@ -95,6 +96,10 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
             f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: add it to "
             "the extra of the Kafka connection, or to the file or option that names the broker"
         )
+    mechanism = kept.get("sasl.mechanisms") or kept.get("sasl.mechanism")
+    if mechanism != "OAUTHBEARER" or not str(kept.get("security.protocol")).upper().startswith("SASL"):
+        # The client would wait in vain until its token is set, and then refuse the configuration.
+        kept.pop("oauth_cb", None)
     return kept
 
 

@@ -58,9 +58,22 @@ def test_what_says_how_to_consume_or_is_refused_by_clients_is_dropped_and_named(
     assert dropped_keys({**SERVER, **setting}) == list(setting)
 
 
+BY_TOKEN = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "OAUTHBEARER"}
+
+
 def test_callbacks_for_tokens_and_errors_are_kept():
-    config = {**SERVER, "oauth_cb": lambda _: ("token", 0.0), "error_cb": print}
+    config = {**SERVER, **BY_TOKEN, "oauth_cb": lambda _: ("token", 0.0), "error_cb": print}
     assert client_config(config) == config
+
+
+@pytest.mark.parametrize(
+    "login",
+    [{}, {**BY_TOKEN, "sasl.mechanisms": "PLAIN"}, {**BY_TOKEN, "security.protocol": "SSL"}],
+)
+def test_a_callback_for_tokens_that_the_login_does_not_use_is_left_out(login):
+    """The official provider adds it for each cluster of Google; the client would wait for it, and fail."""
+    config = {**SERVER, **login}
+    assert client_config({**config, "oauth_cb": print}) == config
 
 
 def test_the_old_name_of_the_brokers_counts():
