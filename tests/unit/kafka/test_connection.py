@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,6 +52,18 @@ def test_each_request_has_one_up_to_a_limit_and_a_second_round_opens_none(made, 
     assert len(set(first)) == min(requests, MAX_KEPT)
     assert kept.get_several(requests, isolation_level) == first
     assert made == {(OWN_GROUP, isolation_level): min(requests, MAX_KEPT)}
+
+
+def test_those_that_are_missing_are_opened_at_once(monkeypatch):
+    together = Barrier(3)
+
+    def make(*_):
+        together.wait(10)
+        return Made(consumer=None, forget_errors=lambda: True)
+
+    kept = Connections({})
+    monkeypatch.setattr(connection, "Connection", make)
+    assert len(kept.get_several(3, "read_committed")) == 3
 
 
 def test_a_connection_that_is_of_no_use_any_more_is_replaced(made):
