@@ -234,7 +234,7 @@ class EmbeddedKafka:
     def _choose_ports(self) -> None:
         """Keep the ports of the last start unless another program listens there."""
         self._ports = []
-        taken: set[int] = set()
+        taken = {self._given_port + number - 1 for number in self.brokers} if self._given_port else set()
         for number, broker in self.brokers.items():
             last = broker_config.listener_ports(broker.configuration)
             ports = {}

@@ -12,6 +12,7 @@ import pytest
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local import background
 from airflow_kafka_offsets.local.background import find_running, start_background, stop_background
+from airflow_kafka_offsets.local.broker_config import free_port
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
 
@@ -20,6 +21,18 @@ def test_a_port_that_is_taken_is_named_with_a_remedy():
         port = other.getsockname()[1]
         with pytest.raises(SetupError, match=rf"port {port} .* is taken.*choose another port"):
             EmbeddedKafka(port=port).start()
+
+
+def test_the_ports_that_were_asked_for_are_not_given_to_other_listeners(tmp_path):
+    first = free_port()
+    (tmp_path / "broker-1").mkdir()
+    listeners = f"listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:{first + 1}\n"
+    (tmp_path / "broker-1" / "server.properties").write_text(listeners)
+    kafka = EmbeddedKafka(tmp_path, brokers=2, port=first)
+    kafka._choose_ports()
+    ports = [port for listeners in kafka._ports for port in listeners.values()]
+    assert len(set(ports)) == 4
+    assert kafka.bootstrap_servers == f"127.0.0.1:{first},127.0.0.1:{first + 1}"
 
 
 @pytest.fixture
