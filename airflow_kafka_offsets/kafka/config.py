@@ -96,7 +96,7 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
             f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: add it to "
             "the extra of the Kafka connection, or to the file or option that names the broker"
         )
-    mechanism = kept.get("sasl.mechanisms") or kept.get("sasl.mechanism")
+    mechanism = str(kept.get("sasl.mechanisms") or kept.get("sasl.mechanism")).upper()
     if mechanism != "OAUTHBEARER" or not str(kept.get("security.protocol")).upper().startswith("SASL"):
         # The client would wait in vain until its token is set, and then refuse the configuration.
         kept.pop("oauth_cb", None)
