@@ -64,6 +64,7 @@ class Connection:
         self.fastest = math.inf
         """Seconds of the fastest response about logs so far."""
         self._users_error_cb = config.get("error_cb")
+        self._reads_logs = group_id == OWN_GROUP
         parse_choice(isolation_level, IsolationLevel, "isolation_level")
         settings = {
             **_DEFAULTS,
@@ -111,8 +112,14 @@ class Connection:
             error = message.error()
             if error is not None:
                 # For example a coordinator that the user may not use: the call itself only times out.
-                self.background_errors.add_error(error)
+                self.add_error(error)
             message = self.consumer.poll(0)
+
+    def add_error(self, error: KafkaError) -> None:
+        """Add an error that the client reports in the background."""
+        # The client asks for the coordinator of its group, but logs are read without a right on any group.
+        if not (self._reads_logs and error.name() == "GROUP_AUTHORIZATION_FAILED"):
+            self.background_errors.add_error(error)
 
     def forget_errors(self) -> bool:
         """
@@ -129,7 +136,7 @@ class Connection:
         return True
 
     def _on_error(self, error: KafkaError) -> None:
-        self.background_errors.add_error(error)
+        self.add_error(error)
         if self._users_error_cb is not None:
             try:
                 self._users_error_cb(error)

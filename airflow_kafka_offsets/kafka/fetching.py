@@ -206,9 +206,7 @@ def _fetch(
             error = message.error()
             failure = None if error is None else Failure.from_error(error)
             if failure is not None and failure.code in FINAL:
-                # Fetching needs no group.
-                if failure.code != "GROUP_AUTHORIZATION_FAILED":
-                    connection.background_errors.add_error(error)
+                connection.add_error(error)
             elif tp in left and (failure is None or failure.code not in TEMPORARY):
                 yield tp, message, failure
         if connection.background_errors.fatal is not None:

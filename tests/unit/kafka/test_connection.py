@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from airflow_kafka_offsets.errors import BrokerError, UsageError
 from airflow_kafka_offsets.kafka import connection
@@ -25,6 +26,16 @@ def test_an_isolation_level_that_is_none_is_named():
 def test_a_refused_setting_may_be_the_connections_or_a_files():
     with pytest.raises(BrokerError, match="SASLL.*; correct the Kafka connection, or the file or option"):
         Connection({**BROKER, "security.protocol": "SASLL"}, "g", "read_uncommitted")
+
+
+@pytest.mark.parametrize(("group", "stays"), [(OWN_GROUP, True), ("g", False)])
+def test_only_who_joins_a_group_needs_a_right_on_it(group, stays):
+    opened = Connection(BROKER, group, "read_uncommitted")
+    opened.add_error(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+    assert opened.forget_errors() == stays
+    opened.add_error(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED))
+    assert not opened.forget_errors()
+    opened.consumer.close()
 
 
 class Made(SimpleNamespace):
