@@ -124,8 +124,8 @@ class Session:
 
     def ask(self, call: Call, question: Callable[[Connection, float], T]) -> T:
         """Repeat ``question`` (of a connection and the attempt's seconds) until it returns an answer."""
-        # Log starts and log ends are asked over two connections. With an oauth_cb, opening the second one later
-        # would take another second.
+        # Log starts and log ends are asked over two connections: with an oauth_cb, opening the second one
+        # later would take another second.
         several = 2 if "oauth_cb" in self.config else 1
         connection, *_ = self.connections.get_several(several, "read_uncommitted")
         return self.ask_over([connection], call, lambda timeout: question(connection, timeout))

