@@ -142,11 +142,6 @@ class Session:
         try:
             return retry_until(call, question, background_errors)
         except CallError as error:
-            for connection in connections:
-                if connection.background_errors.fatal is not None:
-                    # The client reports some errors only once, such as a coordinator that the user may not
-                    # use.
-                    self.connections.discard(connection)
             raise call.explain(error.failure, background_errors=background_errors()) from None
 
     def chunks(self, partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:
