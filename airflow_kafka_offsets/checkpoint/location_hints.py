@@ -5,15 +5,13 @@ from __future__ import annotations
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import join_first, shorten
 from airflow_kafka_offsets.storage import list_names
 
 PARTS = ("metadata", "offsets", "commits", "sources", "state")
 """Names in a checkpoint's directory; the first always exists."""
 
 _OUTPUTS = {"_spark_metadata": "the output directory of a file sink", "_delta_log": "a Delta table"}
-# Enough to recognize the directory in an error text.
-_NAMES_SHOWN = 5
 # Each try costs a request, on a storage that may be slow, only for a hint in an error text.
 _DIRECTORIES_TRIED = 20
 
@@ -40,15 +38,14 @@ def _describe(fs: AbstractFileSystem, root: str) -> str:
             return f"{what} ({output} is there), not its checkpoint"
     if {"offsets", "commits"} & set(names):
         return (
-            f"a directory with {_first_names(names)} but without file metadata: the copy of a checkpoint is "
-            "not complete"
+            f"a directory with {join_first(names, show=shorten)} but without file metadata: the copy of a "
+            "checkpoint is not complete"
         )
     checkpoints = _checkpoints(fs, root, names)
     if checkpoints:
-        return (
-            f"a directory above checkpoints ({_first_names(checkpoints)}); give the checkpoint of one query"
-        )
-    return f"a directory with {_first_names(names)}"
+        named = join_first(checkpoints, show=shorten)
+        return f"a directory above checkpoints ({named}); give the checkpoint of one query"
+    return f"a directory with {join_first(names, show=shorten)}"
 
 
 def _describe_empty(fs: AbstractFileSystem, root: str, parent: str) -> str:
@@ -56,7 +53,7 @@ def _describe_empty(fs: AbstractFileSystem, root: str, parent: str) -> str:
     neighbours = sorted(name for name in list_names(fs, parent) or [] if name) if parent else []
     checkpoints = _checkpoints(fs, parent, neighbours)
     if checkpoints:
-        return f"{what}, but beside it checkpoints ({_first_names(checkpoints)})"
+        return f"{what}, but beside it checkpoints ({join_first(checkpoints, show=shorten)})"
     # A path without a scheme may belong to Spark's default file system, or to a Databricks volume.
     return f"{what} on this machine" if what == "nothing" and isinstance(fs, LocalFileSystem) else what
 
@@ -64,8 +61,3 @@ def _describe_empty(fs: AbstractFileSystem, root: str, parent: str) -> str:
 def _checkpoints(fs: AbstractFileSystem, root: str, names: list[str]) -> list[str]:
     candidates = [name for name in names if not name.startswith((".", "part-"))][:_DIRECTORIES_TRIED]
     return [name for name in candidates if fs.isfile(f"{root}/{name}/metadata")]
-
-
-def _first_names(names: list[str]) -> str:
-    shown = ", ".join(map(shorten, names[:_NAMES_SHOWN]))
-    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"

@@ -155,8 +155,10 @@ class Admin:
         """Delete groups; return ``None`` for each deleted group, else the reason."""
         wanted = parse_existing_groups(group_ids)
         results: dict[str, str | None] = {}
+        there: set[str] = set()
         try:
             described = self.describe_groups(wanted, call)
+            there = {group_id for group_id, group in described.items() if group.state != "Dead"}
             results |= {
                 group_id: group.kind_refusal for group_id, group in described.items() if group.kind_refusal
             }
@@ -167,8 +169,11 @@ class Admin:
                 raise
         wanted = [group_id for group_id in wanted if group_id not in results]
         for group_id, (_, failure) in self._groups(call, "delet", wanted).items():
-            if failure is None or failure.code in _NOT_DELETED:
-                results[group_id] = failure and _NOT_DELETED[failure.code]
+            if failure is None or (failure.code == "GROUP_ID_NOT_FOUND" and group_id in there):
+                # If it is missing now, an attempt whose response was lost has deleted it.
+                results[group_id] = None
+            elif failure.code in _NOT_DELETED:
+                results[group_id] = _NOT_DELETED[failure.code]
             else:
                 results[group_id] = str(
                     call.with_text(f"deleting group {group_id!r}").explain(failure, "Delete")

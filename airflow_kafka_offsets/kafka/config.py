@@ -17,6 +17,7 @@ RETENTION = "offsets.retention.minutes"
 """Name of the broker's setting for how long offsets of a group without members are kept."""
 
 _ALIASES = {"metadata.broker.list": SERVERS}
+"""Another name of a setting -> its name."""
 # An allow-list: consumer settings such as isolation.level would change the meaning of responses.
 _KEPT = re.compile(
     r"(security|sasl|ssl|enable\.ssl|enable\.sasl|socket|reconnect\.backoff|https\.ca)\..*"
@@ -68,7 +69,8 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
     Return only the settings for connection and authentication.
 
     Settings of a consumer or producer (``group.id``, ``enable.auto.commit``, ``auto.offset.reset``, ``acks``,
-    ...) are left out; :func:`dropped_keys` returns their names.
+    ...) are left out; :func:`dropped_keys` returns their names. So is an ``oauth_cb`` that the login does not
+    use, such as the one that the official provider adds for each cluster of Google.
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
     :raises UsageError: if ``bootstrap.servers`` is missing or contains a user, a key exists in Java clients
@@ -82,13 +84,22 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if _passes(key, value):
             _check_value(key, value)
             check_guarded(key, value)
-            kept[_ALIASES.get(key, key)] = value
+            name = _ALIASES.get(key, key)
+            if kept.setdefault(name, value) != value:
+                raise UsageError(
+                    f"{SERVERS} of the Kafka configuration and its old name metadata.broker.list differ; "
+                    "expected the brokers of one cluster: remove one of the two"
+                )
     check_servers(kept.get(SERVERS))
     if not str(kept.get(SERVERS, "")).strip():
         raise UsageError(
             f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: add it to "
             "the extra of the Kafka connection, or to the file or option that names the broker"
         )
+    mechanism = str(kept.get("sasl.mechanisms") or kept.get("sasl.mechanism")).upper()
+    if mechanism != "OAUTHBEARER" or not str(kept.get("security.protocol")).upper().startswith("SASL"):
+        # The client would wait in vain until its token is set, and then refuse the configuration.
+        kept.pop("oauth_cb", None)
     return kept
 
 
@@ -117,7 +128,8 @@ def load_properties(path: str | Path) -> dict[str, str]:
     :raises UsageError: naming the file and line, never a value.
     """
     try:
-        with Path(path).open(encoding="utf-8") as file:
+        # Editors on Windows mark a file as UTF-8 at its beginning.
+        with Path(path).open(encoding="utf-8-sig") as file:
             text = file.read(MAX_SIZE + 1)
     except OSError as error:
         raise UsageError(
@@ -139,7 +151,7 @@ def load_properties(path: str | Path) -> dict[str, str]:
             raise UsageError(f"{where}: expected four hexadecimal digits after \\u") from None
         if key in _JAVA_ONLY:
             raise UsageError(f"{where}: {_java_only(key)}")
-        settings[key] = value
+        settings[_ALIASES.get(key, key)] = value
     return settings
 
 

@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -63,6 +64,7 @@ class Connection:
         self.fastest = math.inf
         """Seconds of the fastest response about logs so far."""
         self._users_error_cb = config.get("error_cb")
+        self._reads_logs = group_id == OWN_GROUP
         parse_choice(isolation_level, IsolationLevel, "isolation_level")
         settings = {
             **_DEFAULTS,
@@ -110,8 +112,14 @@ class Connection:
             error = message.error()
             if error is not None:
                 # For example a coordinator that the user may not use: the call itself only times out.
-                self.background_errors.add_error(error)
+                self.add_error(error)
             message = self.consumer.poll(0)
+
+    def add_error(self, error: KafkaError) -> None:
+        """Add an error that the client reports in the background."""
+        # The client asks for the coordinator of its group, but logs are read without a right on any group.
+        if not (self._reads_logs and error.name() == "GROUP_AUTHORIZATION_FAILED"):
+            self.background_errors.add_error(error)
 
     def forget_errors(self) -> bool:
         """
@@ -128,7 +136,7 @@ class Connection:
         return True
 
     def _on_error(self, error: KafkaError) -> None:
-        self.background_errors.add_error(error)
+        self.add_error(error)
         if self._users_error_cb is not None:
             try:
                 self._users_error_cb(error)
@@ -151,30 +159,37 @@ class Connections:
 
     def get_several(self, requests: int, isolation_level: IsolationLevel) -> list[Connection]:
         """
-        Return a connection for each request, at most :data:`MAX_KEPT`.
+        Return an open connection for each request, at most :data:`MAX_KEPT`; create those that are missing.
 
         A Consumer makes one call at a time: over one connection, each request would cost another round trip.
         """
-        return [self.get(isolation_level, number) for number in range(min(requests, MAX_KEPT))]
+        keys = [(isolation_level, number) for number in range(min(requests, MAX_KEPT))]
+        for key in keys:
+            connection = self._kept.get(key)
+            if connection is not None and not connection.forget_errors():
+                self.discard(connection)
+
+        def create(key: tuple[IsolationLevel, int]) -> None:
+            # Errors that the new connection reports from now on are causes of this call's failure, even
+            # before it begins.
+            self._kept[key] = Connection(self._config, self._group_id, isolation_level)
+
+        if missing := [key for key in keys if key not in self._kept]:
+            # At once: with an oauth_cb each Consumer waits a second for its token.
+            with ThreadPoolExecutor(len(missing)) as threads:
+                list(threads.map(create, missing))
+        return [self._kept[key] for key in keys]
+
+    def get(self, isolation_level: IsolationLevel = "read_uncommitted") -> Connection:
+        """Return an open connection; create one if no usable connection is open."""
+        (connection,) = self.get_several(1, isolation_level)
+        return connection
 
     @property
     def is_far(self) -> bool:
         """Whether no response was as fast as a response from the same network."""
         fastest = min((connection.fastest for connection in self._kept.values()), default=math.inf)
         return _FAR < fastest < math.inf
-
-    def get(self, isolation_level: IsolationLevel = "read_uncommitted", number: int = 0) -> Connection:
-        """Return an open connection; create one if no usable connection is open."""
-        key = isolation_level, number
-        connection = self._kept.get(key)
-        if connection is not None and not connection.forget_errors():
-            self.discard(connection)
-            connection = None
-        if connection is None:
-            # Errors that the new connection reports from now on are causes of this call's failure, even
-            # before it begins.
-            connection = self._kept[key] = Connection(self._config, self._group_id, isolation_level)
-        return connection
 
     def discard(self, connection: Connection) -> None:
         """Close a connection in the background: while a commit is pending this may take a minute."""

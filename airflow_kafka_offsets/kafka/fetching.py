@@ -141,14 +141,20 @@ class FetchConnections:
     def _use(
         self, partitions: Collection[TopicPartition], call: Call, isolation_level: IsolationLevel
     ) -> Iterator[Connection | None]:
-        """Lend the Consumer of an isolation level; ``None`` if other threads use it until the deadline."""
+        """Lend the Consumer of an isolation level; ``None`` if there is no time left when it can be used."""
         if not self._lock.acquire(timeout=call.seconds_left):
             yield None
             return
         connection = None
         keep = False
         try:
-            connection = self._connections.get(isolation_level)
+            opened = self._connections.get(isolation_level)
+            if call.seconds_left <= 0 and not self._closed:
+                # An oauth_cb took all of the time. The next call uses the Consumer: one that is slow to open
+                # would be too late again.
+                yield None
+                return
+            connection = opened
             self._find_leaders(connection, partitions, isolation_level, call)
             yield connection
             connection.ask(methodcaller("unassign"))
@@ -200,9 +206,7 @@ def _fetch(
             error = message.error()
             failure = None if error is None else Failure.from_error(error)
             if failure is not None and failure.code in FINAL:
-                # Fetching needs no group.
-                if failure.code != "GROUP_AUTHORIZATION_FAILED":
-                    connection.background_errors.add_error(error)
+                connection.add_error(error)
             elif tp in left and (failure is None or failure.code not in TEMPORARY):
                 yield tp, message, failure
         if connection.background_errors.fatal is not None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.text import escape_controls, shorten
+from airflow_kafka_offsets.model.text import escape_controls, join_first, shorten
 
 OTHER = "other"
 """Type of a group that is not a consumer group."""
@@ -118,9 +118,7 @@ class GroupDescription(GroupListing):
 
 def name_members(members: Iterable[GroupMember]) -> str:
     """Name the first five members of a group."""
-    names = [str(member) for member in members]
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more
+    return join_first(list(members))
 
 
 def check_states(states: Iterable[object]) -> set[str]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import methodcaller
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as ClientPartition
@@ -18,19 +17,6 @@ from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summari
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata
 
-
-Leaders = dict[str, "array[int]"]
-"""Topic -> the leading broker's id of each partition; -1 without a leader."""
-
-
-class ClusterState(Protocol):
-    """Other values in the response to a request for topics."""
-
-    leaders: Leaders
-    cluster_id: str | None
-    """Empty if the broker reports none; ``None`` before the first response."""
-
-
 OFFSETS_TOPIC = "__consumer_offsets"
 """Kafka's internal topic of commits: only users who may describe all topics see it."""
 
@@ -40,26 +26,23 @@ _SHORTEST_POLL, _LONGEST_POLL = 0.002, 0.05
 
 
 def read_topics(
-    connection: Connection, topic: str | None, timeout: float, cluster_state: ClusterState | None = None
+    connection: Connection,
+    topic: str | None,
+    timeout: float,
+    note: Callable[[ClusterMetadata], object] = lambda _: None,
 ) -> dict[str, list[int]]:
     """
-    Return the partitions of one topic or all topics, and store the response's other values in
-    ``cluster_state``.
+    Return the partitions of one topic or all topics, and give the whole response to ``note``.
 
     This also updates the client's metadata: otherwise a topic that was created again, or a new partition,
     would stay unknown to the client.
     """
     topics: dict[str, list[int]] = {}
     found = _list_topics(connection, topic, timeout)
-    if cluster_state is not None:
-        cluster_state.cluster_id = found.cluster_id or ""
+    note(found)
     for name, described in found.topics.items():
         if described.error is None:
-            numbers = topics[name] = sorted(described.partitions)
-            if cluster_state is not None:
-                cluster_state.leaders[name] = array(
-                    "i", [described.partitions[number].leader for number in numbers]
-                )
+            topics[name] = sorted(described.partitions)
         elif topic is not None:
             failure = Failure.from_error(described.error).about(topic)
             if failure.code not in UNKNOWN_PARTITION:

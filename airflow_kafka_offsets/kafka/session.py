@@ -9,19 +9,21 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.config import client_config
 from airflow_kafka_offsets.kafka.connection import MAX_KEPT, Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError
-from airflow_kafka_offsets.kafka.requests import Leaders
 from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import parse_seconds
 from airflow_kafka_offsets.model.wording import unexpected
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import ClusterMetadata
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -51,10 +53,16 @@ class Session:
         self.timeout = parse_seconds(timeout, "timeout", maximum=LONGEST_TIMEOUT, allow_zero=False) or 30.0
         self.chunk_size = chunk_size
         self.connections = Connections(self.config)
-        self.leaders: Leaders = {}
-        """Leaders of topics when they were last read; outdated leaders only cause more requests."""
+        self.leaders: dict[str, array[int]] = {}
+        """
+        Topic -> the id of the broker that led each partition when the topic was last read, -1 without a
+        leader. Outdated leaders only cause more requests.
+        """
         self.cluster_id: str | None = None
-        """Id in the newest response: the brokers' name may lead to another cluster later."""
+        """
+        Id in the newest response, empty if the broker reports none: the brokers' name may lead to another
+        cluster later.
+        """
         self._total = self._left = math.inf if total is None else total
         self._lock = threading.RLock()
         self._closed = False
@@ -67,6 +75,14 @@ class Session:
                 self.connections.close(_CLOSE)
             finally:
                 self._lock.release()
+
+    def note_cluster(self, found: ClusterMetadata) -> None:
+        """Keep the cluster's id and the leaders in a response about topics."""
+        self.cluster_id = found.cluster_id or ""
+        for name, described in found.topics.items():
+            if described.error is None:
+                partitions = sorted(described.partitions.items())
+                self.leaders[name] = array("i", [partition.leader for _, partition in partitions])
 
     @contextmanager
     def begin_call(self, what: str, timeout: float | None = None) -> Iterator[Call]:
@@ -108,7 +124,10 @@ class Session:
 
     def ask(self, call: Call, question: Callable[[Connection, float], T]) -> T:
         """Repeat ``question`` (of a connection and the attempt's seconds) until it returns an answer."""
-        connection = self.connections.get()
+        # Log starts and log ends are asked over two connections: with an oauth_cb, opening the second one
+        # later would take another second.
+        several = 2 if "oauth_cb" in self.config else 1
+        connection, *_ = self.connections.get_several(several, "read_uncommitted")
         return self.ask_over([connection], call, lambda timeout: question(connection, timeout))
 
     def ask_over(self, connections: Sequence[Connection], call: Call, question: Callable[[float], T]) -> T:
@@ -123,11 +142,6 @@ class Session:
         try:
             return retry_until(call, question, background_errors)
         except CallError as error:
-            for connection in connections:
-                if connection.background_errors.fatal is not None:
-                    # The client reports some errors only once, such as a coordinator that the user may not
-                    # use.
-                    self.connections.discard(connection)
             raise call.explain(error.failure, background_errors=background_errors()) from None
 
     def chunks(self, partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:

@@ -35,7 +35,7 @@ class Topics:
 
         def question(connection: Connection, timeout: float) -> dict[str, list[int]]:
             while todo:
-                found.update(read_topics(connection, todo[-1], timeout, self._session))
+                found.update(read_topics(connection, todo[-1], timeout, self._session.note_cluster))
                 todo.pop()
             return found
 
@@ -48,7 +48,7 @@ class Topics:
         return {topic: topics[topic] for topic in sorted(topics) if topic not in _INTERNAL}
 
     def _list_all(self, connection: Connection, timeout: float) -> dict[str, list[int]]:
-        topics = read_topics(connection, None, timeout, self._session)
+        topics = read_topics(connection, None, timeout, self._session.note_cluster)
         if OFFSETS_TOPIC in topics:
             self.sees_all = True
         elif self.sees_all is not False:

@@ -54,6 +54,11 @@ def start_background(
         there = len(_configurations(directory))
         if (found := find_running(directory)) is not None:
             where = f"already runs on {found.bootstrap_servers} (pid {', '.join(map(str, found.pids))})"
+            if len(found.pids) < there:
+                raise SetupError(
+                    f"Kafka {where}, but only {len(found.pids)} of its {there} brokers: stop it first "
+                    f"(airflow-kafka-offsets kafka stop --directory {directory}), then start it again"
+                )
             if port is not None and found.bootstrap_servers.partition(",")[0] != f"{LOOPBACK}:{port}":
                 raise SetupError(f"Kafka {where}, expected port {port}: stop it first, or use it where it is")
             if brokers not in (None, there):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local import broker_config
 from airflow_kafka_offsets.local.jars import Progress, kafka_classpath
-from airflow_kafka_offsets.local.process import SupervisedProcess, find_processes, log_tail
+from airflow_kafka_offsets.local.process import SupervisedProcess, find_processes
 from airflow_kafka_offsets.local.tools import java_command
 
 if TYPE_CHECKING:
@@ -93,10 +93,6 @@ class Broker:
         """Let the broker outlive this process."""
         self.process.leave_running()
         self._process = None
-
-    def log_tail(self) -> str:
-        """Return the last lines of the broker's output."""
-        return log_tail(self.log_file, 40) or "(it is empty)"
 
 
 def broker_command(home: Path, heap: str, progress: Progress) -> list[str]:

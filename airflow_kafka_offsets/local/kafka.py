@@ -23,7 +23,7 @@ from airflow_kafka_offsets.local import broker_config
 from airflow_kafka_offsets.local.broker import Broker, broker_command, find_brokers
 from airflow_kafka_offsets.local.broker_config import CONTROLLER, LOOPBACK, free_port, is_free
 from airflow_kafka_offsets.local.jars import Progress, silent
-from airflow_kafka_offsets.local.process import end_processes
+from airflow_kafka_offsets.local.process import end_processes, log_tail
 from airflow_kafka_offsets.local.tools import run_tool
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.wording import unexpected
@@ -145,14 +145,6 @@ class EmbeddedKafka:
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
-    def stop_broker(self, number: int) -> None:
-        """Stop one broker, with SIGKILL if that takes too long; keep its data."""
-        self.brokers[number].end()
-
-    def start_broker(self, number: int) -> None:
-        """Start one broker again with its ports and data; :meth:`wait_until_ready` waits for it."""
-        self.brokers[number].start(broker_command(self.directory, self._heap, self._progress))
-
     def leave_running(self) -> None:
         """Let the brokers outlive this process."""
         for broker in self.brokers.values():
@@ -242,7 +234,7 @@ class EmbeddedKafka:
     def _choose_ports(self) -> None:
         """Keep the ports of the last start unless another program listens there."""
         self._ports = []
-        taken: set[int] = set()
+        taken = {self._given_port + number - 1 for number in self.brokers} if self._given_port else set()
         for number, broker in self.brokers.items():
             last = broker_config.listener_ports(broker.configuration)
             ports = {}
@@ -282,4 +274,4 @@ class EmbeddedKafka:
 
     def _log_tail(self, broker: Broker) -> str:
         kept = "" if self._temporary else f" ({broker.log_file})"
-        return f"; the end of its log{kept}:\n{broker.log_tail()}"
+        return f"; the end of its log{kept}:\n{log_tail(broker.log_file, 40) or '(it is empty)'}"

@@ -111,8 +111,11 @@ class SecuredKafka(EmbeddedKafka):
             for name in (_BROKER, *USERS):
                 authority.issue(name)
             super().start()
-            self.add_users(self._write_clients())
-            self.grant(*((user, grant) for user, grants in USERS.items() for grant in grants))
+            set_passwords(self.client_config(), self._write_clients())
+            wanted = [grant.binding(user) for user, grants in USERS.items() for grant in grants]
+            _administer(
+                self.client_config(), lambda admin: admin.create_acls(wanted, request_timeout=TIMEOUT)
+            )
         return self
 
     def client_config(self) -> dict[str, Any]:
@@ -125,25 +128,6 @@ class SecuredKafka(EmbeddedKafka):
             "ssl.certificate.location": file,
             "ssl.key.location": file,
         }
-
-    def add_users(self, passwords: Mapping[str, str]) -> None:
-        """Set the passwords of users; replace existing ones."""
-        method = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
-        wanted = [
-            UserScramCredentialUpsertion(user, method, word.encode()) for user, word in passwords.items()
-        ]
-        self._administer(lambda admin: admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT))
-
-    def grant(self, *grants: tuple[str, Grant]) -> None:
-        """Add grants for users."""
-        wanted = [grant.binding(user) for user, grant in grants]
-        self._administer(lambda admin: admin.create_acls(wanted, request_timeout=TIMEOUT))
-
-    def _administer(self, request: Callable[[AdminClient], Mapping[Any, Future[None]]]) -> None:
-        # Without a reference to it, the client would end its calls before the responses arrive.
-        admin = AdminClient({**self.client_config(), "log_level": 0})
-        for answer in request(admin).values():
-            answer.result(TIMEOUT)
 
     def _security(self) -> dict[str, str]:
         return {
@@ -192,6 +176,26 @@ class SecuredKafka(EmbeddedKafka):
                 self.clients / f"{user}.java.properties", properties_text({**both, **java}).encode()
             )
         return passwords
+
+
+def set_passwords(config: Mapping[str, Any], passwords: Mapping[str, str]) -> None:
+    """
+    Set the passwords of users; replace existing ones.
+
+    :param config: librdkafka's configuration of an administrator.
+    """
+    method = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
+    wanted = [UserScramCredentialUpsertion(user, method, word.encode()) for user, word in passwords.items()]
+    _administer(config, lambda admin: admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT))
+
+
+def _administer(
+    config: Mapping[str, Any], request: Callable[[AdminClient], Mapping[Any, Future[None]]]
+) -> None:
+    # Without a reference to it, the client would end its calls before the responses arrive.
+    admin = AdminClient({**config, "log_level": 0})
+    for answer in request(admin).values():
+        answer.result(TIMEOUT)
 
 
 def clients_directory(home: Path) -> Path:

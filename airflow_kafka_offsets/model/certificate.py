@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.offset_ranges import (
     ranges_text,
 )
 from airflow_kafka_offsets.model.offsets import by_partition
-from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, join_first, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 CERTIFICATE_VERSION = 1
@@ -183,9 +183,8 @@ class Certificate:
         if counts["doubled"]:
             found.append(f"{_number(counts['doubled'], 'record')} doubled ({ranges_text(self.doubled)})")
         if counts["foreign"]:
-            found.append(
-                f"{_number(counts['foreign'], 'row')} from outside the window ({_foreign(self.foreign)})"
-            )
+            listed = join_first(self.foreign, show=_foreign, more="more partitions")
+            found.append(f"{_number(counts['foreign'], 'row')} from outside the window ({listed})")
         found += [
             f"the audit cannot decide whether a record is lost at {ranges_text(ranges)}: "
             f"{REASONS.get(reason, reason)}"
@@ -282,16 +281,12 @@ def _number(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _foreign(rows: Sequence[ForeignRows], limit: int = 5) -> str:
-    listed = []
-    for topic, partition, first, last, number in rows[:limit]:
-        if topic is None or partition is None or first is None:
-            listed.append(f"{_number(number, 'row')} with NULL for topic, partition or offset")
-        else:
-            where = f"offset {first}" if first == last else f"offsets {first} to {last}"
-            listed.append(f"{escape_controls(topic)}-{partition}: {where}")
-    more = f" and {len(rows) - limit} more partitions" if len(rows) > limit else ""
-    return ", ".join(listed) + more
+def _foreign(row: ForeignRows) -> str:
+    topic, partition, first, last, number = row
+    if topic is None or partition is None or first is None:
+        return f"{_number(number, 'row')} with NULL for topic, partition or offset"
+    where = f"offset {first}" if first == last else f"offsets {first} to {last}"
+    return f"{escape_controls(topic)}-{partition}: {where}"
 
 
 def _ranges(value: Mapping[str, Any]) -> RangesByPartition:

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError, UsageE
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import is_blank, parse_pattern
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import join_first, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, load_names
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
@@ -308,7 +308,5 @@ def _quoted(names: Iterable[str]) -> str:
     return _join_names(map(repr, names))
 
 
-def _join_names(names: Iterable[str], limit: int = 20) -> str:
-    ordered = list(names)
-    shown = ", ".join(map(shorten, ordered[:limit]))
-    return shown if len(ordered) <= limit else f"{shown} and {len(ordered) - limit} more"
+def _join_names(names: Iterable[str]) -> str:
+    return join_first(list(names), 20, shorten)

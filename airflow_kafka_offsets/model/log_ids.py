@@ -13,11 +13,9 @@ from operator import or_
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
-from airflow_kafka_offsets.model.text import DescribeValue, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, join_first, shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
-# Largest number of topics in an error text.
-_SHOWN = 5
 URL_SAFE = str.maketrans("+/", "-_")
 """Kafka writes ids in URL-safe base64, librdkafka in plain base64."""
 
@@ -108,13 +106,13 @@ def other_logs_refusals(
     again = recorded.recreated_topics(current) if old_offsets else []
     if not again:
         return []
-    first, more = again[0], f" and {len(again) - _SHOWN} more" if len(again) > _SHOWN else ""
+    first = again[0]
     remedy = remedy or (
         "start the query with a new checkpoint, reset the group to 'earliest' or to a time, or "
         f"{allow} the offsets belong to the new topic"
     )
     return [
-        f"topic {', '.join(map(repr, again[:_SHOWN]))}{more} was deleted and created again: {what} is of "
+        f"topic {join_first(again, show=repr)} was deleted and created again: {what} is of "
         f"topic id {shorten(recorded.topics[first])} ({first}), which is {shorten(current.topics[first])} "
         f"now: the same offsets are different records; {remedy}"
     ]

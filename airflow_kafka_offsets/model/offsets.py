@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import join_first, shorten
 
 T = TypeVar("T")
 
@@ -231,6 +231,4 @@ def check_partitions(partitions: Iterable[TopicPartition]) -> None:
 
 def summarize(partitions: Iterable[tuple[str, int]], limit: int = 5) -> str:
     """Name the first partitions in order: ``orders-0, orders-1 and 98 more``."""
-    ordered = sorted(partitions)
-    names = ", ".join(f"{topic}-{number}" for topic, number in ordered[:limit])
-    return names if len(ordered) <= limit else f"{names} and {len(ordered) - limit} more"
+    return join_first(sorted(partitions), limit, lambda tp: f"{tp[0]}-{tp[1]}")

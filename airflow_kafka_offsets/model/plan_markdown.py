@@ -11,7 +11,7 @@ from airflow_kafka_offsets.model.failover_plan import kinds_text
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.parameters import duration_text
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
-from airflow_kafka_offsets.model.text import escape_controls, shorten
+from airflow_kafka_offsets.model.text import escape_controls, join_first, shorten
 
 TOPICS = 10
 """Most rows of a table of topics. If there are more topics, the table shows those that move furthest."""
@@ -195,8 +195,7 @@ def _downstream(saved: SavedPlan) -> str:
         else f"an event of {_cell(str(run.get('at')))} that has not started a run yet"
         for run in runs
     ]
-    more = f" and {len(texts) - TOPICS} more" if len(texts) > TOPICS else ""
-    return ", ".join(texts[:TOPICS]) + more
+    return join_first(texts, TOPICS)
 
 
 def _topics(saved: SavedPlan) -> list[str]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 DescribeValue = Callable[[object], str]
 """Describes a value in an error text: :func:`shorten` shows it, :func:`describe_type` only its type."""
@@ -78,6 +81,14 @@ def shorten(value: object, limit: int = SHOWN) -> str:
         text = f"{kind} that is too large to be shown"
     text = escape_controls(text[: limit + 1]) or "''"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def join_first(
+    values: Sequence[T], limit: int = 5, show: Callable[[T], str] = str, more: str = "more"
+) -> str:
+    """Name the first values: ``orders, clicks and 98 more``."""
+    shown = ", ".join(map(show, values[:limit]))
+    return shown if len(values) <= limit else f"{shown} and {len(values) - limit} {more}"
 
 
 def quote(value: object) -> str:

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.model.approval import APPROVE, SHOWN_DIGITS, approve_
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import FORM, SavedPlan
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import join_first, shorten
 from airflow_kafka_offsets.task.outcome import fail_without_retry
 from airflow_kafka_offsets.task.parameter_checks import is_template
 
@@ -68,8 +68,7 @@ class ApprovePlanOperator(ApprovalOperator):
         with fail_without_retry():
             plans, shown = self._offer()
             groups = [group.group_id for saved in plans for group in saved.groups]
-            named = ", ".join(groups[:3]) + (f" and {len(groups) - 3} more" if len(groups) > 3 else "")
-            self.subject = self.subject or f"Move {named}? Plan {shown[:SHOWN_DIGITS]}"
+            self.subject = self.subject or f"Move {join_first(groups, 3)}? Plan {shown[:SHOWN_DIGITS]}"
             self.body = self.body or plans_markdown(plans)
         return super().execute(context)
 

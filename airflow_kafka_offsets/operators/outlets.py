@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow.sdk import Asset, AssetAlias, Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.text import join_first
 from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, group_uri
 from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError, is_missing_asset
 from airflow_kafka_offsets.task.identity import map_index
@@ -57,9 +58,9 @@ class GroupOutlets:
         others = [uri for outlet in self.groups if (uri := _uri(outlet)) not in own]
         if others and map_index(context) < 0:
             raise PlanRefusedError(
-                f"outlets names {_shown(others)}, the asset of a group that this task does not commit to "
-                f"(its own: {_shown(own)}): a DAG scheduled on that asset would run without new data; use "
-                "asset or assets of the same KafkaPipeline"
+                f"outlets names {join_first(others)}, the asset of a group that this task does not commit to "
+                f"(its own: {join_first(own)}): a DAG scheduled on that asset would run without new data; "
+                "use asset or assets of the same KafkaPipeline"
             )
 
     def set_events(self, context: Context, kafka_config_id: str, extras: Iterable[dict[str, Any]]) -> None:
@@ -84,7 +85,7 @@ class GroupOutlets:
         """Log the groups' assets without an event."""
         unsent = [_uri(outlet) for outlet in self.groups if outlet not in self.sent]
         if unsent:
-            log.info("No event, because this task has committed nothing to the group: %s", _shown(unsent))
+            log.info("No event, because this task has committed nothing to the group: %s", join_first(unsent))
 
 
 def _topic(receipt: Mapping[str, Any], topic: str) -> dict[str, int]:
@@ -100,11 +101,6 @@ def _uri(outlet: Any) -> str:
     """Return the URI of a group's asset, empty for any other outlet."""
     uri = getattr(outlet, "uri", None) or ""
     return uri if uri.startswith(f"{KAFKA_GROUP_SCHEME}://") else ""
-
-
-def _shown(uris: Sequence[str]) -> str:
-    """Name the first five."""
-    return ", ".join(uris[:5]) + (f" and {len(uris) - 5} more" if len(uris) > 5 else "")
 
 
 def _add(events: Any, uri: str, extra: dict[str, Any]) -> None:

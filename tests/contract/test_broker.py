@@ -273,8 +273,8 @@ def test_groups_are_described_listed_and_deleted(client, topic, group, new_group
     ]
     assert client.settled_groups([group])[group].state == "Empty"
     assert client.assigned(group) == frozenset()
-    for states, listed in ((None, True), (["empty"], True), (["Stable"], False)):
-        assert (group in {each.group_id for each in client.list_groups(states)}) == listed
+    for states, kind in ((None, "classic"), (["empty"], "classic"), (["Stable"], None)):
+        assert {each.group_id: each.type for each in client.list_groups(states)}.get(group) == kind
     assert client.delete_groups([group, missing]) == {group: None, missing: "there is no such group"}
     assert client.committed_everywhere(group) == {}
     assert client.describe_groups([]) == {}

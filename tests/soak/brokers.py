@@ -126,7 +126,7 @@ class Cluster:
     def _repair(self, fault: Fault, number: int) -> None:
         try:
             if fault.kind.startswith("roll"):
-                self.kafka.stop_broker(number)
+                self.kafka.brokers[number].end()
             time.sleep(fault.amount)
             if fault.kind.startswith("freeze"):
                 self.kafka.thaw(number)

@@ -7,15 +7,11 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
 from deadlines import until
 
+from airflow_kafka_offsets.local.broker import broker_command
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+from airflow_kafka_offsets.local.secured import set_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +19,6 @@ if TYPE_CHECKING:
     from typing import Self
 
 WITH_USERS = "SASL_PLAINTEXT"
-ITERATIONS = 4096  # the least that Kafka accepts
-TIMEOUT = 30.0
 
 
 class BreakableKafka(EmbeddedKafka):
@@ -79,14 +73,18 @@ class BreakableKafka(EmbeddedKafka):
 
     def restart(self, broker: int = 1) -> None:
         """Stop a broker if it runs, start it on the same ports and data, and wait until it is ready."""
-        self.stop_broker(broker)
+        self.brokers[broker].end()
         self.start_broker(broker)
         self.wait_until_ready()
+
+    def start_broker(self, broker: int) -> None:
+        """Start a broker again on the same ports and data."""
+        self.brokers[broker].start(broker_command(self.directory, self._heap, self._progress))
 
     def kill(self, broker: int = 1) -> None:
         """End a broker by SIGKILL, as a crash would; its data stays for :meth:`restart`."""
         self.brokers[broker].signal(signal.SIGKILL)
-        self.stop_broker(broker)
+        self.brokers[broker].end()
 
     def freeze(self, broker: int = 1) -> None:
         """Let a broker be silent, with its connections open (SIGSTOP)."""
@@ -99,14 +97,7 @@ class BreakableKafka(EmbeddedKafka):
 
 def create_users(bootstrap_servers: str, users: Mapping[str, str]) -> None:
     """Give users (name -> password) a password for SCRAM-SHA-512, replacing one that they have."""
-    method = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
-    client = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    answers = client.alter_user_scram_credentials(
-        [UserScramCredentialUpsertion(name, method, password.encode()) for name, password in users.items()],
-        request_timeout=TIMEOUT,
-    )
-    for answer in answers.values():
-        answer.result(TIMEOUT)
+    set_passwords({"bootstrap.servers": bootstrap_servers}, users)
 
 
 def freeze(pid: int, timeout: float = 5.0) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, TypedDict
 
-from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS, run_tool
+from airflow_kafka_offsets.local.tools import run_tool
 
 
 class DescribeRow(TypedDict):
@@ -35,32 +35,10 @@ class ToolResult(NamedTuple):
         return self.stderr.strip() or self.stdout.strip() or f"exit status {self.returncode}"
 
 
-class KafkaTools:
-    """
-    Runs the classes behind Kafka's shell scripts, from the jars of the embedded Kafka.
-
-    :param bootstrap_servers: ``host:port`` of the broker.
-    """
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._bootstrap_servers = bootstrap_servers
-
-    def consumer_groups(self, *arguments: str, timeout: float = 60.0) -> ToolResult:
-        """Run ``kafka-consumer-groups`` on the broker with arguments such as ``"--list"``."""
-        return self.run(
-            CONSUMER_GROUPS, "--bootstrap-server", self._bootstrap_servers, *arguments, timeout=timeout
-        )
-
-    def describe_rows(self, group: str) -> list[DescribeRow]:
-        """Return the table of ``kafka-consumer-groups --describe``, sorted by topic and partition."""
-        result = self.consumer_groups("--describe", "--group", group)
-        assert result.error is None, result.error
-        return sorted(parse_describe(result.stdout), key=lambda row: (row["topic"], row["partition"]))
-
-    def run(self, class_name: str, *arguments: str, timeout: float = 60.0) -> ToolResult:
-        """Run any class of Kafka's jars; the broker is not added to its arguments."""
-        done = run_tool(class_name, *arguments, timeout=timeout)
-        return ToolResult(done.stdout, done.stderr, done.returncode)
+def run_class(class_name: str, *arguments: str) -> ToolResult:
+    """Run a class behind one of Kafka's shell scripts, from the jars of the embedded Kafka."""
+    done = run_tool(class_name, *arguments)
+    return ToolResult(done.stdout, done.stderr, done.returncode)
 
 
 def parse_describe(text: str) -> list[DescribeRow]:

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from broken_pipelines import SITUATIONS, BrokenPipeline
-from kafka_shell import KafkaTools
+from kafka_shell import run_class
+
+from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,16 +95,11 @@ def _run(command: str, pipeline: BrokenPipeline, spark: SparkSession) -> str:
         options = (each.removeprefix("--").split("=") for each in arguments[1:])
         return pipeline.job(spark, **{OPTIONS[name]: value for name, value in options}) or ""
     if program == "kafka-console-consumer":
-        return KafkaTools(pipeline.servers).run(CONSOLE_CONSUMER, *arguments).stdout
-    if program in ("kafka-consumer-groups", "kafka-configs"):
-        servers = arguments[arguments.index("--bootstrap-server") + 1]
-        tools, rest = (
-            KafkaTools(servers),
-            [each for each in arguments if each not in ("--bootstrap-server", servers)],
-        )
-        if program == "kafka-configs":
-            return tools.run(CONFIGS, *arguments).stdout
-        described = tools.consumer_groups(*rest)
+        return run_class(CONSOLE_CONSUMER, *arguments).stdout
+    if program == "kafka-configs":
+        return run_class(CONFIGS, *arguments).stdout
+    if program == "kafka-consumer-groups":
+        described = run_class(CONSUMER_GROUPS, *arguments)
         return described.error or "\n".join(
             line.rstrip()
             for line in described.stdout.splitlines()

@@ -15,7 +15,7 @@ from deadlines import until
 from shared_kafka import shared
 
 from airflow_kafka_offsets.local.certificates import DAY, Authority
-from airflow_kafka_offsets.local.secured import ADMIN, MTLS, SASL_SSL, Grant, SecuredKafka
+from airflow_kafka_offsets.local.secured import ADMIN, MTLS, SASL_SSL, Grant, SecuredKafka, set_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ class OpenedKafka(SecuredKafka):
         authority.issue("wrong-host", hosts=["kafka.example.org"])
         Authority(self.certificates / "other", "Another CA").issue("client")
         super().start()
-        self.add_users({ADMIN: PASSWORD})
+        set_passwords(self.client_config(), {ADMIN: PASSWORD})
         return self
 
 

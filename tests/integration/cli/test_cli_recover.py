@@ -24,7 +24,7 @@ def many(pipelines, kafka_tools):
         # With --all-groups the tool would fail by a group that another test deletes meanwhile.
         named = (word for name in made.names for word in ("--group", name))
         found = {name: set() for name in made.names}
-        for row in parse_describe(kafka_tools.consumer_groups("--describe", *named, timeout=120).stdout):
+        for row in parse_describe(kafka_tools.consumer_groups("--describe", *named).stdout):
             found[row["group"]].add(row["current_offset"])
         return found
 

@@ -22,23 +22,6 @@ def partitions_of(topic, count=3):
     return [TopicPartition(topic, number) for number in range(count)]
 
 
-def test_a_commit_is_what_kafkas_own_tool_shows(client, make_topic, produce, new_group, kafka_tools):
-    topic, group = make_topic(), new_group()
-    produce(topic, {0: 10, 1: 5})
-    offsets = {TopicPartition(topic, 0): 7, TopicPartition(topic, 1): 5, TopicPartition(topic, 2): 0}
-    client.commit(group, offsets, '{"run": "é"}')
-    rows = kafka_tools.describe_rows(group)
-    assert {(row["topic"], row["partition"], row["current_offset"], row["lag"]) for row in rows} == {
-        (topic, 0, 7, 3),
-        (topic, 1, 5, 0),
-        (topic, 2, 0, 0),
-    }
-    assert client.committed(group, offsets) == {
-        tp: Commit(offset, '{"run": "é"}') for tp, offset in offsets.items()
-    }
-    assert client.committed_everywhere(group) == client.committed(group, offsets)
-
-
 def test_an_open_transaction_is_in_the_log_for_one_isolation_level_only(
     client, bootstrap_servers, make_topic, produce
 ):

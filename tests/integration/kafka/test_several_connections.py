@@ -42,6 +42,18 @@ def test_connections_are_kept_one_for_each_request(client, partitions):
     assert len(before) == 6
 
 
+def test_connections_of_a_user_who_may_see_no_group_are_kept(secured_kafka, make_topic):
+    topic = make_topic(3, on=secured_kafka.plain)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    with OffsetsClient(secured_kafka.user("bob", ("topic", topic, "Read")), timeout=20) as client:
+        client.log_ranges(partitions)
+        before = list(client._session.connections._kept.values())
+        for connection in before:
+            connection.drain(1)
+        client.log_ranges(partitions)
+        assert list(client._session.connections._kept.values()) == before
+
+
 def test_a_partition_that_was_added_is_found_over_all(client, partitions, bootstrap_servers, wait_for_topic):
     client.log_ranges(partitions)
     topic = partitions[0].topic

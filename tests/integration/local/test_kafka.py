@@ -12,7 +12,6 @@ from breakable_kafka import BreakableKafka
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deadlines import until
-from kafka_shell import KafkaTools
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker import find_brokers
@@ -33,14 +32,6 @@ def listens(port):
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
-
-
-@pytest.mark.long
-def test_a_fresh_broker_shows_neither_topics_nor_groups(own_kafka):
-    kafka = own_kafka()
-    topics = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=20).topics
-    assert [name for name in topics if not name.startswith("__")] == []
-    assert KafkaTools(kafka.bootstrap_servers).consumer_groups("--list").stdout.split() == []
 
 
 def test_it_listens_on_loopback_only(kafka):
@@ -141,11 +132,6 @@ def test_a_broker_that_dies_shows_the_end_of_its_log(tmp_path):
     with pytest.raises(SetupError, match=r"(?s)before it was ready.*kafka\.log.*NoSuchAuthorizer"):
         kafka.start()
     assert not kafka.running
-
-
-def test_a_heap_that_java_refuses_is_shown(tmp_path):
-    with pytest.raises(SetupError, match="Invalid maximum heap size"):
-        EmbeddedKafka(tmp_path, heap="none").start()
 
 
 class LosesItsPort(EmbeddedKafka):

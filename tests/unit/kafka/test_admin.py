@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+from typing import Any
 
 import pytest
 
 from airflow_kafka_offsets.kafka import admin_process
+from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.explain import Call
 
@@ -62,3 +64,17 @@ def test_the_answer_to_an_interrupted_call_is_not_taken_for_that_of_the_next(pro
         admin.run(Call("describing", "127.0.0.1:1", 30), "describe")
     assert admin.run(Call("describing", "127.0.0.1:1", 30), "describe") == 7
     assert [worker.ended for worker in workers] == [True, False]
+
+
+def test_a_group_whose_deletion_was_not_answered_is_gone_at_the_next_attempt(monkeypatch):
+    """It was there when it was described: the first attempt has deleted it."""
+    admin = Admin({"bootstrap.servers": "127.0.0.1:1"})
+    there = {"group_id": "g", "state": "Empty", "type": "classic", "members": [], "coordinator": None}
+    absent = (None, ["GROUP_ID_NOT_FOUND", "no such group"])
+    answers: dict[str, list[dict[str, Any]]] = {
+        "describe": [{"g": (there, None), "never": absent}],
+        "delete": [{"g": (None, ["_TIMED_OUT", "no answer"]), "never": absent}, {"g": absent}],
+    }
+    monkeypatch.setattr(admin._process, "run", lambda call, name, *_, **__: answers[name].pop(0))
+    deleted = admin.delete_groups(["g", "never"], Call("deleting", "127.0.0.1:1", 30))
+    assert deleted == {"g": None, "never": "there is no such group"}

@@ -58,13 +58,36 @@ def test_what_says_how_to_consume_or_is_refused_by_clients_is_dropped_and_named(
     assert dropped_keys({**SERVER, **setting}) == list(setting)
 
 
+BY_TOKEN = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "OAUTHBEARER"}
+
+
 def test_callbacks_for_tokens_and_errors_are_kept():
-    config = {**SERVER, "oauth_cb": lambda _: ("token", 0.0), "error_cb": print}
+    config = {**SERVER, **BY_TOKEN, "oauth_cb": lambda _: ("token", 0.0), "error_cb": print}
     assert client_config(config) == config
+
+
+@pytest.mark.parametrize(
+    "login",
+    [{}, {**BY_TOKEN, "sasl.mechanisms": "PLAIN"}, {**BY_TOKEN, "security.protocol": "SSL"}],
+)
+def test_a_callback_for_tokens_that_the_login_does_not_use_is_left_out(login):
+    """The official provider adds it for each cluster of Google; the client would wait for it, and fail."""
+    config = {**SERVER, **login}
+    assert client_config({**config, "oauth_cb": print}) == config
 
 
 def test_the_old_name_of_the_brokers_counts():
     assert client_config({"metadata.broker.list": "kafka-1:9092"}) == SERVER
+    assert client_config({**SERVER, "metadata.broker.list": "kafka-1:9092"}) == SERVER
+
+
+def test_two_names_of_the_brokers_with_different_brokers_are_refused():
+    for config in (
+        {**SERVER, "metadata.broker.list": "other:9092"},
+        {"metadata.broker.list": "other:9092", **SERVER},
+    ):
+        with pytest.raises(UsageError, match=r"bootstrap\.servers .* and its old name .* differ"):
+            client_config(config)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +132,14 @@ sasl.username=
         "ssl.key.pem": "one\ntwo",
         "sasl.username": "",
     }
+
+
+def test_a_mark_at_the_beginning_of_a_file_is_not_part_of_a_name(tmp_path):
+    assert load_properties(write(tmp_path, "\ufeffbootstrap.servers=kafka-1:9092\n")) == SERVER
+
+
+def test_the_old_name_of_the_brokers_counts_in_a_file(tmp_path):
+    assert load_properties(write(tmp_path, "metadata.broker.list=kafka-1:9092\n")) == SERVER
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from airflow_kafka_offsets.errors import BrokerError, UsageError
 from airflow_kafka_offsets.kafka import connection
@@ -24,6 +26,16 @@ def test_an_isolation_level_that_is_none_is_named():
 def test_a_refused_setting_may_be_the_connections_or_a_files():
     with pytest.raises(BrokerError, match="SASLL.*; correct the Kafka connection, or the file or option"):
         Connection({**BROKER, "security.protocol": "SASLL"}, "g", "read_uncommitted")
+
+
+@pytest.mark.parametrize(("group", "stays"), [(OWN_GROUP, True), ("g", False)])
+def test_only_who_joins_a_group_needs_a_right_on_it(group, stays):
+    opened = Connection(BROKER, group, "read_uncommitted")
+    opened.add_error(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+    assert opened.forget_errors() == stays
+    opened.add_error(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED))
+    assert not opened.forget_errors()
+    opened.consumer.close()
 
 
 class Made(SimpleNamespace):
@@ -51,6 +63,18 @@ def test_each_request_has_one_up_to_a_limit_and_a_second_round_opens_none(made, 
     assert len(set(first)) == min(requests, MAX_KEPT)
     assert kept.get_several(requests, isolation_level) == first
     assert made == {(OWN_GROUP, isolation_level): min(requests, MAX_KEPT)}
+
+
+def test_those_that_are_missing_are_opened_at_once(monkeypatch):
+    together = Barrier(3)
+
+    def make(*_):
+        together.wait(10)
+        return Made(consumer=None, forget_errors=lambda: True)
+
+    kept = Connections({})
+    monkeypatch.setattr(connection, "Connection", make)
+    assert len(kept.get_several(3, "read_committed")) == 3
 
 
 def test_a_connection_that_is_of_no_use_any_more_is_replaced(made):

@@ -127,7 +127,8 @@ def test_a_token_function_that_fails_is_named_without_what_it_says():
     def oauth_cb(_):
         raise ValueError("hunter2hunter2")
 
-    config = {"bootstrap.servers": "127.0.0.1:1", "oauth_cb": oauth_cb}
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": oauth_cb}
+    config = {"bootstrap.servers": "127.0.0.1:1", **login}
     with (
         OffsetsClient(config, timeout=5) as client,
         pytest.raises(BrokerAuthenticationError, match="returned no token") as caught,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.local import background
 from airflow_kafka_offsets.local.background import find_running, start_background, stop_background
+from airflow_kafka_offsets.local.broker_config import free_port
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 
 
@@ -18,6 +21,18 @@ def test_a_port_that_is_taken_is_named_with_a_remedy():
         port = other.getsockname()[1]
         with pytest.raises(SetupError, match=rf"port {port} .* is taken.*choose another port"):
             EmbeddedKafka(port=port).start()
+
+
+def test_the_ports_that_were_asked_for_are_not_given_to_other_listeners(tmp_path):
+    first = free_port()
+    (tmp_path / "broker-1").mkdir()
+    listeners = f"listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:{first + 1}\n"
+    (tmp_path / "broker-1" / "server.properties").write_text(listeners)
+    kafka = EmbeddedKafka(tmp_path, brokers=2, port=first)
+    kafka._choose_ports()
+    ports = [port for listeners in kafka._ports for port in listeners.values()]
+    assert len(set(ports)) == 4
+    assert kafka.bootstrap_servers == f"127.0.0.1:{first},127.0.0.1:{first + 1}"
 
 
 @pytest.fixture
@@ -38,6 +53,17 @@ def test_another_number_of_brokers_than_the_directory_has_is_refused(tmp_path):
 def test_a_kafka_that_is_open_to_everybody_does_not_become_a_secured_one(tmp_path):
     with pytest.raises(SetupError, match="is open without login, expected one with TLS and users"):
         start_background(tmp_path, secured=True)
+
+
+def test_a_kafka_of_which_a_broker_has_died_does_not_count_as_running(tmp_path, monkeypatch):
+    for number in (1, 2, 3):
+        (tmp_path / f"broker-{number}").mkdir()
+        listeners = f"listeners=PLAINTEXT://127.0.0.1:{9091 + number}\n"
+        (tmp_path / f"broker-{number}" / "server.properties").write_text(listeners)
+    alive = [SimpleNamespace(pid=11), SimpleNamespace(pid=13)]
+    monkeypatch.setattr(background, "find_brokers", lambda _: alive)
+    with pytest.raises(SetupError, match=r"\(pid 11, 13\), but only 2 of its 3 brokers: stop it first"):
+        start_background(tmp_path)
 
 
 def test_a_configuration_that_cannot_be_read_and_a_program_that_names_the_directory_are_no_broker(
