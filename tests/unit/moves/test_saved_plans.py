@@ -26,6 +26,7 @@ from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.fleet import plan_all
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
+from airflow_kafka_offsets.readings.estimate import estimate
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -318,3 +319,17 @@ def test_the_writer_is_the_ordinary_one(groups_only, monkeypatch):
     monkeypatch.setattr(write, "commit_offsets", refuses)
     with pytest.raises(CommitError, match="here"):
         groups_only.carry_out(saved)
+
+
+def test_the_estimate_of_a_query_that_reads_a_topic_twice_counts_both_sources(client, tmp_path):
+    query = Query(tmp_path / "checkpoint")
+    query.run(0, {"orders": {0: 20, 1: 20}}, {"orders": {0: 20, 1: 20}})
+    query.run(1, {"orders": {0: 90, 1: 90}}, {"orders": {0: 40, 1: 40}})
+    client.commit("first", {FIRST: 90, SECOND: 90})
+    client.commit("second", {FIRST: 40, SECOND: 40})
+    checkpoint, groups = SparkCheckpoint(query.location), {"source:0": "first", "source:1": "second"}
+    plan = plan_reset(
+        client, checkpoint, GroupSelection.parse(groups), Place.parse(30, "to_offset"), now=NOW
+    )
+    found = estimate(client, plan, checkpoint)
+    assert (found.records_again, found.lag, found.partition_lag) == (2 * (60 + 10), 4 * 70, 70)
