@@ -179,14 +179,13 @@ class FleetMoves:
                 return None
             member = self.fleet.members[number]
             try:
-                changes = move(number, member)
+                self._note(number, error=None, **move(number, member))
             except BaseException as error:
                 failed.set()
                 if not isinstance(error, KafkaOffsetsError):
                     raise
                 self._note(number, error=str(error))
                 return Failure(member.name, error)
-            self._note(number, error=None, **changes)
             return None
 
         with ThreadPoolExecutor(min(at_once, len(numbers) or 1)) as threads:
