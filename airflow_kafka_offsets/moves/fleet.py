@@ -140,13 +140,12 @@ class FleetMoves:
 
         def restore(number: int, member: Member) -> dict[str, Any]:
             client, checkpoint = self._open(names := member.plan.names)
-            if member.stage == "applying" and not has_moved(
-                client, checkpoint, member.plan.digest, member.plan.groups
-            ):
+            receipt = member.receipt or {}
+            if member.stage == "applying" and not has_moved(client, checkpoint, receipt):
                 return {"stage": "planned", "receipt": None}
             plan = plan_restore_receipt(
                 client,
-                member.receipt,
+                receipt,
                 checkpoint,
                 GroupSelection.parse(names.group_id, names.topics),
                 policy=policy or member.plan.policy,

@@ -8,7 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from recovery_pipeline import broken_commit
+from written_query import Query
 
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -159,3 +162,31 @@ def test_a_connection_that_a_template_names_must_be_the_plans(pipeline, plan):
     with pytest.raises(AirflowFailException, match="kafka_config_id='kafka_other' is not that of the plan"):
         task.execute(pipeline.context("reset"))
     assert pipeline.at() == (READ, READ)
+
+
+@pytest.mark.parametrize("names_checkpoint", [True, False])
+def test_a_restore_of_another_checkpoint_or_of_none_does_not_say_that_the_plan_was_not_applied(
+    pipeline, plan, names_checkpoint, tmp_path, capsys
+):
+    reset, context = ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0), pipeline.context("reset")
+    with broken_commit(), pytest.raises(BrokerUnavailableError):
+        reset.execute(context)
+    assert pipeline.at() == (READ, BACK)
+    receipt = context["ti"].xcoms["return_value"]
+    other = Query(tmp_path / "other", "99999999-2222-3333-4444-555555555555")
+    other.run(0, {pipeline.topic: READ})
+    restore = RestoreOffsetsOperator(
+        task_id="restore",
+        receipt=receipt,
+        restore_when="always",
+        group_id=pipeline.group,
+        checkpoint_location=other.location if names_checkpoint else None,
+    )
+    if names_checkpoint:
+        with pytest.raises(AirflowFailException, match="the checkpoint was replaced since"):
+            restore.execute(pipeline.context("restore"))
+        return
+    restored = restore.execute(pipeline.context("restore"))
+    assert restored is not None
+    assert restored["before"] == receipt["before"]
+    assert "moved with the group, but is not restored: no checkpoint is given" in capsys.readouterr().out
