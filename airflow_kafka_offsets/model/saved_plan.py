@@ -31,7 +31,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
-from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 
 FORM = "a plan from a reset or failover that only plans, or from '--save-plan'"
@@ -48,6 +48,11 @@ class Names(NamedTuple):
     checkpoint_conn_id: str | None = None
     kafka_config_id: str | None = None
     mirror: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, pipeline: Mapping[str, Any]) -> Names:
+        """Return the names of a pipeline, as plain JSON."""
+        return cls(**{name: plain_names(value) for name, value in pipeline.items()})
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON; a pipeline without a mirror has no key ``mirror``."""

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -16,17 +16,18 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member, Stage
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, committed_offsets
+from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names, SavedPlan
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.apply import apply_pipeline
+from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
-from airflow_kafka_offsets.moves.saved import has_moved, plan_saved
+from airflow_kafka_offsets.moves.saved import has_moved, plan_saved, save_plan
+from airflow_kafka_offsets.readings.record_times import look_up_times
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -54,28 +55,57 @@ class Failure(NamedTuple):
 
 
 def plan_all(
-    entries: Sequence[T], plan: Callable[[T], SavedPlan], name: Callable[[T], str], at_once: int = AT_ONCE
+    pipelines: Sequence[Names],
+    open_one: Open,
+    place: Place,
+    *,
+    now: datetime,
+    policy: CheckpointPolicy,
+    allow_new_cluster: bool,
+    at_once: int = AT_ONCE,
+    **how: Any,
 ) -> list[SavedPlan]:
     """
-    Plan each pipeline; raise refusals only after every pipeline was tried.
+    Plan to move each pipeline to the same place; raise refusals only after every pipeline was tried.
 
-    :raises PlanRefusedError: with each pipeline that cannot be moved, and the reason. Two pipelines cannot
+    :param open_one: called in the caller's thread.
+    :param how: more parameters of :func:`~airflow_kafka_offsets.moves.reset.plan_reset`.
+    :raises PlanRefusedError: with each pipeline that cannot be moved, and the reason; or if two pipelines
         move the same checkpoint or partition of a group, because only one of the plans could be applied.
     """
+    allowed: dict[str, Any] = {"policy": policy, "allow_new_cluster": allow_new_cluster}
 
-    def attempt(entry: T) -> SavedPlan | Failure:
+    def open_checked(names: Names) -> Opened | KafkaOffsetsError:
         try:
-            return plan(entry)
+            return open_one(names)
         except KafkaOffsetsError as error:
-            return Failure(name(entry), error)
+            return error
 
-    with ThreadPoolExecutor(min(at_once, len(entries))) as threads:
-        found = list(threads.map(attempt, entries))
+    def plan(names: Names, opened: Opened | KafkaOffsetsError) -> SavedPlan | Failure:
+        try:
+            if isinstance(opened, KafkaOffsetsError):
+                raise opened
+            client, checkpoint = opened
+            selection = GroupSelection.parse(names.group_id, names.topics)
+            made = plan_reset(client, checkpoint, selection, place, now=now, **allowed, **how)
+            made.check()
+            return save_plan(client, checkpoint, look_up_times(client, made), names, now=now, **allowed)
+        except KafkaOffsetsError as error:
+            return Failure(f"group {shorten(names.group_id)}", error)
+
+    with ThreadPoolExecutor(min(at_once, len(pipelines))) as threads:
+        found = list(threads.map(plan, pipelines, [open_checked(names) for names in pipelines]))
     if failures := [each for each in found if isinstance(each, Failure)]:
         raise PlanRefusedError(
             [f"{each}" for each in failures], retriable=all(each.error.retriable for each in failures)
         )
     plans = [each for each in found if isinstance(each, SavedPlan)]
+    check_disjoint(plans)
+    return plans
+
+
+def check_disjoint(plans: Sequence[SavedPlan]) -> None:
+    """Refuse plans of which two move the same checkpoint or partition of a group."""
     moved: set[tuple[str, str]] = set()
     for each in plans:
         # Two connections may lead to one cluster.
@@ -92,7 +122,6 @@ def plan_all(
                 f"two pipelines move {twice[0][0]}: give them one entry, with a group for each topic"
             )
         moved |= parts
-    return plans
 
 
 class FleetMoves:

@@ -168,7 +168,8 @@ def test_a_connection_that_a_template_names_must_be_the_plans(pipeline, plan):
 def test_a_restore_of_another_checkpoint_or_of_none_does_not_say_that_the_plan_was_not_applied(
     pipeline, plan, names_checkpoint, tmp_path, capsys
 ):
-    reset, context = ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0), pipeline.context("reset")
+    reset = ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0)
+    context = pipeline.context("reset")
     with broken_commit(), pytest.raises(BrokerUnavailableError):
         reset.execute(context)
     assert pipeline.at() == (READ, BACK)
