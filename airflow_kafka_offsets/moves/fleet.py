@@ -42,6 +42,10 @@ Opened = tuple["OffsetsClient", "SparkCheckpoint | None"]
 """The client and the checkpoint of a pipeline."""
 
 Open = Callable[[Names], Opened]
+"""
+Opens a pipeline. It is called in the caller's thread, because Airflow's connections are read there, and
+without its log.
+"""
 
 
 class Failure(NamedTuple):
@@ -68,18 +72,11 @@ def plan_all(
     """
     Plan to move each pipeline to the same place; raise refusals only after every pipeline was tried.
 
-    :param open_one: called in the caller's thread.
     :param how: more parameters of :func:`~airflow_kafka_offsets.moves.reset.plan_reset`.
     :raises PlanRefusedError: with each pipeline that cannot be moved, and the reason; or if two pipelines
         move the same checkpoint or partition of a group, because only one of the plans could be applied.
     """
     allowed: dict[str, Any] = {"policy": policy, "allow_new_cluster": allow_new_cluster}
-
-    def open_checked(names: Names) -> Opened | KafkaOffsetsError:
-        try:
-            return open_one(names)
-        except KafkaOffsetsError as error:
-            return error
 
     def plan(names: Names, opened: Opened | KafkaOffsetsError) -> SavedPlan | Failure:
         try:
@@ -94,7 +91,7 @@ def plan_all(
             return Failure(f"group {shorten(names.group_id)}", error)
 
     with ThreadPoolExecutor(min(at_once, len(pipelines))) as threads:
-        found = list(threads.map(plan, pipelines, [open_checked(names) for names in pipelines]))
+        found = list(threads.map(plan, pipelines, [_opened(open_one, names) for names in pipelines]))
     if failures := [each for each in found if isinstance(each, Failure)]:
         raise PlanRefusedError(
             [f"{each}" for each in failures], retriable=all(each.error.retriable for each in failures)
@@ -102,6 +99,13 @@ def plan_all(
     plans = [each for each in found if isinstance(each, SavedPlan)]
     check_disjoint(plans)
     return plans
+
+
+def _opened(open_one: Open, names: Names) -> Opened | KafkaOffsetsError:
+    try:
+        return open_one(names)
+    except KafkaOffsetsError as error:
+        return error
 
 
 def check_disjoint(plans: Sequence[SavedPlan]) -> None:
@@ -142,9 +146,9 @@ class FleetMoves:
     ) -> list[Failure]:
         """Move each pipeline that was not moved before. If one fails, no others are started."""
 
-        def move(number: int, member: Member) -> dict[str, Any]:
+        def move(number: int, member: Member, opened: Opened) -> dict[str, Any]:
             by = replace(self._by, plan=member.plan.digest)
-            client, checkpoint = self._open(member.plan.names)
+            client, checkpoint = opened
             plan = plan_saved(client, checkpoint, member.plan, now=now(), metadata=by, max_age=max_age)
             plan.check()
             self._note(number, stage="applying", receipt=plan.make_receipt(), error=None)
@@ -167,9 +171,9 @@ class FleetMoves:
         :param allow_stale: whether to undo a move although the pipeline has continued since.
         """
 
-        def restore(number: int, member: Member) -> dict[str, Any]:
-            client, checkpoint = self._open(names := member.plan.names)
-            receipt = member.receipt or {}
+        def restore(number: int, member: Member, opened: Opened) -> dict[str, Any]:
+            client, checkpoint = opened
+            names, receipt = member.plan.names, member.receipt or {}
             if member.stage == "applying" and not has_moved(client, checkpoint, receipt):
                 return {"stage": "planned", "receipt": None}
             plan = plan_restore_receipt(
@@ -193,21 +197,24 @@ class FleetMoves:
     def _each(
         self,
         stages: Collection[Stage],
-        move: Callable[[int, Member], dict[str, Any]],
+        move: Callable[[int, Member, Opened], dict[str, Any]],
         at_once: int,
         *,
         stop_after_failure: bool = False,
     ) -> list[Failure]:
         """Call a function for each pipeline in some stages; save its changes or its error."""
-        numbers = [number for number, each in enumerate(self.fleet.members) if each.stage in stages]
+        members = self.fleet.members
+        numbers = [number for number, each in enumerate(members) if each.stage in stages]
         failed = Event()
 
-        def attempt(number: int) -> Failure | None:
+        def attempt(number: int, opened: Opened | KafkaOffsetsError) -> Failure | None:
             if stop_after_failure and failed.is_set():
                 return None
-            member = self.fleet.members[number]
+            member = members[number]
             try:
-                self._note(number, error=None, **move(number, member))
+                if isinstance(opened, KafkaOffsetsError):
+                    raise opened
+                self._note(number, error=None, **move(number, member, opened))
             except BaseException as error:
                 failed.set()
                 if not isinstance(error, KafkaOffsetsError):
@@ -217,7 +224,8 @@ class FleetMoves:
             return None
 
         with ThreadPoolExecutor(min(at_once, len(numbers) or 1)) as threads:
-            return [each for each in threads.map(attempt, numbers) if each is not None]
+            opened = [_opened(self._open, members[number].plan.names) for number in numbers]
+            return [each for each in threads.map(attempt, numbers, opened) if each is not None]
 
     def _note(self, number: int, **changes: Any) -> None:
         """Save the progress of a pipeline before its next step."""
