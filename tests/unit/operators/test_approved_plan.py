@@ -51,6 +51,27 @@ def carry_out(pipeline, plan, triggered_by=None, **how):
     return task.execute({**pipeline.context("reset"), "dag_run": run})
 
 
+def test_a_plan_says_what_it_would_write_and_what_that_means(pipeline, plan):
+    assert pipeline.at() == (READ, READ)
+    assert plan["plan_only"] is True
+    assert (plan["before"], plan["after"]) == (
+        {pipeline.topic: {"0": 60, "1": 62}},
+        {pipeline.topic: {"0": 57, "1": 59}},
+    )
+    estimate = plan["estimate"]
+    assert (estimate["records_again"], estimate["lag"], estimate["partition_lag"]) == (6, 84, 43)
+    assert (estimate["bytes"], estimate["reasons"]["bytes"]) == (None, "no record could be read")
+    assert estimate["seconds"] is None
+    assert "1 batches with records and times" in estimate["reasons"]["seconds"]
+    text = plan["markdown"]
+    assert text.startswith(f"### Plan {plan['digest'][:8]}, made ")
+    assert (
+        f"| Moves | group `{pipeline.group}` and checkpoint `{pipeline.query.location}` (batch 1) |" in text
+    )
+    assert "| Read again | 6 records |" in text
+    assert "| Sink | not named: a sink that appends gets the records twice" in text
+
+
 def test_a_plan_names_its_pipeline_and_is_carried_out_without_names(pipeline, plan):
     receipt = carry_out(pipeline, plan)
     assert pipeline.at() == (BACK, BACK)
