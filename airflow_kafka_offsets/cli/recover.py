@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +159,6 @@ def apply_command(
             )
         moves = _moves(fleet, state, broker, execution)
         failures = moves.apply(
-            now=partial(datetime.now, tz=timezone.utc),
             quiet_period=execution.quiet_period,
             max_age=timedelta(seconds=max_age),
             at_once=max_active,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,7 @@ from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member, Stage
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, committed_offsets
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names, SavedPlan
+from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.reset import plan_reset
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONCE = 8
-"""Default number of pipelines that are planned, moved or restored at the same time."""
+"""Default number of pipelines that are planned at the same time."""
 
 Keep = Callable[[Fleet], None]
 """Saves a fleet so that it survives the end of this process."""
@@ -136,20 +136,14 @@ class FleetMoves:
         self._keep, self._open, self._by = keep, open_one, by
         self._lock = Lock()
 
-    def apply(
-        self,
-        *,
-        now: Callable[[], datetime],
-        quiet_period: float,
-        max_age: timedelta | None = MAX_AGE,
-        at_once: int = AT_ONCE,
-    ) -> list[Failure]:
+    def apply(self, *, quiet_period: float, max_age: timedelta, at_once: int) -> list[Failure]:
         """Move each pipeline that was not moved before. If one fails, no others are started."""
 
         def move(number: int, member: Member, opened: Opened) -> dict[str, Any]:
             by = replace(self._by, plan=member.plan.digest)
             client, checkpoint = opened
-            plan = plan_saved(client, checkpoint, member.plan, now=now(), metadata=by, max_age=max_age)
+            now = datetime.now(tz=timezone.utc)
+            plan = plan_saved(client, checkpoint, member.plan, now=now, metadata=by, max_age=max_age)
             plan.check()
             self._note(number, stage="applying", receipt=plan.make_receipt(), error=None)
             return {"stage": "applied", "receipt": apply_pipeline(client, plan, by, checkpoint, quiet_period)}
@@ -157,17 +151,12 @@ class FleetMoves:
         return self._each(("planned", "applying"), move, at_once, stop_after_failure=True)
 
     def restore(
-        self,
-        *,
-        quiet_period: float,
-        policy: CheckpointPolicy | None = None,
-        allow_stale: bool = False,
-        at_once: int = AT_ONCE,
+        self, *, quiet_period: float, policy: CheckpointPolicy | None, allow_stale: bool, at_once: int
     ) -> list[Failure]:
         """
         Undo the move of each pipeline that was moved. If one fails, the others are still restored.
 
-        :param policy: permissions for the checkpoints; by default those of each plan.
+        :param policy: permissions for the checkpoints; ``None`` for those of each plan.
         :param allow_stale: whether to undo a move although the pipeline has continued since.
         """
 
