@@ -316,12 +316,8 @@ def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
 
 def _moved_partitions(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -> set[TopicPartition]:
     sources = then.keys() | now.keys()
-    return {
-        tp
-        for source in sources
-        for tp in then.get(source, {}).keys() | now.get(source, {}).keys()
-        if then.get(source, {}).get(tp) != now.get(source, {}).get(tp)
-    }
+    changes = (then.get(source, {}).items() ^ now.get(source, {}).items() for source in sources)
+    return {tp for change in changes for tp, _ in change}
 
 
 def _batches_text(batches: Sequence[int]) -> str:
