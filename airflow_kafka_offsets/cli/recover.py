@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +96,7 @@ def plan_command(
     if execution.execute:
         raise UsageError("--execute is for 'recover apply': a plan moves nothing")
     every = [Names.of(pipeline) for pipeline in KafkaPipeline.load(file)]
-    state, now = StateFile(file), datetime.now(tz=timezone.utc)
-    open_one = connect(broker, every)
+    state, open_one = StateFile(file), connect(broker, every)
     with state.locked():
         before = state.read()
         if before is not None and (begun := before.begun):
@@ -107,7 +106,7 @@ def plan_command(
                 "restore', or move the file away if the recovery is complete"
             )
         how = {**policies, "policy": execution.policy, "at_once": max_active}
-        fleet = Fleet.of(plan_all(every, open_one, place, now=now, **how))
+        fleet = Fleet.of(plan_all(every, open_one, place, **how))
         state.write(fleet)
     print_result(
         execution.output,

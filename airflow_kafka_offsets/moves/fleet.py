@@ -63,7 +63,6 @@ def plan_all(
     open_one: Open,
     place: Place,
     *,
-    now: datetime,
     policy: CheckpointPolicy,
     allow_new_cluster: bool,
     at_once: int = AT_ONCE,
@@ -77,6 +76,7 @@ def plan_all(
         move the same checkpoint or partition of a group, because only one of the plans could be applied.
     """
     allowed: dict[str, Any] = {"policy": policy, "allow_new_cluster": allow_new_cluster}
+    now = datetime.now(tz=timezone.utc)  # a duration before now means the same moment for each
 
     def plan(names: Names, opened: Opened | KafkaOffsetsError) -> SavedPlan | Failure:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime, timezone
 from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
@@ -89,7 +88,6 @@ class PlanResetsOperator(ResetOffsetsOperator):
                 [Names.of(pipeline) for pipeline in named_pipelines(self, context)],
                 open_one,
                 place,
-                now=datetime.now(tz=timezone.utc),
                 metadata=self.move_metadata(context),
                 **self._permissions(),
             )
