@@ -52,7 +52,8 @@ class Names(NamedTuple):
     @classmethod
     def of(cls, pipeline: Mapping[str, Any]) -> Names:
         """Return the names of a pipeline, as plain JSON."""
-        return cls(**{name: plain_names(value) for name, value in pipeline.items()})
+        names: dict[str, Any] = {name: plain_names(value) for name, value in pipeline.items()}
+        return cls(**names)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON; a pipeline without a mirror has no key ``mirror``."""
