@@ -46,8 +46,8 @@ class KafkaPipeline(Mapping[str, Any]):
     :param mirror: the mirror of the cluster, see :class:`~airflow_kafka_offsets.model.mirror.Mirror`, as an
         object such as ``{"kafka_config_id": "kafka_standby", "prefix": "primary."}``. Each commit of the
         checkpoint then keeps what a failover needs. Tasks get it too, and do not render templates in it.
-    :raises UsageError: if the location contains a password, which would be shown with the location, or if
-        ``asset_name`` does not match the groups.
+    :raises UsageError: if ``group_id`` is ``None``, if the location contains a password, which would be shown
+        with the location, or if ``asset_name`` does not match the groups.
     """
 
     group_id: str | Mapping[str, str]
@@ -60,6 +60,8 @@ class KafkaPipeline(Mapping[str, Any]):
     mirror: Mapping[str, Any] | Mirror | None = None
 
     def __post_init__(self) -> None:
+        if self.group_id is None:
+            raise UsageError("group_id is missing: name the consumer group", parameter="group_id")
         if self.kafka_config_id is None:
             object.__setattr__(self, "kafka_config_id", type(self).kafka_config_id)
         check_location(self.checkpoint_location)

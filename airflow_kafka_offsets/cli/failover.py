@@ -295,7 +295,6 @@ def _move_fleet(
     ((left_id,), (entered_id,)) = connections.values()
     members = [
         FleetMember(
-            named if isinstance(named := each.group_id, str) else ", ".join(sorted({*named.values()})),
             open_checkpoint(str(each.checkpoint_location), each.checkpoint_conn_id, option="--pipelines"),
             GroupSelection.parse(each.group_id, each.topics),
             mirror,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,7 +32,6 @@ from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 __all__ = ["wait"]
@@ -57,21 +56,19 @@ class WaitOptions:
     output: str
 
     def run(
-        self,
-        wait: Wait,
-        checkpoint: SparkCheckpoint | None = None,
-        freeze: Callable[[OffsetsClient], Wait] | None = None,
+        self, kind: type[Wait], parameters: Mapping[str, Any], checkpoint: SparkCheckpoint | None = None
     ) -> None:
         """
-        Poll until the wait ends, and print the last reading; progress goes to standard error.
+        Poll until a wait ends, and print the last reading; progress goes to standard error.
 
         A temporary error is shown and does not end the wait.
 
-        :param freeze: returns the wait with a fixed target, once the broker answers.
         :raises KafkaOffsetsError: on a timeout, or if nothing moves.
         """
         from airflow_kafka_offsets.waits.progress import Progress
 
+        location = None if checkpoint is None else checkpoint.location
+        wait, frozen = kind(**parameters, checkpoint_location=location), False
         call_timeout = min(CALL_TIMEOUT, self.give_up_after)
         client = open_client(self.broker.client_config(), call_timeout, limited=False)
         progress = Progress(wait.stalled_after)
@@ -79,8 +76,8 @@ class WaitOptions:
         end = time.monotonic() + self.give_up_after
         while True:
             try:
-                if freeze is not None:
-                    wait, freeze = freeze(client), None
+                if not frozen:
+                    wait, frozen = wait.freeze(client, checkpoint), True
                 last = progress.add_reading(wait.poll(client, checkpoint))
             except KafkaOffsetsError as error:
                 if not error.retriable:
@@ -161,7 +158,7 @@ def wait_lag(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **values:
     """
     from airflow_kafka_offsets.waits.lag import LagWait
 
-    waiting.run(LagWait(**_given_parameters(values, checkpoint)), checkpoint)
+    waiting.run(LagWait, values, checkpoint)
 
 
 @wait.command("reached")
@@ -178,8 +175,7 @@ def wait_reached(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **val
     """
     from airflow_kafka_offsets.waits.reached import ReachedWait
 
-    reached = ReachedWait(**_given_parameters(values, checkpoint))
-    waiting.run(reached, checkpoint, lambda client: reached.freeze(client, checkpoint))
+    waiting.run(ReachedWait, values, checkpoint)
 
 
 @wait.command("topic")
@@ -201,14 +197,4 @@ def wait_topic(waiting: WaitOptions, **values: Any) -> None:
     """Wait until every partition of the topics has a record at or after a time."""
     from airflow_kafka_offsets.waits.topic import TopicWait
 
-    waiting.run(TopicWait(**_given_parameters(values)))
-
-
-def _given_parameters(values: dict[str, Any], checkpoint: SparkCheckpoint | None = None) -> dict[str, Any]:
-    """Return the given parameters of a wait."""
-    location = None if checkpoint is None else checkpoint.location
-    return {
-        name: value
-        for name, value in {**values, "checkpoint_location": location}.items()
-        if value is not None
-    }
+    waiting.run(TopicWait, values)

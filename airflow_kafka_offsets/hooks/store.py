@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import BaseHook
@@ -16,16 +16,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 
-class StoredOffsets(NamedTuple):
-    """The next offset of each partition in a store, and when they were saved, if it is known."""
-
-    offsets: Offsets
-    saved_at: datetime | None
-
-
-def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") -> StoredOffsets:
+def stored_offsets(
+    conn_id: str, pipeline: str, table: str = "kafka_offsets"
+) -> tuple[Offsets, datetime | None]:
     """
-    Return the offsets in a :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`.
+    Return the offsets in a :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`, and when they were
+    saved, if it is known.
 
     :param conn_id: Airflow connection of the database, of any type whose hook is a ``DbApiHook`` of the
         provider ``common.sql``, such as ``postgres``.
@@ -47,7 +43,7 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
     engine = sql_engine(conn_id, "store_conn_id")
     try:
         store = SqlOffsetStore(engine, table)
-        found = StoredOffsets(store.load(pipeline), store.saved_at(pipeline))
+        offsets, saved_at = store.load(pipeline), store.saved_at(pipeline)
     except DBAPIError as error:
         reason = driver_error_text(error)
         if may_pass(error):
@@ -61,12 +57,12 @@ def stored_offsets(conn_id: str, pipeline: str, table: str = "kafka_offsets") ->
         ) from error
     finally:
         engine.dispose()
-    if not found.offsets:
+    if not offsets:
         raise NoCommitError(
             f"connection {conn_id!r}: found no offsets of pipeline {pipeline!r} in table {table!r}; expected "
             "the offsets that the job saves: correct the pipeline's name, or run the job first"
         )
-    return found
+    return offsets, saved_at
 
 
 def sql_engine(conn_id: str, parameter: str) -> Engine:

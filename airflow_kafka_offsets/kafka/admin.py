@@ -221,11 +221,15 @@ class Admin:
             return None
         return int(minutes) if minutes is not None and minutes.isdecimal() else None
 
+    def check_offset_deletion(self) -> None:
+        """Check that this connection can delete single offsets, without a request."""
+        check_deletion(self._config)
+
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition], call: Call
     ) -> dict[TopicPartition, str | None]:
         """Delete a group's commits in partitions; return ``None`` for each that is gone, else the reason."""
-        check_deletion(self._config)
+        self.check_offset_deletion()
         found, failure = self._each(call, "delete_offsets", {group_id: list(partitions)})[group_id]
         if failure is not None:
             raise call.explain(failure, "Delete")

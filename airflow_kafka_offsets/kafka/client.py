@@ -298,6 +298,15 @@ class OffsetsClient(RecordReads):
         with self._session.begin_call("deleting groups") as call:
             return self._admin.delete_groups(group_ids, call)
 
+    def check_offset_deletion(self) -> None:
+        """
+        Check that :meth:`delete_offsets` works with this connection, without a request.
+
+        :raises SetupError: if kafka-python is missing.
+        :raises UsageError: if kafka-python does not have a security setting of the connection.
+        """
+        self._admin.check_offset_deletion()
+
     def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, str | None]:

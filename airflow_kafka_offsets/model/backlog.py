@@ -40,16 +40,10 @@ class Backlog:
         """
         Record a poll; return the new state, and whether to report the backlog.
 
-        The backlog is reported
-
-        * when it begins;
-        * when the position has moved since the last report and has not moved since the previous poll: the run
-          that the report started has finished, and more records are waiting. Any change counts, including a
-          move back (a reset) or a lost position (Kafka expired the group's offsets), because other records
-          are waiting than were reported. A position that changes at every poll, such as a stream's, means
-          that the reader is still working;
-        * every ``refire_after`` seconds while the backlog lasts, because the run that the report started may
-          have failed.
+        :class:`~airflow_kafka_offsets.triggers.event.LagEventTrigger` lists when it is reported. Any change
+        of the position counts as a move, including a move back (a reset) or a lost position (Kafka expired
+        the group's offsets), because other records are waiting than were reported. A position that changes
+        at every poll, such as a stream's, means that the reader is still working.
 
         :param now: seconds since 1970.
         :param position: the reader's position, as a text that changes when a position changes.

@@ -269,7 +269,11 @@ def committer_text(text: str | None) -> str:
 
 
 def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
-    """Return why a query must not commit to a group that follows another query; ``None`` if it may."""
+    """
+    Return why a query must not commit to a group that follows another query; ``None`` if it may.
+
+    :param query: empty for a job without a query, whose group must follow none.
+    """
     texts = {tp: commit.metadata for tp, commit in sorted(commits.items()) if commit is not None}
     for text in texts.values():
         metadata = CommitMetadata.parse(text)
@@ -280,12 +284,17 @@ def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
         else:
             continue
         same = [tp for tp, other in texts.items() if other == text]
+        last = f"the last commit of group {group_id!r} on {summarize(same)} {found}"
+        if not query:
+            return (
+                f"{last}, and this task commits the offsets of no query: leave the topic out, or delete its "
+                "offsets with 'airflow-kafka-offsets group delete-offsets' if that query no longer reads it"
+            )
         return (
-            f"the last commit of group {group_id!r} on {summarize(same)} {found}, and the checkpoint is of "
-            f"query {query}: two queries in one group overwrite each other; give this query its own group, "
-            f"or set {parameter_text('allow_new_query', True)} if it replaces the other query (a new "
-            "checkpoint has a new query id, and a job without checkpointLocation has a new checkpoint at "
-            "each start)"
+            f"{last}, and the checkpoint is of query {query}: two queries in one group overwrite each other; "
+            f"give this query its own group, or set {parameter_text('allow_new_query', True)} if it replaces "
+            "the other query (a new checkpoint has a new query id, and a job without checkpointLocation has "
+            "a new checkpoint at each start)"
         )
     return None
 

@@ -206,9 +206,12 @@ class DriftReport:
         if self.within_grace:
             lines += [f"within grace: the batch ended less than {self.grace} ago, its commit may follow"]
         lines += unknown_lines(self.headroom)
-        known = self._remedies
-        lines += [f"{verdict}: {known[verdict]}" for verdict in self.drift]
-        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
+        return "\n".join([*lines, *self.advice, *(f"warning: {warning}" for warning in self.warnings)])
+
+    @property
+    def advice(self) -> list[str]:
+        """A line for each verdict that counts as drift, with its remedy."""
+        return [f"{verdict}: {self._remedies[verdict]}" for verdict in self.drift]
 
     @property
     def _remedies(self) -> Mapping[Verdict, str]:

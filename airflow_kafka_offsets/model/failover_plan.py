@@ -63,12 +63,12 @@ class TranslatedPartition:
         offset = self.translation.offset
         return offset is not None and self.log is not None and offset < self.log.start
 
-    def or_from(self, offset: int | None) -> TranslatedPartition:
-        """Return the partition, with an offset to read from if its position is unknown."""
-        if self.translation.offset is not None or offset is None or self.log is None:
+    def or_from_start(self) -> TranslatedPartition:
+        """Return the partition, read from the mirror's log start if its position is unknown."""
+        if self.translation.offset is not None or self.log is None:
             return self
-        found = replace(self.translation, offset=offset, again=self.log.end - offset)
-        return replace(self, translation=found)
+        start, end = self.log
+        return replace(self, translation=replace(self.translation, offset=start, again=end - start))
 
 
 @dataclass(frozen=True)

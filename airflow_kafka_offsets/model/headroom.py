@@ -262,10 +262,8 @@ def headrooms_json(headrooms: Collection[Headroom]) -> dict[str, Any]:
     return {"headroom": min(known, default=None), "headroom_state": worst}
 
 
-def worse_headroom(one: Headroom, other: Headroom | None) -> Headroom:
+def worse_headroom(one: Headroom, other: Headroom) -> Headroom:
     """Return the worse of two headrooms of one partition."""
-    if other is None:
-        return one
 
     def rank(each: Headroom) -> tuple[int, float]:
         return _WORST_FIRST.index(each.state), math.inf if each.by_time is None else each.by_time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -145,32 +145,6 @@ class Lag:
             for entry in self.partitions
             if entry.lag is not None
         }
-
-    def with_time_lags(
-        self,
-        asked: Collection[TopicPartition],
-        times: Mapping[TopicPartition, int | None],
-        now_ms: int,
-        limit: float,
-    ) -> Lag:
-        """
-        Add the time lag of the partitions that have not been read up to ``now - limit``.
-
-        A lookup by time finds transaction markers too, and a log may have no record exactly at the position.
-        So the next record after the position decides: if no record follows, or if it is new enough, the
-        partition is not late.
-
-        :param asked: the partitions that may be late.
-        :param times: timestamp of the next record; ``None`` if no record follows; missing if unknown.
-        :param limit: the accepted age in seconds.
-        """
-        late: dict[TopicPartition, float | None] = {}
-        for tp in sorted(asked):
-            if tp not in times:
-                late[tp] = None
-            elif (time := times[tp]) is not None and now_ms - time > limit * 1000:
-                late[tp] = (now_ms - time) / 1000
-        return replace(self, time_lags=late)
 
     def without_durations(self) -> Lag:
         """Return the lag without durations, which change constantly: keep only their partitions."""

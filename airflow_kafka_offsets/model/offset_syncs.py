@@ -23,6 +23,10 @@ class OffsetSync(NamedTuple):
     downstream: int
 
 
+def _downstream(sync: OffsetSync) -> int:
+    return sync.downstream
+
+
 def parse_sync(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, OffsetSync] | None:
     """
     Read a record of the syncs topic: STRING topic, INT32 partition -> INT64 upstream, INT64 downstream.
@@ -79,10 +83,18 @@ class Bracket:
 
     @property
     def low(self) -> int:
-        """The lowest offset that the place may have. Reading from here loses no record."""
-        if self.before is None:
+        """
+        The lowest offset that the place may have. Reading from here loses no record.
+
+        It is below the log start if the mirror may have deleted the place.
+        """
+        if self.before is not None:
+            return self.before.downstream + (self.before.upstream < self.position)
+        if self.after is None:
             return self.log.start
-        return self.before.downstream + (self.before.upstream < self.position)
+        # Each record between the place and the sync has its own offset on the source.
+        lowest = self.after.downstream - (self.after.upstream - self.position)
+        return min(self.log.start, max(0, lowest))
 
     @property
     def high(self) -> int:
@@ -112,7 +124,7 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
 
     :param syncs: syncs of the partition, in any order.
     """
-    ordered = sorted({sync for sync in syncs if sync.downstream < log.end}, key=lambda sync: sync.downstream)
+    ordered = sorted({sync for sync in syncs if sync.downstream < log.end}, key=_downstream)
     restarts = find_restarts(ordered)
     start, end = _usable(ordered, restarts, position, log)
     before = after = None
@@ -125,6 +137,17 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
             break
     place = log.start if before is None else before.downstream
     return Bracket(position, before, after, log, _repeated(ordered, restarts, position, place, log))
+
+
+def next_upstream(syncs: Iterable[OffsetSync], end: int) -> int:
+    """
+    Return the lowest offset on the source that the mirror may copy next; 0 without a sync.
+
+    :param end: the end of the mirror's log.
+    """
+    newest = max((sync for sync in syncs if sync.downstream < end), key=_downstream, default=None)
+    # Each record after the sync has its own offset on the source.
+    return 0 if newest is None else newest.upstream + end - newest.downstream
 
 
 def find_restarts(ordered: Sequence[OffsetSync]) -> list[int]:

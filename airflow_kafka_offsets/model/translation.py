@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from airflow_kafka_offsets.model.offset_syncs import Bracket, OffsetSync, bracket
+from airflow_kafka_offsets.model.offset_syncs import Bracket, OffsetSync, bracket, next_upstream
 from airflow_kafka_offsets.model.offsets import LogRange
 
 DIGEST_LENGTH = 16
@@ -147,17 +147,21 @@ def translate(
     log: LogRange,
     syncs: Iterable[OffsetSync],
     sightings: Sequence[Sighting] = (),
+    source: LogRange | None = None,
 ) -> Translation:
     """
     Translate a position of the source.
+
+    If the mirror is still copying, records before the position that it has not copied yet are read again.
 
     :param log: the mirror's log.
     :param syncs: syncs of the partition, in any order.
     :param sightings: the last record before the position, if known, and the last records before earlier
         positions, each with the result of a search in the range that :func:`bracket` gives for its place.
+    :param source: the source's log; ``None`` if the source is gone, so that the mirror copies nothing more.
     """
     if position == 0:
-        return Translation(log.start)
+        return Translation(0)
     known = list(syncs)
     if known and log.end == 0:
         return Translation(
@@ -166,17 +170,22 @@ def translate(
             "there, or was created again",
         )
     pairs = _pairs(position, log, known, sightings)
+    every = [*known, *pairs]
     newest = next((each for each in sightings if each.read.position == position), None)
+    others, place = (0, position) if newest is None else (newest.read.others, newest.read.place)
+    uncopied = 0
+    if source is not None:
+        uncopied = max(0, place - max(source.start, next_upstream(every, log.end)))
     if newest is None:
-        return _by_syncs(bracket([*known, *pairs], position, log), 0, None)
-    by_record = _by_record(bracket(known, newest.read.place, log), newest, same_records=bool(pairs))
+        return _by_syncs(bracket(every, position, log), uncopied, None)
+    by_record = _by_record(bracket(known, place, log), newest, uncopied, same_records=bool(pairs))
     if by_record is not None:
         return by_record
     # If the search found several equal records, the first one is safe: it is not after the right one.
-    found = bracket([*known, *pairs], newest.read.place, log)
+    found = bracket(every, place, log)
     if copies := newest.scan.copies_between(*found.search):
-        return _after_the_first(found, copies, newest.read.others)
-    return _by_syncs(found, newest.read.others, newest.scan)
+        return _after_the_first(found, copies, others + uncopied)
+    return _by_syncs(found, others + uncopied, newest.scan)
 
 
 def _pairs(
@@ -184,7 +193,9 @@ def _pairs(
 ) -> list[OffsetSync]:
     """Return syncs made from the last records before earlier positions whose copies were found."""
     found = {
-        each.read.identity.offset: _by_record(bracket(syncs, each.read.place, log), each, same_records=False)
+        each.read.identity.offset: _by_record(
+            bracket(syncs, each.read.place, log), each, 0, same_records=False
+        )
         for each in sightings
         if each.read.position < position
     }
@@ -195,7 +206,9 @@ def _pairs(
     ]
 
 
-def _by_record(found: Bracket, sighting: Sighting, *, same_records: bool) -> Translation | None:
+def _by_record(
+    found: Bracket, sighting: Sighting, uncopied: int, *, same_records: bool
+) -> Translation | None:
     """Return the place after the copy of the last record; ``None`` if the search does not give it."""
     last, scan = sighting
     if not scan.covers(*found.search):
@@ -205,7 +218,9 @@ def _by_record(found: Bracket, sighting: Sighting, *, same_records: bool) -> Tra
         at = copies[0] + 1
         passed = found.after is not None or (last.distinct and not scan.repeats)
         if passed and found.low <= at <= found.high:
-            return Translation(at, found.repeated + last.others, "record")
+            # The mirror has passed the record, unless it is copying again.
+            again = found.repeated + uncopied if found.repeated else 0
+            return Translation(at, again + last.others, "record")
     # Whether the copy may be before the offsets that were searched.
     earlier = scan.start > 0 if found.before is None else found.before.upstream > last.identity.offset
     if copies or not scan.contiguous or scan.by_time or earlier:
@@ -217,7 +232,9 @@ def _by_record(found: Bracket, sighting: Sighting, *, same_records: bool) -> Tra
             "give: the topic has another name there, or the mirror changes the records",
         )
     if same_records and scan.end == found.log.end and not last.others:
-        return Translation(scan.end, found.repeated, "record", "the mirror ends before the position")
+        return Translation(
+            scan.end, found.repeated + uncopied, "record", "the mirror ends before the position"
+        )
     return None
 
 
@@ -239,7 +256,7 @@ def _by_syncs(found: Bracket, others: int, scan: Scan | None) -> Translation:
     before, after = found.before, found.after
     if before is None and after is None:
         if found.log.end == 0:
-            return Translation(0, why="no record was copied")
+            return Translation(0, others, why="no record was copied")
         return Translation(
             None, why="found no offset sync, and no copy of the last record that the query read"
         )

@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.commit import check_not_overtaken, plan_commits
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.positions import assign_offsets
@@ -56,13 +56,12 @@ class PositionCommit(NamedTuple):
             return self
         first = {group_plan.group_id: group_plan.before for group_plan in earlier.group_plans}
         before = {
-            group_plan.group_id: {
-                tp: first[group_plan.group_id][tp]
-                for tp, text in group_plan.metadata.items()
-                if tp in first.get(group_plan.group_id, {})
-                and self.metadata.is_same_instance(CommitMetadata.parse(text) or CommitMetadata())
+            plan.group_id: {
+                tp: at
+                for tp, at in first.get(plan.group_id, {}).items()
+                if (by := CommitMetadata.parse(plan.metadata.get(tp))) and self.metadata.is_same_instance(by)
             }
-            for group_plan in self.plan.group_plans
+            for plan in self.plan.group_plans
         }
         return self._replace(plan=self.plan.with_before(before))
 
@@ -85,6 +84,7 @@ def plan_checkpoint_commit(
 
     :param metadata: the commits' metadata; query, batch and newest move are added.
     :param allow_new_query: whether the query may replace another query in the group.
+    :raises GroupMovedError: if a later batch was finished and committed since the checkpoint was read.
     :raises MoveUnfinishedError: if a move of the checkpoint was started and not finished.
     :raises PlanRefusedError: if the names do not match the checkpoint, or the query has finished no batch
         since a reset in this run.
@@ -116,6 +116,9 @@ def plan_checkpoint_commit(
             "one run with failOnDataLoss=false, or move checkpoint and group forward with a reset to "
             f"committed and {parameter_text('on_out_of_range', 'clamp')}; then commit"
         ),
+    )
+    check_not_overtaken(
+        group_plans, targets, lambda: selection.assign_offsets(checkpoint.read().kafka_offsets)
     )
     # After a move, the query's first offsets do not show what it has read.
     if allow_new_query and not known_moves.number:

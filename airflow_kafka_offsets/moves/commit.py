@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UnknownTopicPartitionError
+from airflow_kafka_offsets.errors import GroupMovedError, PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.offsets import (
@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     committed_offsets,
     committed_texts,
+    positions_past_targets,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
@@ -95,6 +96,30 @@ def plan_commits(
         # The metadata is kept too: a restore and the Offsets tab show the origin of the previous commits.
         group_plans.append(replace(plan, refusals=tuple(refusals), metadata=committed_texts(committed)))
     return group_plans
+
+
+def check_not_overtaken(
+    group_plans: Iterable[OffsetPlan],
+    targets: Mapping[str, Offsets],
+    read_again: Callable[[], Mapping[str, Offsets]],
+) -> None:
+    """
+    Check that groups are not ahead of their targets because these are old by now.
+
+    :param read_again: returns the present targets of each group.
+    :raises GroupMovedError: if later targets were committed since the targets were read.
+    """
+    ahead = {
+        plan.group_id: past
+        for plan in group_plans
+        if (past := positions_past_targets(plan.before, targets[plan.group_id]))
+    }
+    now = read_again() if ahead else {}
+    if ahead and not any(positions_past_targets(past, now.get(group, {})) for group, past in ahead.items()):
+        raise GroupMovedError(
+            f"group {', '.join(ahead)} was committed with later offsets since these were read; nothing was "
+            "changed; commit again"
+        )
 
 
 def active_group_refusals(client: OffsetsClient, group_ids: Iterable[str]) -> dict[str, list[str]]:

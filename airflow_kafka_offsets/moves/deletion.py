@@ -89,7 +89,7 @@ def plan_left_topics(
     group_ids: Iterable[str],
     scope: TopicScope,
     read: Collection[TopicPartition],
-    query: str,
+    query: str | None,
 ) -> dict[str, Positions]:
     """
     Return the offsets to delete: those of a pipeline's groups in topics that it no longer reads.
@@ -97,9 +97,11 @@ def plan_left_topics(
     Groups without such offsets are omitted.
 
     :param read: the partitions that the pipeline reads.
-    :param query: the pipeline's query; empty if it is unknown, or may replace another query in the group.
+    :param query: the pipeline's query; empty if it has none, ``None`` if it may replace any query in the
+        group.
     :raises PlanRefusedError: if the pipeline reads one of the topics, another query of the group does, and as
         :func:`plan_offset_deletion`.
+    :raises KafkaOffsetsError: if there are such offsets, and the connection cannot delete them.
     """
     still = sorted({tp.topic for tp in read if scope.allows(tp.topic)})
     if still:
@@ -110,10 +112,13 @@ def plan_left_topics(
     states = client.describe_groups(group_ids)
     there = [group_id for group_id, group in states.items() if group.state != "Dead"]
     found = {group_id: plan_offset_deletion(client, group_id, scope) for group_id in there}
-    others = [foreign_query(group_id, commits, query) for group_id, commits in found.items() if query]
+    others = () if query is None else [foreign_query(name, commits, query) for name, commits in found.items()]
     if refusals := [f"{parameter_text(scope.parameter)}: {other}" for other in others if other]:
         raise PlanRefusedError(refusals)
-    return {group_id: committed_offsets(commits) for group_id, commits in found.items() if commits}
+    left = {group_id: committed_offsets(commits) for group_id, commits in found.items() if commits}
+    if left:
+        client.check_offset_deletion()
+    return left
 
 
 def _on_broker(client: OffsetsClient, scope: TopicScope) -> dict[str, list[int]]:

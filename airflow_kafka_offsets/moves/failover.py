@@ -6,11 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import (
-    newest_archived_move,
-    newest_archived_move_with_cluster,
-    read_attachment,
-)
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move, read_attachment
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_run_since,
@@ -35,6 +31,7 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
@@ -43,6 +40,7 @@ from airflow_kafka_offsets.readings.failover import (
     gather_evidence,
     left_out_refusals,
     read_kept,
+    recorded_cluster,
     selected_sources,
     translate_sources,
 )
@@ -51,7 +49,6 @@ from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
 from airflow_kafka_offsets.readings.renamed_topics import (
-    MovedPosition,
     check_partitions,
     gather_records,
     renamed_sources,
@@ -91,7 +88,7 @@ def plan_failover(
     if begun is not None:
         return resume_failover(begun, target, checkpoint, policy.checkpoint)
     kept, note = read_kept(checkpoint)
-    left = _cluster_to_leave(source, checkpoint, entered, kept.cluster, mirror)
+    left = _cluster_to_leave(source, checkpoint, entered, kept, mirror)
     same = left.cluster == entered
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
@@ -103,20 +100,17 @@ def plan_failover(
         evidence, missing = gather_records(target, scoped, usable)
         translated = check_partitions(target, translate_sources(target, mirror, scoped, evidence))
     else:
-        evidence, missing = gather_evidence(source, target, mirror, scoped, usable)
-        translated = translate_sources(target, mirror, scoped, evidence)
+        evidence, logs, missing = gather_evidence(source, target, mirror, scoped, usable)
+        translated = translate_sources(target, mirror, scoped, evidence, logs)
     if policy.on_unknown == "earliest":
-        translated = [each.or_from(each.log and each.log.start) for each in translated]
-    refusals = _refusals(translated)
-    if same:
-        moves = [
-            MovedPosition(each.partition, each.position, each.translation.offset or 0) for each in translated
-        ]
-        refusals += unread_refusals(target, mirror, moves)
-    else:
-        refusals += left_out_refusals(target, sources, scoped)
+        translated = [each.or_from_start() for each in translated]
     groups = _group_plans(target, selection, sources, translated, policy, left)
     after = _sources_after(sources, translated, groups)
+    refusals = _refusals(translated)
+    if same:
+        refusals += unread_refusals(target, mirror, scoped, after)
+    else:
+        refusals += left_out_refusals(target, sources, selection.scope)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
     running = None if same else running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
     notes = [*missing, *note]
@@ -132,6 +126,11 @@ def plan_failover(
         again=again_text(translated),
         refusals=refusals,
     )
+    if moved.before != sources:
+        raise PlanRefusedError(
+            f"{checkpoint.location}: has changed while its position was translated: the query is running, or "
+            "another process moves the checkpoint; stop it first"
+        )
     return replace(FailoverPlan.combine(groups, moved), translated=translated, notes=notes)
 
 
@@ -155,31 +154,30 @@ def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | 
 
 
 def _cluster_to_leave(
-    source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: str, mirror: Mirror
+    source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: Readiness, mirror: Mirror
 ) -> LogIds:
     """
     Return the checkpoint's cluster; refuse the mirror itself, and a connection to a third cluster.
 
     The mirror may be the checkpoint's cluster if it names other topics.
     """
-    moved = newest_archived_move_with_cluster(checkpoint)
-    known = "" if moved is None else moved.log_ids.cluster
+    known, record = recorded_cluster(checkpoint, kept)
     asked = "" if source is None else source.cluster_id()
-    if entered and asked == entered and known in ("", entered) and mirror.topics:
+    if known and asked and known not in (asked, entered):
+        raise PlanRefusedError(
+            f"{checkpoint.location} is on cluster {shorten(known)} according to {record}, but the "
+            f"connection leads to {shorten(asked)}: correct the connection"
+        )
+    if entered and entered == (asked or known) and known in ("", entered) and mirror.topics:
         return LogIds(entered)
     if entered and entered in (known, asked):
-        how = f"its move {moved} was there" if known == entered else "both connections lead there"
+        how = f"{record} was there" if known == entered else "both connections lead there"
         raise PlanRefusedError(
             f"{checkpoint.location} is already on cluster {entered} ({how}): give the connection of the "
             "cluster to leave, and as mirror the cluster to go to; to move to another topic of this cluster, "
             f"name the topic ({dag_text('topics of mirror', parameter_text('topic_map'))})"
         )
-    if known and asked and known != asked:
-        raise PlanRefusedError(
-            f"{checkpoint.location} is on cluster {shorten(known)} according to its move {moved}, but the "
-            f"connection leads to {shorten(asked)}: correct the connection"
-        )
-    return LogIds(asked or known or kept)
+    return LogIds(asked or known)
 
 
 def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:

@@ -29,10 +29,14 @@ State = Literal["planned", "moved", "moved before", "refused", "failed"]
 class FleetMember:
     """A pipeline to fail over, with the topic names of the old cluster."""
 
-    name: str
     checkpoint: SparkCheckpoint
     selection: GroupSelection
     mirror: Mirror
+
+    @property
+    def name(self) -> str:
+        """The names of its groups."""
+        return ", ".join(self.selection.group_ids)
 
 
 @dataclass(frozen=True)

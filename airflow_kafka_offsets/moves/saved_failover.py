@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointReceipt
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text
 from airflow_kafka_offsets.moves.failover import (
     begun_failover,
@@ -22,9 +23,10 @@ from airflow_kafka_offsets.moves.failover import (
     resume_failover,
 )
 from airflow_kafka_offsets.moves.saved import with_saved_parts
+from airflow_kafka_offsets.readings.failover import left_out_refusals
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
-from airflow_kafka_offsets.readings.renamed_topics import MovedPosition, unread_refusals
+from airflow_kafka_offsets.readings.renamed_topics import unread_refusals
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -58,7 +60,7 @@ def plan_saved_failover(
     request = digest("failover", "plan", saved.digest)
     begun = begun_failover(checkpoint, request)
     if begun is None:
-        plan = _plan(target, checkpoint, saved, saved.checkpoint.after, saved.left, request)
+        plan = _plan(target, checkpoint, saved, saved.checkpoint, saved.left, request)
     else:
         plan = resume_failover(begun, target, checkpoint, saved.policy)
     groups = [
@@ -76,7 +78,7 @@ def _plan(
     target: OffsetsClient,
     checkpoint: SparkCheckpoint,
     saved: SavedPlan,
-    after: Mapping[str, Offsets],
+    move: CheckpointReceipt,
     left: LogIds,
     request: str,
 ) -> FailoverPlan:
@@ -86,10 +88,12 @@ def _plan(
     if running and not saved.allow_running_mirror:
         refusals.append(running)
     if left.cluster and left.cluster == ids.cluster:
-        refusals += _unread(target, saved, after)
+        refusals += _unread(target, saved, move)
+    else:
+        refusals += left_out_refusals(target, move.before, TopicScope.parse(saved.names.topics))
     moved = plan_checkpoint_failover(
         checkpoint,
-        after,
+        move.after,
         # The plan was made with what is read again, and with the permission for it.
         replace(saved.policy, allow_stateful=True),
         request=request,
@@ -101,18 +105,14 @@ def _plan(
     return replace(plan, was=saved.value["failover"])
 
 
-def _unread(target: OffsetsClient, saved: SavedPlan, after: Mapping[str, Offsets]) -> list[str]:
+def _unread(target: OffsetsClient, saved: SavedPlan, move: CheckpointReceipt) -> list[str]:
     """Return why a move to other topics of the cluster would lose records written since the plan."""
     mirror = Mirror(topics=(saved.names.mirror or {}).get("topics", {}))
-    moves = []
-    for source, offsets in (saved.checkpoint.before if saved.checkpoint else {}).items():
-        for tp, position in offsets.items():
-            if tp in after[source]:
-                continue  # the topic keeps its name
-            if mirror.partition(tp) not in after[source]:
+    for source, offsets in move.before.items():
+        for tp in offsets:
+            if not {tp, mirror.partition(tp)} & move.after[source].keys():
                 return [f"plan {saved.digest[:8]} does not name the new topic of {tp}: plan the move again"]
-            moves.append(MovedPosition(tp, position, after[source][mirror.partition(tp)]))
-    return unread_refusals(target, mirror, moves)
+    return unread_refusals(target, mirror, move.before, move.after)
 
 
 def _names(saved: SavedPlan) -> Mapping[str, Any]:

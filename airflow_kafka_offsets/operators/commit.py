@@ -143,7 +143,7 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
         from airflow_kafka_offsets.moves.apply import apply_groups
         from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
-        from airflow_kafka_offsets.moves.commit import plan_commits
+        from airflow_kafka_offsets.moves.commit import check_not_overtaken, plan_commits
         from airflow_kafka_offsets.readings.log_checks import LogCheck
         from airflow_kafka_offsets.readings.positions import assign_offsets
 
@@ -160,10 +160,16 @@ class CommitOffsetsOperator(MovingOperator):
                             self._commit_checkpoint, context, client, checkpoint, **allowed
                         )
                 origin = "offsets" if self.offsets is not None else "the store"
-                targets = assign_offsets(self.selection(), {"given": offsets or {}}, origin)
+                named = self.selection()
+                targets = assign_offsets(named, {"given": offsets or {}}, origin)
                 check = LogCheck(self.parse_parameter("allow_new_cluster"))
                 group_plans = plan_commits(
                     client, targets, source=source, read_at=read_at, log_check=check, **allowed
+                )
+                check_not_overtaken(
+                    group_plans,
+                    targets,
+                    lambda: named.assign_offsets({"given": self._given_offsets()[0] or {}}, origin),
                 )
                 plan = PipelinePlan(group_plans)
                 return self._apply(context, client, plan, commit_metadata(context), apply_groups)
@@ -180,7 +186,8 @@ class CommitOffsetsOperator(MovingOperator):
         plan, metadata, known_moves = planned.with_earlier_attempt(self._overtaken)
         # The receipt of a second attempt still shows the offsets from before the first attempt.
         self._overtaken = plan
-        return self._apply(context, client, plan, metadata, apply_position, known_moves=known_moves)
+        how: dict[str, Any] = {"checkpoint": checkpoint, "known_moves": known_moves}
+        return self._apply(context, client, plan, metadata, apply_position, **how)
 
     def _apply(
         self,
@@ -189,6 +196,8 @@ class CommitOffsetsOperator(MovingOperator):
         plan: PipelinePlan,
         metadata: CommitMetadata,
         apply: Callable[..., dict[str, Any]],
+        *,
+        checkpoint: SparkCheckpoint | None = None,
         **how: Any,
     ) -> dict[str, Any]:
         """Commit, then delete the offsets of topics that the pipeline has left."""
@@ -199,8 +208,11 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.moves.write import delete_offsets
 
         read = {tp for group in plan.group_plans for tp in (*group.after, *group.skipped)}
+        if checkpoint is not None:
+            # The query also reads what topics leaves out.
+            read.update(*checkpoint.read().kafka_offsets.values())
         # Before the commit: a wrong name changes nothing.
-        query = "" if self.parse_parameter("allow_new_query") else metadata.query
+        query = None if self.parse_parameter("allow_new_query") else metadata.query
         deletions = plan_left_topics(client, self.selection().group_ids, scope, read, query)
         receipt = self.apply_plan(context, client, plan, metadata, apply, **how)
         receipt["left_topics"] = {group: offsets_json(before) for group, before in deletions.items()}
@@ -212,6 +224,8 @@ class CommitOffsetsOperator(MovingOperator):
                 raise KafkaOffsetsError(
                     f"the new offsets are committed, and those of left_topics stay: {why}", retriable=True
                 ) from error
+            except KafkaOffsetsError as error:
+                raise error.append("the new offsets are committed") from None
             if failed := [f"{tp}: {error}" for tp, error in errors.items() if error is not None]:
                 raise KafkaOffsetsError(
                     f"the new offsets are committed, and group {group_id!r} still has offsets of "
@@ -267,7 +281,9 @@ class CommitOffsetsOperator(MovingOperator):
             return self.parse_parameter("offsets"), {"offsets": "given"}, None
         if self.store_conn_id is None:
             return None, {}, None
-        pipeline = self.selection().group_id if self.store_pipeline is None else self.store_pipeline
+        store, table = (self.parse_parameter(name) for name in ("store_conn_id", "store_table"))
+        named = self.store_pipeline is not None
+        pipeline = self.parse_parameter("store_pipeline") if named else self.selection().group_id
         if not isinstance(pipeline, str):
             raise UsageError(
                 "store_pipeline is missing: with several groups, give the pipeline name under which the job "
@@ -275,6 +291,6 @@ class CommitOffsetsOperator(MovingOperator):
             )
         from airflow_kafka_offsets.hooks.store import stored_offsets
 
-        offsets, saved_at = stored_offsets(self.store_conn_id, pipeline, self.store_table)
-        source = {"store": self.store_conn_id, "table": self.store_table, "pipeline": pipeline}
+        offsets, saved_at = stored_offsets(store, pipeline, table)
+        source = {"store": store, "table": table, "pipeline": pipeline}
         return offsets, source, None if saved_at is None else timestamp_ms(saved_at)

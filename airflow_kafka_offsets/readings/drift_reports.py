@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_kafka_offsets.model.drift import REPORT_VERSION, DriftReport, reports_json
-from airflow_kafka_offsets.model.drift_verdict import remedies
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
@@ -45,12 +44,7 @@ class CheckedPipeline:
             groups = sorted({*named.values()}) if isinstance(named, Mapping) else [str(named)]
             names = ", ".join(repr(shorten(group)) for group in groups)
             return [f"group {names} could not be checked: {self.error}"]
-        known = remedies()
-        return [
-            "; ".join([report.summary(), *(f"{verdict}: {known[verdict]}" for verdict in report.drift)])
-            for report in self.reports
-            if report.drifted
-        ]
+        return ["; ".join([report.summary(), *report.advice]) for report in self.reports if report.drifted]
 
 
 def pipelines_json(checked: Sequence[CheckedPipeline]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import MisnamedError, OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
@@ -15,6 +16,7 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offset_syncs import bracket
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.translation import LastRead, Sighting, Translation, translate
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.readings.mirror import (
@@ -53,20 +55,32 @@ def read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
     return kept, [f"the data kept beside the checkpoint is incomplete: {kept.error}"] if kept.error else []
 
 
+def recorded_cluster(checkpoint: SparkCheckpoint, kept: Readiness) -> tuple[str, str]:
+    """
+    Return the id of a checkpoint's cluster, empty if unknown, and what has recorded it.
+
+    :param kept: see :func:`read_kept`; used if no move has recorded a cluster.
+    """
+    moved = newest_archived_move_with_cluster(checkpoint)
+    if moved is not None:
+        return moved.log_ids.cluster, f"its move {moved}"
+    return kept.cluster, "its last commit with a mirror"
+
+
 def gather_evidence(
     source: OffsetsClient | None,
     target: OffsetsClient,
     mirror: Mirror,
     sources: Mapping[str, Offsets],
     kept: Readiness,
-) -> tuple[Readiness, list[str]]:
+) -> tuple[Readiness, Logs, list[str]]:
     """
     Read the syncs and the last records before positions; without the source, use the kept data.
 
     :param source: the old cluster; ``None`` if it does not answer.
     :param sources: the offsets of each source of the query.
     :param kept: data that commits have kept of the old cluster.
-    :return: the kept data together with what was read, and notes about missing data.
+    :return: the kept data together with what was read, the logs of the source, and notes about missing data.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
     kept = kept.without_old_syncs(mirrored_ids(target, mirror, {tp.topic for tp in partitions}))
@@ -87,10 +101,11 @@ def gather_evidence(
                 notes.append(f"only the newest syncs of {found.topic} were read")
     if source is None:
         notes.append(f"the source does not answer: {_fallback_note(kept)}")
-        return replace(kept, syncs=syncs), notes
+        return replace(kept, syncs=syncs), {}, notes
     logs = source.log_ranges(partitions)
     ends = kept.ends | {tp: log.end for tp, log in logs.items()}
-    return replace(kept, syncs=syncs, ends=ends, read=read_last(source, sources, logs, kept.read)), notes
+    read = read_last(source, sources, logs, kept.read)
+    return replace(kept, syncs=syncs, ends=ends, read=read), logs, notes
 
 
 def read_last(
@@ -123,11 +138,13 @@ def translate_sources(
     mirror: Mirror,
     sources: Mapping[str, Offsets],
     evidence: Readiness,
+    copied: Logs | None = None,
 ) -> list[TranslatedPartition]:
     """
     Translate the positions of a query's sources; those that are not exact after 120 seconds stay safe.
 
     :param evidence: see :func:`gather_evidence`.
+    :param copied: logs of the source that the mirror may still be copying.
     """
     end = time.monotonic() + 120.0
     partitions = {tp for offsets in sources.values() for tp in offsets}
@@ -145,7 +162,7 @@ def translate_sources(
     logs = target.log_ranges(existing_partitions(target, {mirror.partition(tp) for tp in partitions}))
     found: list[TranslatedPartition] = []
     for name, offsets in sources.items():
-        translations = _translate(target, mirror, offsets, logs, evidence, end)
+        translations = _translate(target, mirror, offsets, logs, evidence, copied or {}, end)
         for tp, position in sorted(offsets.items()):
             mirrored = mirror.partition(tp)
             log = logs.get(mirrored)
@@ -156,11 +173,9 @@ def translate_sources(
     return found
 
 
-def left_out_refusals(
-    target: OffsetsClient, sources: Mapping[str, Offsets], scoped: Mapping[str, Offsets]
-) -> list[str]:
+def left_out_refusals(target: OffsetsClient, sources: Mapping[str, Offsets], scope: TopicScope) -> list[str]:
     """Return why partitions must not stay: their offsets of the old cluster would count on the mirror."""
-    out = {tp for name, offsets in sources.items() for tp in offsets.keys() - scoped[name].keys()}
+    out = {tp for offsets in sources.values() for tp in offsets if tp not in scope}
     found = existing_partitions(target, out)
     if not found:
         return []
@@ -172,7 +187,13 @@ def left_out_refusals(
 
 
 def _translate(
-    target: OffsetsClient, mirror: Mirror, offsets: Offsets, logs: Logs, evidence: Readiness, end: float
+    target: OffsetsClient,
+    mirror: Mirror,
+    offsets: Offsets,
+    logs: Logs,
+    evidence: Readiness,
+    copied: Logs,
+    end: float,
 ) -> dict[TopicPartition, Translation]:
     """Return the translation of each partition that the mirror has."""
     sightings: dict[TopicPartition, list[Sighting]] = {}
@@ -182,7 +203,8 @@ def _translate(
         for tp, position in offsets.items():
             log = logs.get(mirror.partition(tp))
             if log is not None:
-                done[tp] = translate(position, log, evidence.syncs.get(tp, ()), sightings.get(tp, ()))
+                syncs = evidence.syncs.get(tp, ())
+                done[tp] = translate(position, log, syncs, sightings.get(tp, ()), copied.get(tp))
         searches: dict[TopicPartition, Search] = {}
         for tp, translation in done.items():
             if number < len(reads[tp]) and not (number and (translation.exact or translation.offset is None)):

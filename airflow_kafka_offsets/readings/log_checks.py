@@ -117,28 +117,29 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
 
     :raises PlanRefusedError: if the logs have changed.
     """
-    targets: Offsets = {}
+    # Sources of one topic, and their groups, may have different offsets.
+    targets: set[tuple[TopicPartition, int]] = set()
     then = UNKNOWN_LOGS
     if (moved := plan.checkpoint_plan) is not None and not moved.leaves_mirror:
         then = moved.log_ids
         for source, offsets in moved.after.items():
             # Unchanged offsets are not checked: retention may have deleted their records long ago.
             before = moved.before.get(source, {})
-            targets |= {tp: offset for tp, offset in offsets.items() if before.get(tp) != offset}
+            targets |= offsets.items() - before.items()
     for group_plan in plan.group_plans:
-        targets |= group_plan.after
+        targets |= group_plan.after.items()
         then |= group_plan.log_ids if moved is not None and moved.leaves_mirror else UNKNOWN_LOGS
-    now = known_log_ids(client, {tp.topic for tp in targets})
+    now = known_log_ids(client, {tp.topic for tp, _ in targets})
     if refusals := other_logs_refusals("the plan", then, now):
         raise PlanRefusedError(refusals)
-    logs = client.log_ranges(targets)
-    if outside := [tp for tp, offset in sorted(targets.items()) if offset not in logs[tp]]:
-        first = outside[0]
+    logs = client.log_ranges({tp for tp, _ in targets})
+    if outside := [(tp, offset) for tp, offset in sorted(targets) if offset not in logs[tp]]:
+        first, target = outside[0]
+        where = summarize({tp for tp, _ in outside})
         raise PlanRefusedError(
-            f"since the plan was made the log has changed on {summarize(outside)} ({first}: the target is "
-            f"{targets[first]}, the log now holds {logs[first].start} to {logs[first].end}): retention has "
-            "deleted records, or the topic was deleted and created again; run the move again to plan it "
-            "again",
+            f"since the plan was made the log has changed on {where} ({first}: the target is {target}, the "
+            f"log now holds {logs[first].start} to {logs[first].end}): retention has deleted records, or the "
+            "topic was deleted and created again; run the move again to plan it again",
             retriable=True,
         )
 

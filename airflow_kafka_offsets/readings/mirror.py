@@ -128,7 +128,8 @@ def last_reads(
         }
         if not ranges or (left := end - time.monotonic()) <= 0:
             break
-        found |= record_identities(client, ranges, left, "read_committed")
+        read = record_identities(client, ranges, left, "read_committed")
+        found |= {tp: records for tp, records in read.items() if records}
     # Between the last committed record and the position there may be records of aborted transactions. Some
     # mirrors copy them too.
     gaps = {
@@ -141,7 +142,8 @@ def last_reads(
         uncommitted = record_identities(client, gaps, max(0.1, end - time.monotonic()), "read_uncommitted")
         compacted = _compacted(client, {tp.topic for tp in gaps})
         for tp, gap in gaps.items():
-            others[tp] = gap.size if tp.topic in compacted else len(uncommitted.get(tp, ()))
+            known = tp in uncommitted and tp.topic not in compacted
+            others[tp] = len(uncommitted[tp]) if known else gap.size
     return {
         tp: LastRead(
             positions[tp], records[-1], others[tp], all(each[1:] != records[-1][1:] for each in records[:-1])
@@ -156,11 +158,11 @@ def record_identities(
     within: float,
     isolation_level: IsolationLevel,
 ) -> dict[TopicPartition, list[RecordIdentity]]:
-    """Return the identities of the records in ranges that were read to their ends; omit empty ranges."""
-    found: dict[TopicPartition, list[RecordIdentity]] = {}
+    """Return the identities of the records in ranges; omit ranges that were not read to their ends."""
+    found: dict[TopicPartition, list[RecordIdentity]] = {tp: [] for tp in ranges}
 
     def take(tp: TopicPartition, record: Record) -> None:
-        found.setdefault(tp, []).append(_identity(record))
+        found[tp].append(_identity(record))
 
     reached = client.read_records(ranges, take, within=within, isolation_level=isolation_level)
     return {tp: each for tp, each in found.items() if reached[tp] >= ranges[tp].end}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
@@ -19,6 +18,7 @@ from airflow_kafka_offsets.readings.failover import (
     gather_evidence,
     left_out_refusals,
     read_kept,
+    recorded_cluster,
     selected_sources,
     translate_sources,
 )
@@ -56,24 +56,22 @@ def check_mirror(
             f"both connections lead to cluster {source.cluster_id()}, so there is no mirror to check: "
             "correct the connection; the plan of a failover shows a move to another topic of the cluster"
         )
-    if (moved := newest_archived_move_with_cluster(checkpoint)) is not None and (
-        refusals := other_logs_refusals(
-            f"the newest move of {checkpoint.location}",
-            LogIds(moved.log_ids.cluster),
-            LogIds(source.cluster_id()),
-            remedy="name the cluster that the pipeline is on, and its mirror",
-        )
-    ):
-        raise PlanRefusedError(refusals)
     sources = selected_sources(selection, state.kafka_offsets)
     kept, notes = read_kept(checkpoint)
+    known, record = recorded_cluster(checkpoint, kept)
+    if refusals := other_logs_refusals(
+        f"{checkpoint.location}, according to {record},",
+        LogIds(known),
+        LogIds(source.cluster_id()),
+        remedy="name the cluster that the pipeline is on, and its mirror",
+    ):
+        raise PlanRefusedError(refusals)
     kept = kept.on(source.cluster_id())
-    evidence, missing = gather_evidence(source, target, mirror, sources, kept)
-    without_source, _ = gather_evidence(None, target, mirror, sources, kept)
-    now = translate_sources(target, mirror, sources, evidence)
+    evidence, logs, missing = gather_evidence(source, target, mirror, sources, kept)
+    without_source, _, _ = gather_evidence(None, target, mirror, sources, kept)
+    now = translate_sources(target, mirror, sources, evidence, logs)
     alone = translate_sources(target, mirror, sources, without_source)
-    logs = source.log_ranges({tp for offsets in sources.values() for tp in offsets})
-    there = target.log_ranges([each.mirrored for each in now if each.log is not None])
+    there = {each.mirrored: each.log for each in now if each.log is not None}
     return MirrorCheck(
         location=checkpoint.location,
         batch_id=state.batch_id,
@@ -85,7 +83,7 @@ def check_mirror(
         keeps_times=_keeps_times(target, mirror, sources, evidence, there),
         notes=(*missing, *notes),
         group_ids=selection.group_ids,
-        refusals=left_out_refusals(target, state.kafka_offsets, sources),
+        refusals=left_out_refusals(target, state.kafka_offsets, selection.scope),
     )
 
 

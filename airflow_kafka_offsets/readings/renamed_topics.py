@@ -8,9 +8,9 @@ new topic, or they would be lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
@@ -119,27 +119,26 @@ def check_partitions(
     ]
 
 
-class MovedPosition(NamedTuple):
-    """A position in the old topic, and the offset in the new topic where the query continues."""
-
-    partition: TopicPartition
-    position: int
-    offset: int
-
-
-def unread_refusals(client: OffsetsClient, mirror: Mirror, moved: Iterable[MovedPosition]) -> list[str]:
+def unread_refusals(
+    client: OffsetsClient, mirror: Mirror, before: Mapping[str, Offsets], after: Mapping[str, Offsets]
+) -> list[str]:
     """
     Return why records would be lost: the query has not read them, and the new topic does not hold them.
 
     The last record of the old log is looked for behind the new position: a copy that has it has all.
+
+    :param before: the offsets of each source of the query.
+    :param after: its offsets after the move. A partition that is in both keeps its name.
     """
     positions: Offsets = {}
     targets: Offsets = {}
-    for each in moved:
-        # Of several sources that read a partition, the one that has read least counts.
-        if each.position <= positions.get(each.partition, each.position):
-            positions[each.partition] = each.position
-            targets[each.partition] = each.offset
+    for source, offsets in before.items():
+        moved = after.get(source, {})
+        for tp, position in offsets.items():
+            # Of several sources that read a partition, the one that has read least counts.
+            if tp not in moved and position <= positions.get(tp, position):
+                positions[tp] = position
+                targets[tp] = moved.get(mirror.partition(tp), 0)
     old = client.partitions({tp.topic for tp in positions})
     # Also partitions that were added after the newest batch: the query has read nothing there.
     partitions = [TopicPartition(topic, number) for topic, numbers in old.items() for number in numbers]

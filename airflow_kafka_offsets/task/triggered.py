@@ -42,11 +42,16 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
             # Airflow 3.3 responds with status 500 while a run of an event has not started.
             log.warning("Runs that commits of group %r triggered are unknown: %s", group.group_id, error)
             return None
-        for event in events:
-            beyond = _is_beyond(event.extra or {}, group.after)
-            if beyond:
-                found += _runs_of(event)
-            unclear = unclear or beyond is None
+        verdicts = [_is_beyond(event.extra or {}, group.after) for event in events]
+        unclear = unclear or None in verdicts
+        beyond = [event for event, is_beyond in zip(events, verdicts, strict=True) if is_beyond]
+        if len(beyond) == MOST:
+            log.warning(
+                "Group %r has at least %d commits beyond the plan: runs that earlier ones have triggered are "
+                "not listed",
+                *(group.group_id, MOST),
+            )
+        found += [run for event in beyond for run in _runs_of(event)]
     return found if found or (known and not unclear) else None
 
 

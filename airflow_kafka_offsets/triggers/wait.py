@@ -115,19 +115,19 @@ def _event(status: str, reading: Reading | None, message: str | None = None) -> 
 
 
 class ConsumerGroupLagTrigger(WaitTrigger):
-    """Continue a :class:`~airflow_kafka_offsets.waits.lag.LagWait`; see there for the parameters."""
+    """Continues a :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`."""
 
     wait_class = LagWait
 
 
 class OffsetsReachedTrigger(WaitTrigger):
-    """Continue a :class:`~airflow_kafka_offsets.waits.reached.ReachedWait`; see there for the parameters."""
+    """Continues a :class:`~airflow_kafka_offsets.sensors.reached.OffsetsReachedSensor`."""
 
     wait_class = ReachedWait
 
 
 class TopicReachedTrigger(WaitTrigger):
-    """Continue a :class:`~airflow_kafka_offsets.waits.topic.TopicWait`; see there for the parameters."""
+    """Continues a :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor`."""
 
     wait_class = TopicWait
 

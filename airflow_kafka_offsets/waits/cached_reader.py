@@ -100,10 +100,8 @@ class CachedReader:
             # No process can be started now, which must not end a wait.
             self._commits |= dict.fromkeys(group_ids, BrokerUnavailableError(str(error)))
 
-    def partitions(self, topics: Iterable[str] | None = None) -> dict[str, list[int]]:
-        """Return the partitions of topics; those of given topics are cached."""
-        if topics is None:
-            return self._client.partitions()
+    def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
+        """Return the cached partitions of topics; a topic that is not known is asked for."""
         wanted = sorted(set(topics))
         if unknown := [topic for topic in wanted if topic not in self._partitions]:
             self._partitions |= self._client.partitions(unknown)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from airflow_kafka_offsets.errors import NoCommitError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, worse_headroom
+from airflow_kafka_offsets.model.headroom import headrooms_json, worse_headroom
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
@@ -24,6 +24,8 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.retention import read_headrooms
 from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log, unknown_groups_text
 
+T = TypeVar("T")
+
 THRESHOLDS = ("max_lag", "max_partition_lag", "max_time_lag", "min_headroom")
 
 
@@ -32,12 +34,8 @@ class LagWait(Wait):
     """
     Wait until lag is at or below thresholds, while the log end moves.
 
-    :param max_lag: total number of unread records.
-    :param max_partition_lag: number of unread records in each partition.
-    :param max_time_lag: age in seconds of the oldest unread record.
-    :param min_headroom: smallest headroom of each partition, in seconds.
-    :param tolerance: a partition with a lag up to this number of records counts as caught up.
-    :param on_no_commit: the assumed position of a partition without a commit.
+    The parameters are those of :class:`~airflow_kafka_offsets.sensors.lag.ConsumerGroupLagSensor`; durations
+    are seconds.
     """
 
     parsers: ClassVar = {
@@ -83,8 +81,8 @@ class LagWait(Wait):
             tuple(partition for lag in lags for partition in lag.partitions),
             self.tolerance,
             # Two groups may read the same partition, and only one of them may be late.
-            None if self.max_time_lag is None else _latest(lags),
-            None if self.min_headroom is None else _worst(lags),
+            None if self.max_time_lag is None else _worst((lag.time_lags for lag in lags), _later),
+            None if self.min_headroom is None else _worst((lag.headroom for lag in lags), worse_headroom),
             self.min_headroom or 0.0,
         )
         within = together.is_within(self.max_lag, self.max_partition_lag)
@@ -166,30 +164,36 @@ class LagWait(Wait):
         return lag if self.max_time_lag is None else self._with_time_lags(client, lag, self.max_time_lag)
 
     def _with_time_lags(self, client: OffsetsReader, lag: Lag, limit: float) -> Lag:
+        """
+        Add the time lag of the partitions that have not been read up to ``limit`` seconds ago.
+
+        A lookup by time finds transaction markers too, and a log may have no record exactly at the position.
+        So the next record after the position decides: if no record follows, or if it is new enough, the
+        partition is not late.
+        """
         now_ms = int(time.time() * 1000)
-        late = lag.first_unread
-        times = client.record_times(late, isolation_level=self.isolation_level)
+        unread = lag.first_unread
+        times = client.record_times(unread, isolation_level=self.isolation_level)
+        ages = {tp: (now_ms - at) / 1000 for tp, at in times.items() if at is not None}
+        late: dict[TopicPartition, float | None] = {tp: age for tp, age in ages.items() if age > limit}
         # Not read in time. If all records before the limit are read by their times, it is not late.
-        unread = late.keys() - times.keys()
-        new = client.offsets_for_time(unread, max(0, now_ms - int(limit * 1000)))
-        late = {
-            tp: at for tp, at in late.items() if tp not in unread or (first := new[tp]) is None or at < first
-        }
-        return lag.with_time_lags(late, times, now_ms, limit)
+        unknown = unread.keys() - times.keys()
+        new = client.offsets_for_time(unknown, max(0, now_ms - int(limit * 1000)))
+        late |= {tp: None for tp in unknown if (first := new[tp]) is None or unread[tp] < first}
+        return replace(lag, time_lags=late)
 
 
-def _latest(lags: tuple[Lag, ...]) -> dict[TopicPartition, float | None]:
-    late: dict[TopicPartition, float | None] = {}
-    for lag in lags:
-        for tp, seconds in (lag.time_lags or {}).items():
-            # If two groups read the same partition, the later one counts.
-            late[tp] = max(seconds or 0.0, late.get(tp) or 0.0) or None
-    return late
+def _worst(
+    found: Iterable[Mapping[TopicPartition, T] | None], worse: Callable[[T, T], T]
+) -> dict[TopicPartition, T]:
+    """Return the value of each partition; if two groups read the same partition, the worse one counts."""
+    result: dict[TopicPartition, T] = {}
+    for values in found:
+        for tp, value in (values or {}).items():
+            result[tp] = worse(value, result.get(tp, value))
+    return result
 
 
-def _worst(lags: tuple[Lag, ...]) -> dict[TopicPartition, Headroom]:
-    found: dict[TopicPartition, Headroom] = {}
-    for lag in lags:
-        for tp, headroom in (lag.headroom or {}).items():
-            found[tp] = worse_headroom(headroom, found.get(tp))
-    return found
+def _later(one: float | None, other: float | None) -> float | None:
+    """Return the greater of two time lags; ``None`` if both are unknown."""
+    return max(one or 0.0, other or 0.0) or None

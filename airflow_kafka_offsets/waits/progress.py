@@ -54,7 +54,7 @@ class Progress:
     def is_new_error(self, error: Exception) -> bool:
         """Record a failed poll, which may have missed a movement; return whether its error is a new one."""
         # Time without a broker must not count as time without movement.
-        self.kept.pop("position", None)
+        self.kept |= {"position": None, "since": time.time()}
         before, self.last_error = self.last_error, str(error)
         return before != self.last_error
 

@@ -36,11 +36,8 @@ class TopicWait(Wait):
 
     This assumes that timestamps within a partition go back at most as far as the reader tolerates.
 
-    :param target: the time, as a datetime or ISO 8601 text.
-    :param on_idle_partition: ``wait`` waits for every partition. ``ignore`` ignores idle partitions, if
-        another partition of the same topic has a record at or after the time.
-    :param idle_after: a partition is idle if its newest record is older than this number of seconds; 10
-        minutes by default.
+    The parameters are those of :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor`;
+    ``idle_after`` is seconds.
     """
 
     parsers: ClassVar = {

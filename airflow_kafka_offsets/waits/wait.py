@@ -199,6 +199,10 @@ class Wait:
         """Decide whether the wait is over. The logs are read now, after the positions."""
         raise NotImplementedError
 
+    def freeze(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> Wait:  # noqa: ARG002
+        """Return the wait with a fixed target; most waits have no target that moves."""
+        return self
+
     def poll(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> Reading:
         """Read the positions and the logs, and decide whether the wait is over."""
         state = self.read_checkpoint(checkpoint) if self.needs_checkpoint else None

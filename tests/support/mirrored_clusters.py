@@ -120,8 +120,8 @@ class Mirrored:
         """Translate a position, with or without the source."""
         sources = {"0": {tp: at}}
         source = self.on_source if alive else None
-        evidence, _ = gather_evidence(source, self.on_target, mirror, sources, kept)
-        (found,) = translate_sources(self.on_target, mirror, sources, evidence)
+        evidence, logs, _ = gather_evidence(source, self.on_target, mirror, sources, kept)
+        (found,) = translate_sources(self.on_target, mirror, sources, evidence, logs)
         return found
 
     def compact(self, tp: TopicPartition, fewer_than: int) -> None:

@@ -33,16 +33,20 @@ class Mirror:
 
     :param records: of the source; what is missing between their offsets was removed, or is a marker.
     :param lag: ``offset.lag.max``.
+    :param start: the log start: retention has deleted the copies before it.
     """
 
     records: Sequence[Record]
     lag: int = 100
+    start: int = 0
     log: list[Record] = field(default_factory=list)
     syncs: list[OffsetSync] = field(default_factory=list)
     kept: list[OffsetSync] = field(default_factory=list)
     """
     Those that must not be lost: the first after each start, and after what was skipped last before its end.
     """
+    done: int = 0
+    """The number of the record that it copies next."""
 
     def run(self, start: int, end: int) -> None:
         """Copy the records from number ``start`` to before ``end``, as one process of MirrorMaker does."""
@@ -62,6 +66,8 @@ class Mirror:
                     self.kept.append(sync)
             previous = record.offset
         self.kept += skipped
+        if end > start:  # nothing shows a start before the first copy
+            self.done = end
 
     def again(self, position: int, at: int) -> int:
         """Return how many records before a position are read from a place."""
@@ -69,7 +75,7 @@ class Mirror:
 
     @property
     def range(self) -> LogRange:
-        return LogRange(0, len(self.log))
+        return LogRange(self.start, len(self.log))
 
     def last_read(self, position: int) -> LastRead | None:
         read = [record for record in self.records if record.offset < position]

@@ -38,6 +38,13 @@ def test_it_is_frozen():
         ORDERS.group_id = "other"  # type: ignore[misc]
 
 
+def test_a_group_from_a_variable_that_is_not_set_is_refused():
+    # Otherwise a gate would wait for the checkpoint in place of the group.
+    unset: Any = None
+    with pytest.raises(UsageError, match="group_id is missing: name the consumer group"):
+        KafkaPipeline(unset, checkpoint_location="s3a://lake/cp/orders")
+
+
 def test_its_asset_needs_no_broker_and_is_named_by_its_uri():
     assert ORDERS.asset.uri == "kafka-group://kafka_default/orders-spark"
     assert ORDERS.asset.name == ORDERS.asset.uri

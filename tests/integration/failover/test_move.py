@@ -72,15 +72,6 @@ def test_checkpoint_and_group_move_and_are_read_back(mirrored, each_way, failove
     assert each_way.committed() == {0: 80, 1: 60}
 
 
-def test_where_the_query_has_run_since_it_is_on_the_mirror_already(pipeline, failover):
-    assert failover("apply", pipeline).code == 0
-    pipeline.query.run(3, {pipeline.copy: {0: 80, 1: 60}})
-    done = failover("apply", pipeline)
-    assert done.code == 1
-    assert "is already on cluster" in done.err
-    assert "already" in done.err
-
-
 def test_with_the_source_gone_what_was_kept_translates_exactly(mirrored, pipeline, failover):
     checkpoint = SparkCheckpoint(pipeline.query.location)
     kept = keep_readiness(mirrored.on_source, mirrored.on_target, checkpoint, pipeline.mirror)
@@ -245,22 +236,6 @@ def test_a_query_goes_back_by_the_mirror_in_the_other_direction(mirrored, pipeli
     assert pipeline.committed() == {0: None, 1: None}
     assert cli(*options, "--execute").code == 0
     assert pipeline.committed() == READ
-
-
-def test_a_pipeline_moves_to_a_copy_of_its_topic_on_the_same_cluster(mirrored, pipeline, cli):
-    copy = mirrored.topic("copy", partitions=len(READ))
-    for number in READ:
-        # Three other records, and those that a filled topic has.
-        produce(mirrored.source, copy, 3, partition=number, first=9_000)
-        produce(mirrored.source, copy, 100, partition=number, first=1_000 * number)
-    on_one = ("--bootstrap-server", mirrored.source, "--to-bootstrap-server", mirrored.source)
-    names = (pipeline.query.location, pipeline.group, *on_one, "--quiet-period", "0")
-    done = cli("failover", "apply", *names, "--topic-map", f"{pipeline.topic}={copy}")
-    assert done.code == 0, done
-    moved = {TopicPartition(copy, number): at + 3 for number, at in READ.items()}
-    assert pipeline.at() == moved
-    found = mirrored.on_source.committed(pipeline.group, moved)
-    assert {tp: commit.offset for tp, commit in found.items()} == moved
 
 
 def test_two_sources_of_one_topic_move_each_to_its_place(mirrored, topic, tmp_path, new_group, failover):

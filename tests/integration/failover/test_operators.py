@@ -189,17 +189,6 @@ def test_many_pipelines_move_and_one_that_is_refused_keeps_none_back(
     assert sorted(states) == [*["moved before"] * 4, "refused"]
 
 
-def test_partitions_that_topics_leaves_out_must_not_be_read_on_the_mirror(pipelines, context):
-    pipeline = pipelines("same")
-    names = {**pipeline.names, "topics": f"{pipeline.topic}:0"}
-    says = rf"leaves out {pipeline.topic}-1, which the mirror has under the same"
-    with pytest.raises(AirflowFailException, match=says):
-        FailOverOperator(task_id="fail_over", quiet_period=0, **names).execute(context)
-    assert pipeline.is_unmoved()
-    with pytest.raises(AirflowFailException, match=says):
-        CheckMirrorOperator(task_id="check", **names).execute(context)
-
-
 def test_the_check_refuses_a_cluster_that_the_pipeline_has_left(orders, context):
     FailOverOperator(task_id="fail_over", quiet_period=0, **orders).execute(context)
     with pytest.raises(AirflowFailException, match="name the cluster that the pipeline is on"):

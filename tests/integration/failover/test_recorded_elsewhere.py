@@ -15,7 +15,6 @@ from confluent_kafka import Producer
 from mirrored_clusters import Mirrored
 from written_query import Query
 
-from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -47,7 +46,6 @@ class Recorded(NamedTuple):
     ids: tuple[str, str]
     topic: str
     location: str
-    moved: str
     window: Any
     receipt: str
 
@@ -82,10 +80,9 @@ def recorded(mirrored: Mirrored, produce, tmp_path_factory) -> Recorded:
         for _ in range(size):
             producer.produce(topic, b"x", partition=0, timestamp=half_an_hour_ago)
         producer.commit_transaction(30)
-    query, moved = Query(directory / "checkpoint"), Query(directory / "moved")
-    for each in (query, moved):
-        each.run(0, {topic: {0: 5}})
-        each.run(1, {topic: {0: READ}})
+    query = Query(directory / "checkpoint")
+    query.run(0, {topic: {0: 5}})
+    query.run(1, {topic: {0: READ}})
     planned = int(time.time() * 1_000)
     run(mirrored.source, "group", "commit", OURS, "--checkpoint", query.location, "--execute")
     mirrored.on_source.commit(PLAIN, {partition: READ})
@@ -99,8 +96,6 @@ def recorded(mirrored: Mirrored, produce, tmp_path_factory) -> Recorded:
     receipt = directory / "receipt.json"
     reset = ("group", "reset", OURS, "--topic", topic, "--to-current", "--execute", "--output", "json")
     receipt.write_text(run(mirrored.source, *reset))
-    move = ("group", "reset", "moved", "--checkpoint", moved.location, "--to-offset", "9", "--execute")
-    run(mirrored.source, *move, "--quiet-period", "0")
 
     def at(group: str) -> int | None:
         commit = mirrored.on_target.committed(group, [partition])[partition]
@@ -113,7 +108,7 @@ def recorded(mirrored: Mirrored, produce, tmp_path_factory) -> Recorded:
     logs = mirrored.on_target.log_ranges
     mirrored.until(lambda: logs([partition])[partition].end == WRITTEN - MARKERS, "the records")
     ids = mirrored.on_source.cluster_id(), mirrored.on_target.cluster_id()
-    return Recorded(mirrored.target, ids, topic, query.location, moved.location, window, str(receipt))
+    return Recorded(mirrored.target, ids, topic, query.location, window, str(receipt))
 
 
 @pytest.fixture
@@ -153,13 +148,6 @@ def test_where_no_cluster_was_recorded_the_record_before_the_position_betrays_it
     assert "newer" in text
 
 
-def test_a_reset_and_a_restore_are_refused(recorded, refused):
-    text = refused("group", "reset", OURS, "--topic", recorded.topic, "--to-offset", "10", "--execute")
-    assert names_both(recorded, text)
-    text = refused("group", "restore", OURS, "--receipt", recorded.receipt, "--execute")
-    assert names_both(recorded, text)
-
-
 def test_a_drift_check_is_refused(recorded, cli):
     done = cli("drift", recorded.location, OURS, "--bootstrap-server", recorded.target)
     assert done.code != 0
@@ -184,16 +172,6 @@ def test_waits_for_the_group_are_refused(recorded, target):
             with pytest.raises(KafkaOffsetsError) as refusal:
                 wait.poll(client, None)
             assert names_both(recorded, refusal.value)
-
-
-def test_a_checkpoint_that_was_moved_on_the_source_is_refused(recorded, target, cli):
-    wait = LagWait(checkpoint_location=recorded.moved, max_lag=100)
-    with pytest.raises(KafkaOffsetsError) as refusal:
-        wait.poll(target, SparkCheckpoint(recorded.moved))
-    assert names_both(recorded, refusal.value)
-    done = cli("drift", recorded.moved, "new", "--bootstrap-server", recorded.target)
-    assert done.code != 0
-    assert names_both(recorded, done.err)
 
 
 def test_a_target_from_a_receipt_of_the_source_is_refused(recorded, target):

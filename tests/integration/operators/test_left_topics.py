@@ -6,11 +6,10 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from written_query import Query
 
-from airflow_kafka_offsets.errors import CommitError, KafkaOffsetsError, PlanRefusedError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves import write
 from airflow_kafka_offsets.moves.deletion import plan_offset_deletion
 from airflow_kafka_offsets.moves.write import delete_offsets
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -104,20 +103,3 @@ def test_what_another_query_of_the_group_has_committed_is_not_deleted(
     assert held(broker, group) == {left: 4, kept: 5}
     CommitOffsetsOperator(**names, allow_new_query=True).execute(context)
     assert held(broker, group) == {kept: 6}
-
-
-@pytest.mark.parametrize("refused", [True, False])
-def test_the_commit_stands_if_the_offsets_of_a_left_topic_cannot_be_deleted(
-    context, group, left, kept, broker, monkeypatch, refused
-):
-    def fail(client, name, offsets, *_):
-        if refused:
-            raise PlanRefusedError("its offsets have changed")
-        return dict.fromkeys(offsets, CommitError("no", failed={}))
-
-    monkeypatch.setattr(write, "delete_offsets", fail)
-    text = "those of left_topics stay: " if refused else "still has offsets of left_topics"
-    with pytest.raises(KafkaOffsetsError, match=f"the new offsets are committed, .*{text}") as failed:
-        commit(context, group, kept, left_topics=left)
-    assert failed.value.retriable
-    assert held(broker, group) == {left: 4, kept: 6}

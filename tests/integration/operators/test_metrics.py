@@ -46,9 +46,8 @@ with contextlib.suppress(AirflowException):
 with KafkaOffsetsHook().get_offsets_client() as client:
     lag = measure_lag(client, group, group_positions(client, group, TopicScope()))
     late = {TopicPartition(topic, 0): 12.5, TopicPartition(topic, 1): 40.0}
-    times = {tp: 1_000_000 - int(s * 1000) for tp, s in late.items()}
-    report_lag([lag.with_time_lags(late, times, 1_000_000, 10)])
-    report_lag([lag.with_time_lags({}, {}, 1_000_000, 10)], checkpoint="s3a://lake/cp")
+    report_lag([replace(lag, time_lags=late)])
+    report_lag([replace(lag, time_lags={})], checkpoint="s3a://lake/cp")
     left = {tp: Headroom("time", by_time) for tp, by_time in late.items()}
     report_lag([replace(lag, headroom=left)], checkpoint="s3a://lake/cp")
 """

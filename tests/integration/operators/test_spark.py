@@ -18,7 +18,6 @@ from deadlines import until
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
-from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 
 pytestmark = [
     pytest.mark.integration,
@@ -50,28 +49,6 @@ def test_all_batches_of_a_run_are_committed_and_kafkas_tool_shows_lag_0(
         (1, 7, 0),
         (2, 0, 0),
     ]
-
-
-def test_an_always_on_query_is_committed_while_it_runs(
-    stream, start, make_topic, produce, location, new_group, holds, context
-):
-    topic, group = make_topic(2), new_group()
-    produce(topic, {0: 1})
-    query = start(stream(topic), location, processingTime="300 milliseconds")
-    try:
-        until(lambda: Path(location, "commits", "0").exists())
-        seen = [commit(context, group_id=group, checkpoint_location=location)["after"][topic]["0"]]
-        for _ in range(4):
-            produce(topic, {0: 5})
-            seen.append(commit(context, group_id=group, checkpoint_location=location)["after"][topic]["0"])
-        assert seen == sorted(seen)
-        query.processAllAvailable()
-        commit(context, group_id=group, checkpoint_location=location)
-        assert holds(group) == {0: 21, 1: 0}
-        reading = OffsetsReachedSensor(task_id="gate", group_id=group, target="latest").execute(context)
-        assert reading["reached"] is True
-    finally:
-        query.stop()
 
 
 def test_two_sources_of_one_topic_are_refused_one_group_and_given_one_each(

@@ -1,14 +1,13 @@
-"""Without a right no gate opens and no pipeline is in step, where a headroom is asked for."""
+"""Without a right no gate opens where a headroom is asked for."""
 
 from __future__ import annotations
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from waiting import TaskInstance, deferred, end_of, reading_of
+from waiting import deferred, end_of, reading_of
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 
 pytestmark = pytest.mark.integration
@@ -39,30 +38,3 @@ def test_a_right_that_is_missing_fails_the_gate_at_once(
         event = end_of(trigger)
         assert event["status"] == "failed"
         assert "grant it DescribeConfigs on the topics" in event["message"]
-
-
-@pytest.mark.parametrize(
-    ("rights", "says"),
-    [
-        (["Read"], "grant it DescribeConfigs on the topics"),
-        (["Describe", "DescribeConfigs"], "grant it Read on the topics"),
-        (["Read", "DescribeConfigs"], None),
-    ],
-)
-def test_without_a_right_no_pipeline_is_in_step(
-    secured_kafka, make_topic, produce, group, new_query, connect, rights, says
-):
-    topic = make_topic(1, on=secured_kafka.plain)
-    produce(topic, {0: 1}, on=secured_kafka.plain)
-    owner = secured_kafka.user("owner", ("topic", topic, "Read"), ("group", group, "Read"))
-    with OffsetsClient(owner) as client:
-        client.commit(group, {TopicPartition(topic, 0): 0})
-    user = secured_kafka.user("ann", *(("topic", topic, right) for right in rights), ("group", group, "Read"))
-    connect(user)
-    names = {"group_id": group, "checkpoint_location": new_query({topic: {0: 0}}).location}
-    task = CheckOffsetDriftOperator(task_id="t", min_headroom=60, **names)
-    if says is None:
-        assert not task.execute({"ti": TaskInstance()})["drifted"]
-    else:
-        with pytest.raises(AirflowFailException, match=says):
-            task.execute({"ti": TaskInstance()})

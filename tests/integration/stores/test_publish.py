@@ -149,12 +149,3 @@ def test_a_connection_whose_dialect_is_not_installed_says_so(monkeypatch):
 def test_a_connection_that_is_no_database_is_refused():
     with pytest.raises(UsageError, match=r"connection 'kafka_default'.*common\.sql"):
         stored_offsets("kafka_default", "shop")
-
-
-def test_a_connection_whose_template_came_out_empty_is_refused():
-    task = CommitOffsetsOperator(
-        task_id="publish", group_id="shop", store_conn_id="{{ '' }}", checkpoint_location="file:///nowhere"
-    )
-    task.render_template_fields({})
-    with pytest.raises(AirflowFailException, match="store_conn_id=.* which is empty"):
-        task.execute({})

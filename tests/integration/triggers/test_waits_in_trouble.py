@@ -1,4 +1,4 @@
-"""Waits in the triggerer whose broker is away or silent, refuses a connection, or lacks a topic."""
+"""Waits in the triggerer whose broker is away or silent, or refuses a connection."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ import time
 from contextlib import aclosing
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
-from deadlines import until
-from waiting import again, end_of
+from waiting import again
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.triggers.event import LagEventTrigger
 from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger, OffsetsReachedTrigger
 from airflow_kafka_offsets.waits.lag import LagWait
@@ -93,17 +90,3 @@ def test_a_connection_that_is_refused_is_read_again_by_who_comes_next(
     assert not getattr(refused, "retriable", False)
     assert "nonsense" in str(refused) or "bootstrap.servers" in str(refused)
     assert all(isinstance(answer, Reading) for answer in answers)
-
-
-def test_a_topic_that_comes_later_is_waited_for(group, bootstrap_servers, wait_for_topic, produce, caplog):
-    topic = f"later-{group}"
-
-    def come():
-        until(lambda: topic in caplog.text, "a poll without the topic")
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        admin.create_topics([NewTopic(topic, 1)])[topic].result(20)
-        wait_for_topic(topic, 1)
-        produce(topic, {0: 7})
-
-    reading = end_of(LagEventTrigger(group_id=group, topics=topic, min_lag=5, poll_interval=1), come)
-    assert reading["total_lag"] == 7

@@ -14,6 +14,8 @@ from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, parse_gr
 from airflow_kafka_offsets.model.drift_verdict import PASSING, PartitionDrift, Verdict, remedies
 from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
@@ -317,6 +319,7 @@ def test_during_an_unfinished_move_no_remedy_says_to_commit(committed):
     (remedy,) = found.as_json()["remedies"].values()
     assert remedy == "finish or undo move 0001-seek first, then check again"
     assert remedy in found.table()
+    assert remedy in CheckedPipeline(KafkaPipeline("orders-etl"), (found,)).failures()[0]
     assert "commit" in report(partition(50, committed)).table().splitlines()[-1]
 
 

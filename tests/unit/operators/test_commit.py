@@ -13,7 +13,15 @@ from memory_broker import MemoryClient
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import (
+    BrokerUnavailableError,
+    KafkaOffsetsError,
+    PlanRefusedError,
+    SetupError,
+)
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.moves import write
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
@@ -248,3 +256,104 @@ def test_a_commit_that_a_move_of_its_checkpoint_overtakes_is_made_again(
     assert (holds(group), moves) == ({0: 7}, [])
     assert receipt["after"] == {topic: {"0": 7}}
     assert receipt["before"] == {topic: {"0": 2}}, "5 is what the first attempt has written"
+
+
+@pytest.fixture
+def left_topic(topic, make_topic, produce, broker, new_group):
+    """A group with offsets of a topic that its pipeline no longer reads: group, left topic."""
+    left, group = make_topic(1), new_group()
+    produce(left, {0: 10})
+    broker.commit(group, {TopicPartition(left, 0): 4, TopicPartition(topic, 0): 2})
+    return group, left
+
+
+def held(broker, group):
+    return {tp.topic: commit.offset for tp, commit in broker.committed_everywhere(group).items()}
+
+
+def test_nothing_is_committed_if_offsets_of_left_topics_cannot_be_deleted_here(
+    topic, left_topic, broker, context, monkeypatch
+):
+    def cannot(*_):
+        raise SetupError("kafka-python is missing")
+
+    for name in ("check_offset_deletion", "delete_offsets"):
+        monkeypatch.setattr(MemoryClient, name, cannot, raising=False)
+    group, left = left_topic
+    with pytest.raises(AirflowFailException, match="kafka-python is missing"):
+        commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
+    assert held(broker, group) == {topic: 2, left: 4}
+    # Nothing has to be deleted from a group without such offsets.
+    commit(context, group_id=f"{group}-new", offsets={topic: {"0": 3}}, left_topics=left)
+
+
+def test_given_offsets_do_not_delete_what_a_query_has_committed_to_a_left_topic(
+    topic, left_topic, broker, context
+):
+    group, left = left_topic
+    broker.commit(group, {TopicPartition(left, 0): 5}, CommitMetadata(query="of-another-pipeline").text())
+    with pytest.raises(AirflowFailException, match="left_topics: the last commit of .* of-another-pipeline"):
+        commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
+    assert held(broker, group) == {topic: 2, left: 5}
+
+
+def test_a_commit_that_another_run_overtakes_with_a_later_batch_is_made_again(
+    topic, new_group, new_query, holds, context, monkeypatch
+):
+    group, query = new_group(), new_query({topic: {0: 3}})
+    orders = {"group_id": group, "checkpoint_location": query.location}
+    log_ranges, others = MemoryClient.log_ranges, [1]
+
+    def finish_a_batch_that_is_committed(self, *arguments, **how):
+        if others:
+            others.pop()
+            query.run(2, {topic: {0: 6}})
+            commit({}, **orders)
+        return log_ranges(self, *arguments, **how)
+
+    # After the checkpoint was read, and before the group is.
+    monkeypatch.setattr(MemoryClient, "log_ranges", finish_a_batch_that_is_committed)
+    receipt = commit(context, **orders)
+    assert (holds(group), receipt["source"]["batch_id"], receipt["changed"]) == ({0: 6}, 2, 0)
+
+
+def test_offsets_that_clamp_takes_behind_the_group_are_no_old_ones(topic, new_group, broker, context):
+    group = new_group()
+    broker.commit(group, {TopicPartition(topic, 0): 15})
+    with pytest.raises(AirflowFailException, match="would go backwards"):
+        commit(context, group_id=group, offsets={topic: {"0": 20}}, on_out_of_range="clamp")
+
+
+def test_a_topic_that_only_this_task_leaves_out_is_not_one_that_the_query_has_left(
+    topic, left_topic, new_query, broker, context
+):
+    group, other = left_topic
+    query = new_query({topic: {0: 3}, other: {0: 5}})
+    with pytest.raises(AirflowFailException, match=f"left_topics names {other}, which the pipeline reads"):
+        commit(context, group_id=group, checkpoint_location=query.location, topics=topic, left_topics=other)
+    assert held(broker, group) == {topic: 2, other: 4}
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (PlanRefusedError("they have changed"), "and those of left_topics stay: they have changed"),
+        ("no", r"committed, and group .* still has offsets of left_topics \(.*-0: no\)"),
+        (BrokerUnavailableError("no answer"), "no answer; the new offsets are committed"),
+    ],
+)
+def test_the_commit_stands_if_the_offsets_of_a_left_topic_cannot_be_deleted(
+    topic, left_topic, broker, context, monkeypatch, answer, text
+):
+    def fail(client, name, offsets, *_):
+        if isinstance(answer, Exception):
+            raise answer
+        return dict.fromkeys(offsets, answer)
+
+    monkeypatch.setattr(MemoryClient, "check_offset_deletion", lambda _: None, raising=False)
+    monkeypatch.setattr(write, "delete_offsets", fail)
+    group, left = left_topic
+    with pytest.raises(KafkaOffsetsError, match=text) as failed:
+        commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
+    assert failed.value.retriable
+    assert held(broker, group) == {topic: 3, left: 4}

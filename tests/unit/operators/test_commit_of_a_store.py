@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from airflow.providers.common.compat.sdk import AirflowFailException
 from memory_broker import MemoryBroker, MemoryClient
 
+from airflow_kafka_offsets.errors import GroupMovedError
 from airflow_kafka_offsets.hooks import store as stores
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition, committed_offsets
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -45,10 +46,12 @@ def store(tmp_path, monkeypatch):
 
 @pytest.fixture
 def publish(broker):
-    """publish() -> where the group is then."""
+    """publish() -> where the group is then; ``rendered`` replaces templates, as Airflow does."""
 
-    def publish(**parameters):
-        task: Any = CommitOffsetsOperator(task_id="publish", group_id="g", store_conn_id="db", **parameters)
+    def publish(rendered=None, **parameters):
+        names = {"task_id": "publish", "group_id": "g", "store_conn_id": "db", **parameters}
+        task: Any = CommitOffsetsOperator(**names)
+        vars(task).update(rendered or {})
         task.open_client = lambda: MemoryClient(broker)
         task.execute({})
         return committed_offsets(MemoryClient(broker).committed("g", [ORDERS]))[ORDERS]
@@ -76,3 +79,30 @@ def test_a_later_commit_of_the_pipeline_is_compared_by_its_ids_only(broker, publ
     with engine.begin() as connection:
         connection.execute(sa.update(saved.table).values(until_offset=15))
     assert publish() == 15
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("name", ["store_conn_id", "store_table", "store_pipeline"])
+def test_a_name_that_renders_to_a_number_is_refused_by_its_parameter(publish, name):
+    parameters = {"store_conn_id": "db", name: "{{ params.it }}"}
+    with pytest.raises(AirflowFailException, match=f"{name}: found int; expected text"):
+        publish(rendered={name: 42}, **parameters)
+
+
+def test_a_store_that_is_saved_to_and_published_meanwhile_is_no_way_back(broker, publish, store, monkeypatch):
+    saved, engine = store
+    log_ranges, others = MemoryClient.log_ranges, [1]
+
+    def save_and_publish(self, *arguments, **how):
+        if others:
+            others.pop()
+            with engine.begin() as connection:
+                saved.save(connection, "g", {ORDERS: OffsetRange(8, 9)})
+            assert publish() == 9
+        return log_ranges(self, *arguments, **how)
+
+    # After the store was read, and before the group is.
+    monkeypatch.setattr(MemoryClient, "log_ranges", save_and_publish)
+    with pytest.raises(GroupMovedError, match="later offsets since these were read; nothing was changed"):
+        publish()
+    assert publish() == 9

@@ -9,8 +9,10 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from drift_checks import LONG_AGO, check, verdicts
 from fsspec.implementations.local import LocalFileSystem
+from memory_broker import MemoryClient
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import BrokerAuthenticationError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -286,3 +288,14 @@ def test_a_group_that_follows_another_query_is_not_in_step_where_the_offsets_are
     commit(group, topic, {0: 10, 1: 6}, CommitMetadata(query="query-b").text())
     with pytest.raises(AirflowFailException, match="other query on 2 of 2 partitions"):
         check(context, group_id=group, checkpoint_location=checkpoint({topic: {0: 10, 1: 6}}))
+
+
+def test_without_the_right_to_read_records_no_pipeline_has_headroom(
+    memory, checkpoint, make_topic, produce, new_group
+):
+    topic, group = make_topic(1, {"retention.ms": "3600000"}), new_group()
+    produce(topic, {0: 1})
+    client: Any = MemoryClient(memory, [("topic", topic, "Describe"), ("group", group, "Describe")])
+    query = SparkCheckpoint(checkpoint({topic: {0: 0}}))
+    with pytest.raises(BrokerAuthenticationError, match="grant it Read on the topics"):
+        pipeline_drift(client, query, GroupSelection(group), min_headroom=60)

@@ -1,8 +1,6 @@
-"""Headroom by the settings of a topic, and where the user may read the records of some topics only."""
+"""Headroom where the user may read the records of some topics only."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pytest
 from memory_broker import MemoryBroker, MemoryClient
@@ -41,30 +39,3 @@ def test_topic_by_topic_has_an_end(client: MemoryClient, monkeypatch: pytest.Mon
     assert {each.reason for each in found.values()} == {
         "the time of the oldest unread record could not be read"
     }
-
-
-@pytest.mark.parametrize(
-    ("config", "state"),
-    [
-        ({"retention.ms": "604800000"}, "time"),
-        ({"cleanup.policy": "compact"}, "none"),
-        ({"retention.ms": "-1"}, "none"),
-        ({"retention.ms": "604800000", "retention.bytes": "1000000"}, "unknown"),
-        ({"retention.ms": "-1", "retention.bytes": "1000000"}, "unknown"),
-        ({"cleanup.policy": "compact,delete", "retention.ms": "604800000"}, "time"),
-        ({"cleanup.policy": "compact,delete", "retention.bytes": "1000000"}, "unknown"),
-        ({"cleanup.policy": "compact,delete", "retention.ms": "-1"}, "none"),
-        ({"cleanup.policy": "compact", "retention.bytes": "1000000"}, "none"),
-    ],
-)
-def test_what_a_topic_is_set_to_decides(
-    make_topic: Callable[..., str],
-    produce: Callable[..., None],
-    broker: MemoryClient,
-    config: dict[str, str],
-    state: str,
-) -> None:
-    tp = TopicPartition(make_topic(1, config), 0)
-    produce(tp.topic, {0: 2})
-    for position, expected in ((0, state), (2, "none")):
-        assert read_headrooms(broker, {tp: position}, broker.log_ranges([tp]))[tp].state == expected

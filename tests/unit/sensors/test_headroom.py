@@ -133,17 +133,6 @@ def test_a_pipeline_with_too_little_headroom_has_drifted(behind, group, new_quer
     assert found["partitions"][0]["headroom_state"] == "time"
 
 
-def test_a_headroom_that_is_not_known_is_drift(group, make_topic, produce, commit, new_query):
-    topic = make_topic(1, {"retention.bytes": "1000000"})
-    produce(topic, {0: 5})
-    commit(group, topic, {0: 2})
-    names = {"group_id": group, "checkpoint_location": new_query({topic: {0: 2}}).location}
-    context: Any = {"ti": TaskInstance()}
-    assert not CheckOffsetDriftOperator(task_id="t", **names).execute(context)["drifted"]
-    with pytest.raises(AirflowFailException, match="headroom unknown on 1 of 1 .*retention.bytes=1000000"):
-        CheckOffsetDriftOperator(task_id="t", min_headroom=60, **names).execute(context)
-
-
 def test_the_settings_of_all_topics_of_a_pipeline_are_one_question(
     make_topic, new_group, commit, new_query, monkeypatch
 ):

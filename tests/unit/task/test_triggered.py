@@ -12,6 +12,7 @@ from airflow.sdk import Asset
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.saved_plan import Names, saved_plan
 from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.task import triggered
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
 
 ORDERS = KafkaPipeline("orders-etl")
@@ -88,6 +89,15 @@ def test_an_airflow_that_does_not_answer_is_not_known_and_no_error():
             raise RuntimeError("500")
 
     assert listed(79, Broken(EVENTS)) is None
+
+
+def test_a_list_that_is_cut_says_so(monkeypatch, caplog):
+    monkeypatch.setattr(triggered, "MOST", 2)
+    assert len(listed(79)) == 3
+    assert "at least 2 commits beyond the plan" in caplog.text
+    caplog.clear()
+    assert len(listed(80)) == 1
+    assert not caplog.text
 
 
 def test_sums_over_other_partitions_are_not_known():

@@ -199,6 +199,20 @@ def test_a_group_whose_first_commit_it_waits_for_is_named(group, topic, commit, 
     assert f"group '{group}' has committed nothing on this broker" in said
 
 
+def test_a_topic_that_comes_later_is_waited_for(group, memory, caplog, rounds):
+    async def run():
+        async with Watch(trigger(group, "later"), rounds) as watch:
+            await watch.polls(1)
+            assert "Poll failed, no event: topic later is not on the broker" in caplog.text
+            memory.create("later")
+            memory.append("later", 0, range(7))
+            await watch.until(1)
+            return watch.fired
+
+    (payload,) = asyncio.run(run())
+    assert payload["total_lag"] == 7
+
+
 def test_it_is_what_a_watcher_takes_and_the_same_each_time(group, topic):
     orders = KafkaPipeline(group_id=group, topics=topic)
     watched = Asset(

@@ -173,6 +173,7 @@ def test_a_wait_is_not_stalled_while_nobody_could_see_its_position(clock: Clock)
     clock.now += 50
     progress.is_new_error(NoCommitError("no answer"))
     clock.now += 50
+    assert progress.stalled is None
     progress.add_reading(judged(REACHED, {A: 5, B: 5}))
     assert progress.stalled is None
     clock.now += 60

@@ -1,0 +1,120 @@
+"""Failovers between two clusters in memory: what is not as the request says, or has changed since."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from memory_broker import MemoryBroker, MemoryClient
+from mirrored_clusters import keep_readiness
+from written_query import Query
+
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.saved_plan import Names
+from airflow_kafka_offsets.moves.failover import plan_failover
+from airflow_kafka_offsets.moves.saved import save_plan
+from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
+from airflow_kafka_offsets.readings.failover import translate_sources
+from airflow_kafka_offsets.readings.log_checks import check_logs_again
+from airflow_kafka_offsets.readings.mirror_check import check_mirror
+
+MIRROR = Mirror("standby")
+
+
+class Pipeline:
+    """A query that has read 90 of 100 records; its mirror has no copy of the first 10."""
+
+    def __init__(self, root: Any) -> None:
+        self.brokers = {"source": MemoryBroker(), "mirror": MemoryBroker()}
+        for (name, broker), first in zip(self.brokers.items(), (0, 10), strict=True):
+            broker.cluster_id = name
+            broker.create("orders")
+            broker.append("orders", 0, range(first, 100))
+        clients: list[Any] = [MemoryClient(broker) for broker in self.brokers.values()]
+        self.source, self.mirror = clients
+        self.query = Query(root)
+        self.query.run(0, {"orders": {0: 90}})
+        self.checkpoint = SparkCheckpoint(self.query.location)
+
+    def plan(self, *clusters: Any, groups: object = "etl", topics: str | None = None) -> FailoverPlan:
+        source, target = clusters or (self.source, self.mirror)
+        selection = GroupSelection.parse(groups, topics)
+        return plan_failover(source, target, self.checkpoint, selection, MIRROR, policy=FailoverPolicy())
+
+
+@pytest.fixture
+def pipeline(tmp_path) -> Pipeline:
+    return Pipeline(tmp_path)
+
+
+def test_the_last_record_that_was_read_is_found_on_the_mirror(pipeline):
+    plan = pipeline.plan()
+    assert plan.refusals == []
+    assert plan.checkpoint_plan.after == {"0": {TopicPartition("orders", 0): 80}}
+    assert plan.as_json()["kinds"] == {"exact (record)": 1}
+
+
+def test_the_clusters_must_not_be_swapped(pipeline):
+    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    with pytest.raises(
+        PlanRefusedError, match=r"is already on cluster source \(its last commit with a mirror was there"
+    ):
+        pipeline.plan(pipeline.mirror, pipeline.source)
+    selection = GroupSelection.parse("etl")
+    with pytest.raises(PlanRefusedError, match="according to its last commit with a mirror, is of"):
+        check_mirror(pipeline.mirror, pipeline.source, pipeline.checkpoint, selection, MIRROR)
+
+
+def test_a_connection_to_a_third_cluster_is_refused(pipeline):
+    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    pipeline.brokers["source"].cluster_id = "third"
+    with pytest.raises(PlanRefusedError, match="is on cluster source according to its last commit with a m"):
+        pipeline.plan()
+
+
+def test_a_batch_that_ends_while_its_position_is_translated_is_refused(pipeline, monkeypatch):
+    def translate(*arguments: Any) -> Any:
+        pipeline.query.run(1, {"orders": {0: 95}})
+        return translate_sources(*arguments)
+
+    monkeypatch.setattr("airflow_kafka_offsets.moves.failover.translate_sources", translate)
+    with pytest.raises(PlanRefusedError, match="has changed while its position was translated"):
+        pipeline.plan()
+
+
+def test_the_last_check_sees_the_offset_of_each_source_of_a_topic(pipeline):
+    pipeline.query.run(1, {"orders": {0: 20}}, {"orders": {0: 90}})
+    groups = {"source:0": "etl", "source:1": "audit"}
+    plan = pipeline.plan(groups=groups)
+    check_logs_again(pipeline.mirror, plan)
+    pipeline.brokers["mirror"].delete_records("orders", 0, 15)
+    with pytest.raises(PlanRefusedError, match="orders-0: the target is 10, the log now holds 15 to 90"):
+        check_logs_again(pipeline.mirror, plan)
+
+
+def test_a_partition_that_topics_leaves_out_must_not_be_on_the_mirror_also_once_a_plan_was_saved(pipeline):
+    pipeline.brokers["source"].create("payments")
+    pipeline.query.run(1, {"orders": {0: 90}, "payments": {0: 5}})
+    plan = pipeline.plan(topics="orders")
+    names = Names("etl", "orders", pipeline.query.location, mirror=MIRROR.as_json())
+    saved = save_plan(pipeline.mirror, pipeline.checkpoint, plan, names)
+    now = datetime.now(tz=timezone.utc)
+    assert plan_saved_failover(pipeline.mirror, pipeline.checkpoint, saved, now=now).refusals == []
+    pipeline.brokers["mirror"].create("payments")
+    says = "leaves out payments-0, which the mirror has under the same"
+    checked = check_mirror(
+        pipeline.source, pipeline.mirror, pipeline.checkpoint, GroupSelection.parse("etl", "orders"), MIRROR
+    )
+    assert says in checked.failures(None, None)[0]
+    for again in (
+        pipeline.plan(topics="orders"),
+        plan_saved_failover(pipeline.mirror, pipeline.checkpoint, saved, now=now),
+    ):
+        with pytest.raises(PlanRefusedError, match=says):
+            again.check()

@@ -1,0 +1,49 @@
+"""The record that follows a position says how late its partition is."""
+
+from __future__ import annotations
+
+import pytest
+from memory_broker import MemoryBroker, MemoryClient
+
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.waits import lag
+from airflow_kafka_offsets.waits.lag import LagWait
+
+NOW = 1_000_000
+TP = TopicPartition("orders", 0)
+
+
+class Clock:
+    def time(self) -> float:
+        return NOW / 1000
+
+
+@pytest.mark.parametrize(
+    ("written", "found", "late"),
+    [
+        (NOW - 60_000, NOW - 60_000, {TP: 60.0}),
+        (NOW - 10_000, NOW - 10_000, {}),
+        (NOW - 9_999, NOW - 9_999, {}),
+        (NOW - 60_000, None, {}),
+        (NOW - 60_000, ..., {TP: None}),
+        (NOW - 9_999, ..., {}),
+    ],
+    ids=["old", "as old as allowed", "new enough", "only markers follow", "unread", "unread and new"],
+)
+def test_the_record_that_follows_says_how_late_a_partition_is(
+    memory: MemoryBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    written: int,
+    found: object,
+    late: dict[TopicPartition, float | None],
+) -> None:
+    monkeypatch.setattr(lag, "time", Clock())
+    memory.create("orders")
+    memory.append("orders", 0, [written])
+    client = MemoryClient(memory)
+    times = {} if found is ... else {TP: found}
+    monkeypatch.setattr(client, "record_times", lambda *_, **__: times)
+    wait = LagWait(group_id="etl", max_time_lag=10)
+    reading = wait.judge(client, {"etl": {TP: 0}})
+    assert reading.lags[0].time_lags == late
+    assert reading.done is (not late)
