@@ -30,7 +30,7 @@ from fsspec.implementations.local import LocalFileSystem
 from airflow_kafka_offsets.cleanup import clean_up
 from airflow_kafka_offsets.errors import KafkaOffsetsError, StorageError, UsageError
 from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing_new_directories
-from airflow_kafka_offsets.model.location import check_location_text, check_uri
+from airflow_kafka_offsets.model.location import PASSWORD, check_location_text, check_uri
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage_errors import QUERY, access_refusal, storage_error
@@ -59,9 +59,6 @@ _credentials: WeakKeyDictionary[AbstractFileSystem, str] = WeakKeyDictionary()
 """Origin of a storage's credentials, if they are not this machine's own."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
-_PASSWORD = re.compile(r"//[^/@:]*:[^/@]*@")
-_KEY_AS_BUCKET = re.compile(r"//[^/]*:")
-"""A bucket's name has no colon: this is old Hadoop's ``s3a://key:secret@``; the secret may have slashes."""
 
 
 def open_location(
@@ -83,7 +80,7 @@ def open_location(
     """
     check_location_text(location)
     scheme, rest = _split_scheme(location)
-    if _PASSWORD.match(rest) or (scheme == "s3" and _KEY_AS_BUCKET.match(rest)):
+    if PASSWORD.match(location):
         raise UsageError(
             f"the location ({scheme}://...) holds a password, which logs would show: leave it out of the URI "
             "and put the credentials into an Airflow connection, or the storage's own configuration"

@@ -69,10 +69,10 @@ def _look(client: OffsetsClient, group: str, topic: str, hours: int) -> Callable
     schedule = IntervalSchedule.parse("hour")
 
     def look() -> None:
-        found = position.read(client, None, None)
-        if found is None:
+        progress = position.read(client, None, None)
+        if progress is None:
             raise SystemExit("no position")
-        complete, _ = complete_intervals(found[0], schedule, DAY, timedelta(0), 200)
+        complete, _ = complete_intervals(progress, schedule, DAY, timedelta(0), 200)
         if len(complete) != hours:
             raise SystemExit(f"{group}: found {len(complete)} complete hours, expected {hours}")
 

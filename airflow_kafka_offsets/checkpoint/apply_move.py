@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 
 from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archived_move, write_archive
+from airflow_kafka_offsets.checkpoint.archive_names import DIRECTORY, MANIFEST
 from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
@@ -88,12 +89,13 @@ def apply_checkpoint_plan(
                 error.append(f"the checkpoint {checkpoint.location} was moved before: {remedy}")
             raise
     if plan.archive is not None:
-        # A move that was taken back while it ran must not be marked as done.
+        # A move that was taken back while it ran must not be marked as done, nor one that another try of it
+        # has given up.
         kept = read_archived_move(checkpoint, plan.archive)
-        if kept is not None and kept.undone:
+        if kept is None or kept.undone:
             raise CheckpointMovedError(
-                f"{checkpoint.location}: move {kept} was taken back while it was running; check where the "
-                "checkpoint and its groups are now, then move them again"
+                f"{checkpoint.location}: move {kept or plan.archive} was taken back while it was running; "
+                "check where the checkpoint and its groups are now, then move them again"
             )
     with _explained(
         "everything was moved, but the archive could not be marked as done: running it again marks it"
@@ -161,13 +163,10 @@ def _begin(
         if last_check is not None:
             last_check()
     except BaseException as error:
-        clean_up(error, lambda: _give_up(checkpoint, name, claim))
+        # Without a manifest the move never began. An unfinished move that it was to take back is then the
+        # newest one again; a mark would hide it. The claim stays, so that no other move gets the number.
+        clean_up(error, lambda: checkpoint.remove_file(f"{DIRECTORY}/{name}/{MANIFEST}"))
         raise
-
-
-def _give_up(checkpoint: SparkCheckpoint, archive: str, claim: Claim) -> None:
-    mark_undone(checkpoint, archive, "itself: nothing was changed")
-    claim.withdraw()
 
 
 @contextmanager

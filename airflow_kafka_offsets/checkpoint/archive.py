@@ -36,6 +36,7 @@ from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointFormatError,
     OffsetsFormatError,
+    PlanRefusedError,
     StorageError,
 )
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
@@ -165,10 +166,16 @@ def find_archived_move(checkpoint: SparkCheckpoint, name: str | None) -> Archive
     Return an archive by its name, or the newest move that was not taken back.
 
     :raises CheckpointError: if there is no such archive; lists the existing ones.
+    :raises PlanRefusedError: if the archive is of another query.
     """
     archives = read_archived_moves(checkpoint)
     for archive in reversed(archives):
         if archive.name == name or (name is None and not archive.undone and archive.kind != "restore"):
+            if archive.query_id != (now := checkpoint.query_id()):
+                raise PlanRefusedError(
+                    f"{checkpoint.location}: archive {archive.name} belongs to query {archive.query_id}, but "
+                    f"the checkpoint belongs to query {now}: give the archive's own checkpoint"
+                )
             return archive
     there = ", ".join(f"{a.name} ({'undone' if a.undone else a.created})" for a in archives)
     remedy = "name one of them, or give" if there else "correct the location, or restore the group with"

@@ -150,12 +150,6 @@ def plan_put_back_archive(
     # The name that 0.1.0 replaced: a restore that was interrupted before the upgrade can still be finished.
     request = digest("undo", archived.name)
     batches = read_checkpoint_batches(checkpoint)
-    if archived.query_id != batches.state.query_id:
-        raise PlanRefusedError(
-            f"{checkpoint.location}: archive {archived.name} belongs to query {archived.query_id}, but the "
-            f"checkpoint belongs to query {batches.state.query_id}: give the archive's own "
-            "checkpoint"
-        )
     # An interrupted restore continues in the way it began: its files may look as if the query had not run.
     archives = read_archived_moves(checkpoint)
     begun = [one for one in archives if one.undoes == archived.name and not one.copies]

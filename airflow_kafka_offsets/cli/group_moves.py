@@ -39,6 +39,7 @@ from airflow_kafka_offsets.cli.saved_plans import (
 from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
 from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
+from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.names import parse_group
@@ -55,10 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["commit", "reset", "restore"]
 
-CHECKPOINT_OPTIONS = (
-    *("on_pending_batch", "sink", "idempotent_sink", "sink_location", "allow_stateful"),
-    "quiet_period",
-)
+CHECKPOINT_OPTIONS = (*POLICY, "quiet_period")
 """Parameters of :data:`move_options` that only affect a checkpoint."""
 
 

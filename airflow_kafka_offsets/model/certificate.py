@@ -16,9 +16,7 @@ from airflow_kafka_offsets.model.offset_ranges import (
     RangesByPartition,
     count_offsets,
     first_ranges,
-    intersect,
     merge,
-    merge_each,
     ranges_json,
     ranges_text,
 )
@@ -301,15 +299,3 @@ def _ranges(value: Mapping[str, Any]) -> RangesByPartition:
         tp: merge((int(start), int(end)) for start, end in ranges)
         for tp, ranges in by_partition(value).items()
     }
-
-
-def judge(
-    missing: RangesByPartition, records: RangesByPartition, undecided: Mapping[Reason, RangesByPartition]
-) -> MissingOffsets:
-    """
-    Separate lost records from offsets that have no record.
-
-    :param records: the offsets, among those that were read, at which the log has a record.
-    """
-    lost = {tp: intersect(ranges, records.get(tp, ())) for tp, ranges in missing.items()}
-    return MissingOffsets(merge_each(lost), undecided)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Literal, cast, get_args
 
 from airflow_kafka_offsets.errors import UsageError
@@ -89,6 +89,10 @@ class CheckpointPolicy:
                 with_sink = f" with {parameter_text('sink', policy.sink)} needs {needs}"
                 raise parameter_error("on_pending_batch", with_sink, "discard")
         return policy
+
+
+POLICY = tuple(field.name for field in fields(CheckpointPolicy))
+"""The parameters that say how a checkpoint may be changed: a saved plan has decided them."""
 
 
 def sink_choices() -> str:

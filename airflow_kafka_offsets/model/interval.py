@@ -116,9 +116,9 @@ class IntervalSchedule:
         """Return the intervals that start at or after a moment, without end."""
         return (each for each in self._around(moment) if each.start >= moment)
 
-    def of_key(self, key: object, parameter: str = "partition_key") -> Interval:
+    def of_key(self, key: object) -> Interval:
         """Return a key's interval, or raise a UsageError; Airflow's mappers may have shortened the key."""
-        text = parse_text(key, parameter)
+        text = parse_text(key, "partition_key")
         with suppress(ValueError, OverflowError):
             if _KEY.fullmatch(text):
                 shown = datetime.fromisoformat(text)
@@ -130,7 +130,7 @@ class IntervalSchedule:
         now = datetime.now(tz=timezone.utc)
         schedule = f"{parameter_text('every', self.every)} in {self.zone}"
         raise parameter_error(
-            parameter,
+            "partition_key",
             f" is not the start of an interval of {schedule}: expected a key such as "
             f"{self.containing(now).key!r}; correct {parameter_text('every')}, {parameter_text('timezone')} "
             "or the run's key",

@@ -12,8 +12,8 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters and changes of the text direction, which would break the lines of logs."""
 _NO_FILE_HERE = re.compile(r"(?:file|local):(?!/(?:[^/]|$)|///)", re.IGNORECASE)
 _NO_BUCKET = re.compile(r"(?:s3[an]?|gs|gcs|abfss?|wasbs?|az):(?!//[^/])", re.IGNORECASE)
-_PASSWORD = re.compile(r"(?i:s3[an]?)://[^/@:]*:[^@]*@|[A-Za-z0-9+.-]+://[^/@:]*:[^/@]*@")
-"""Old Hadoop versions accepted ``s3a://KEY:SECRET@bucket``, where the secret may contain slashes."""
+PASSWORD = re.compile(r"(?i:s3[an]?)://[^/]*:|(?:[A-Za-z0-9+.-]+:)?//[^/@:]*:[^/@]*@")
+"""The start of a URI with a password, or of old Hadoop's ``s3a://KEY:SECRET@``: no bucket has a colon."""
 
 
 def check_location_text(location: str) -> None:
@@ -59,7 +59,7 @@ def check_location(
     :param conn_parameter: the parameter with the connection of the storage; ``None`` without this parameter.
     :raises UsageError: the text does not contain the password.
     """
-    if isinstance(location, str) and _PASSWORD.match(location):
+    if isinstance(location, str) and PASSWORD.match(location):
         scheme = location.partition(":")[0]
         where = "the configuration of the storage's driver"
         if conn_parameter is not None:

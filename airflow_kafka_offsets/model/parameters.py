@@ -86,9 +86,10 @@ def parse_switch(value: object, parameter: str) -> bool:
 def parse_time(value: object, parameter: str) -> datetime:
     """Parse a time: a datetime, or ISO 8601 text; without a time zone it is in UTC, as in Kafka's tool."""
     moment = value
-    if isinstance(value, str):
+    # In milliseconds since 1970, Python may find a year, a month, a day, any separator, and a time.
+    if isinstance(value, str) and not re.fullmatch(r"[0-9]{9,}", text := _strip_short(value)):
         with suppress(ValueError):
-            moment = datetime.fromisoformat(_strip_short(value).upper())
+            moment = datetime.fromisoformat(text.upper())
     if not isinstance(moment, datetime):
         raise unexpected(parameter, value, time_example())
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)

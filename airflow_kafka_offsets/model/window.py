@@ -157,19 +157,16 @@ class OffsetWindow:
         }
         return replace(self, ranges=ranges)
 
-    def lost(self, logs: Logs) -> dict[TopicPartition, int]:
-        """Return the number of deleted offsets in each partition that has lost some."""
-        return {
+    def refusals(self, logs: Logs) -> list[str]:
+        """Return why the window cannot be read: records are deleted, or its end is beyond the log end."""
+        refusals = []
+        lost = {
             tp: min(logs[tp].start, offsets.end) - offsets.start
             for tp, offsets in sorted(self.ranges.items())
             if offsets.start < offsets.end and logs[tp].start > offsets.start
         }
-
-    def refusals(self, logs: Logs) -> list[str]:
-        """Return why the window cannot be read: records are deleted, or its end is beyond the log end."""
-        refusals = []
         # With fewer records than planned, the job's output would have a gap without any error.
-        if lost := self.lost(logs):
+        if lost:
             first = next(iter(lost))
             refusals.append(
                 f"{sum(lost.values())} records of the window are lost: retention has deleted them on "

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, later_moves
 from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends, source_offsets_at_batch
 from airflow_kafka_offsets.checkpoint.open_moves import (
     has_run_since,
@@ -206,18 +206,18 @@ def _open_move(
         # With another target, the remaining writes would not match those that were already made.
         raise unfinished_refusal(checkpoint, unfinished)
     refuse_taken_back(checkpoint, metadata)
-    archives = [each for each in read_archived_moves(checkpoint) if not each.undone]
+    archives = read_archived_moves(checkpoint)
     mine = [
         each
         for each in archives
-        if metadata.is_same_task(each.made_by) or metadata.is_same_plan(each.made_by)
+        if not each.undone and (metadata.is_same_task(each.made_by) or metadata.is_same_plan(each.made_by))
     ]
     last = mine[-1].made_by if mine else CommitMetadata()
     retried = metadata.is_same_instance(last) or metadata.is_same_plan(last)
     if not mine or not (cleared or retried):
         return None
     # On a retry, other commits to the group do not matter while the checkpoint is still at the target.
-    if retried and mine[-1] is archives[-1] and not has_run_since(checkpoint, mine[-1]):
+    if retried and not later_moves(archives, mine[-1]) and not has_run_since(checkpoint, mine[-1]):
         return mine[-1]
     _, after = archived_group_offsets(checkpoint, mine[-1])
     still = any(

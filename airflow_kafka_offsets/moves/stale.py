@@ -1,4 +1,4 @@
-"""Refusal to undo a move that other moves or commits have followed."""
+"""Refusal to undo a move that other moves or commits have followed: undoing it would undo these too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committe
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.stale import later_progress, offset_changes, partitions_moved_on
 from airflow_kafka_offsets.model.wording import parameter_text
 
 if TYPE_CHECKING:
@@ -44,25 +43,31 @@ def refuse_stale(
     later = later_moves(read_archived_moves(checkpoint), archive) if checkpoint and archive else []
     same_run = same_run or (archive is not None and metadata.is_same_run(archive.made_by))
     found = [f"move {each} followed" for each in later if not metadata.is_same_run(each.made_by)]
-    moves: list[tuple[int, int]] = []
+    changes: list[tuple[int, int]] = []
     for group_plan in plan.group_plans:
         to = moved_to.get(group_plan.group_id, {})
         maker = None if archive is None else archive.made_by
         found += _commits_of_others(group_plan, to, maker, metadata, same_run=same_run)
-        moves += offset_changes(group_plan.planned_on, group_plan.after)
+        changes += _changes(group_plan.planned_on, group_plan.after)
     if (of := plan.checkpoint_plan) is not None:
         beyond: list[TopicPartition] = []
         of_query: list[tuple[int, int]] = []
         for source, back in of.after.items():
             at = of.before.get(source, {})
             beyond += partitions_moved_on(at, back, sources_to.get(source, {}))
-            of_query += offset_changes(at, back)
-        moves = of_query if any(now != back for now, back in of_query) else moves
+            of_query += _changes(at, back)
+        changes = of_query if any(now != back for now, back in of_query) else changes
         if beyond and (found or not same_run):
             found.append(f"the query has finished batch {of.batch_id} and has moved on {summarize(beyond)}")
-    text = later_progress(archive.name if archive else "the move of the receipt", found, moves)
-    if not text:
+    if not found or all(now == back for now, back in changes):
         return plan
+    text = (
+        f"the pipeline has continued since {archive.name if archive else 'the move of the receipt'}: "
+        f"{'; '.join(found)}. If that move is undone, {sum(max(0, now - back) for now, back in changes):,} "
+        "records are read again"
+    )
+    if skipped := sum(max(0, back - now) for now, back in changes):
+        text += f", and {skipped:,} are skipped"
     remedy = "undo the newest move, reset to the position that you want, or set "
     refusal = f"{text}: {remedy}{parameter_text('allow_stale', True)}"
     notes, refusals = ((text,), ()) if allow_stale else ((), (refusal,))
@@ -110,3 +115,28 @@ def _commits_of_others(
         f"group {group_plan.group_id!r} was committed on {summarize(partitions)} by {who}"
         for who, partitions in of_others.items()
     ]
+
+
+def partitions_moved_on(
+    now: Mapping[TopicPartition, int | None], back: Offsets, moved_to: Offsets
+) -> list[TopicPartition]:
+    """
+    Return the partitions whose position neither a move nor its recovery explains.
+
+    After a move back, a position between its two ends is that of an unfinished recovery, whose records were
+    already read once. A move forward leads to no position in between.
+
+    :param back: the offsets before the move, which an undo would restore.
+    :param moved_to: the offsets after the move.
+    """
+    moves = {tp: (before, moved_to.get(tp, before)) for tp, before in back.items()}
+    return [
+        tp
+        for tp, (before, to) in moves.items()
+        if (at := now.get(tp)) is not None and at not in (before, to) and not to < at < before
+    ]
+
+
+def _changes(now: Mapping[TopicPartition, int | None], back: Offsets) -> list[tuple[int, int]]:
+    """Return the current and the restored offset of each partition that has a current offset."""
+    return [(at, offset) for tp, offset in back.items() if (at := now.get(tp)) is not None]

@@ -195,7 +195,11 @@ def _read_by_others(
     def is_other(made: CommitMetadata | None) -> bool:
         if made is None or made.is_move or not (made.run and run.run):
             return False
-        return not run.is_same_run(made) and made.run != part.source.get("run_id")
+        # Runs of two DAGs with the same schedule have the same id.
+        of_planner = made.run == part.source.get("run_id") and (
+            made.dag in ("", part.source.get("dag_id", made.dag))
+        )
+        return not (of_planner or run.is_same_run(made))
 
     makers: dict[str, list[TopicPartition]] = {}
     for tp, offsets in part.ranges.items():

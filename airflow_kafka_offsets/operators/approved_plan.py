@@ -11,6 +11,7 @@ from airflow.sdk import Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.approval import Approval
+from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.parameters import parse_duration, parse_switch, timestamp_ms
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -21,7 +22,7 @@ from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.saved import read_saved_plan, save_plan
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.moving import POLICY, PipelineMovingOperator
+from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.run_tasks import failed_indexes

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from airflow.sdk import Context, XComArg
 
-from airflow_kafka_offsets.errors import BrokerError, MisnamedError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, MisnamedError
 from airflow_kafka_offsets.model.audited_rows import AuditedTable, TableRows, parse_where
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_seconds, parse_text
@@ -143,9 +143,18 @@ class AuditWindowOperator(OffsetsOperator):
             whole = load_window(self.window, self.window_conn_id)
             window = self._limited(whole)
             at = datetime.now(tz=timezone.utc)
-            rows = self._read_table(window, whole)
+            names = ("table", "topic_column", "partition_column", "offset_column")
+            where = {} if self.where is None else self.parse_parameter("where")
+            table = AuditedTable(**{name: getattr(self, name) for name in names}, where=where)
+            rows = self._read_table(table, window, whole)
             missing, failure = self._look_up(window, rows)
-            certificate = Certificate.issue(window, rows, missing, self._audited(), at)
+            audited = {
+                "conn_id": self.conn_id,
+                **vars(table),
+                "kafka_config_id": self.kafka_config_id,
+                "where": where or None,
+            }
+            certificate = Certificate.issue(window, rows, missing, audited, at)
             result = certificate.as_json()
             # Pushed first, so that the certificate is in XCom even if the task fails.
             push_result(context, result)
@@ -165,7 +174,7 @@ class AuditWindowOperator(OffsetsOperator):
             raise MisnamedError(refusals)
         return window.only(tp for tp in window.ranges if tp in named.scope)
 
-    def _read_table(self, window: OffsetWindow, whole: OffsetWindow) -> TableRows:
+    def _read_table(self, table: AuditedTable, window: OffsetWindow, whole: OffsetWindow) -> TableRows:
         # Imported here so that a DAG file needs neither the extra nor SQLAlchemy.
         from airflow_kafka_offsets.hooks.store import sql_engine, without_sqlalchemy
 
@@ -173,20 +182,15 @@ class AuditWindowOperator(OffsetsOperator):
             from airflow_kafka_offsets.readings.table_rows import read_rows
         except ImportError as error:
             raise without_sqlalchemy(error) from error
-        table = AuditedTable(
-            str(self.table),
-            self.topic_column,
-            self.partition_column,
-            self.offset_column,
-            {} if self.where is None else self.parse_parameter("where"),
-        )
         engine = sql_engine(str(self.conn_id), "conn_id")
         try:
             return read_rows(engine, table, window, whole)
         finally:
             engine.dispose()
 
-    def _look_up(self, window: OffsetWindow, rows: TableRows) -> tuple[MissingOffsets, BrokerError | None]:
+    def _look_up(
+        self, window: OffsetWindow, rows: TableRows
+    ) -> tuple[MissingOffsets, KafkaOffsetsError | None]:
         """Look up the offsets without a row in Kafka; return the result, and the error if reading failed."""
         if not rows.missing:
             return MissingOffsets(), None
@@ -195,13 +199,9 @@ class AuditWindowOperator(OffsetsOperator):
             with self.open_client() as client:
                 read = partial(client.record_offsets, within=within)
                 return find_missing(client, window, rows.missing, read), None
-        except BrokerError as error:
+        # A mistyped connection must not hide what the table shows.
+        except KafkaOffsetsError as error:
             return MissingOffsets(undecided={"not_read": rows.missing}, problems=[str(error)]), error
-
-    def _audited(self) -> dict[str, Any]:
-        names = ("conn_id", "table", "topic_column", "partition_column", "offset_column", "kafka_config_id")
-        where = None if self.where is None else dict(self.parse_parameter("where"))
-        return {**{name: getattr(self, name) for name in names}, "where": where}
 
     def _remedy(self, context: Context, window: OffsetWindow) -> str:
         """Return how to read the window again: which task of the run to clear, and the command if any."""

@@ -191,21 +191,20 @@ class CompletedIntervalsOperator(OffsetsOperator):
             seen = [each.emitted.move for each in feeds if each.emitted and each.emitted.move is not None]
             move, led = position.moved_to(checkpoint, min(seen, default=None))
             with self.open_client() as client:
-                found = position.read(client, checkpoint, idle_after)
+                progress = position.read(client, checkpoint, idle_after)
                 completed = []
-                if found is None:
+                if progress is None:
                     self.log.info("The checkpoint has not finished its first batch: no interval is complete")
                 else:
-                    progress, logs = found
                     if not progress.has_position:
                         self.log.info("The group has no committed offset: no interval is complete")
                     # The targets of moves count even if the position has passed them again since.
-                    back = {tp: at for tp, at in led.items() if tp in logs}
-                    moved = RecordProgress(client, back, logs, now=progress.now)
+                    back = {tp: at for tp, at in led.items() if tp in progress.logs}
+                    moved = RecordProgress(client, back, progress.logs, now=progress.now)
                     ids = None
                     meaning = position.meaning(checkpoint)
                     if position.position_is_checkpoint:
-                        ids = position.logs_now(client, {tp.topic for tp in logs})
+                        ids = position.logs_now(client, {tp.topic for tp in progress.logs})
                         refuse_other_logs(feeds, move, meaning, ids)
                     for feed in feeds:
                         emitted = self._recall_emitted(feed, meaning, move, progress, moved, ids)

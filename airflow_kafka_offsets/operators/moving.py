@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +11,7 @@ from airflow.sdk import Context
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.model.checkpoint_policy import (
+    POLICY,
     QUIET_PERIOD,
     CheckpointPolicy,
     PendingBatch,
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.lineage import Operation
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.window import OffsetWindow
-
-
-POLICY = [field.name for field in fields(CheckpointPolicy)]
-"""The parameters that say how a checkpoint may be changed: a saved plan has decided them."""
 
 
 class MovingOperator(OffsetsOperator):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.parameters import exactly_one
 from airflow_kafka_offsets.model.place import RESETS
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
@@ -16,7 +17,6 @@ from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.moves.fleet import Opened, plan_all
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.check_drift import named_pipelines, read_pipelines
-from airflow_kafka_offsets.operators.moving import POLICY
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place

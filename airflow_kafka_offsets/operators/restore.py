@@ -319,7 +319,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         allowed = self.parse_parameters("on_out_of_range", "allow_new_cluster")
         allowed["policy"] = self.checkpoint_policy()
         if self.from_file is not None:
-            return plan_restore_file(client, self.from_file, checkpoint, self.selection(), **allowed)
+            file = self.parse_parameter("from_file")
+            return plan_restore_file(client, file, checkpoint, self.selection(), **allowed)
         allowed |= {**self.parse_parameters("on_no_commit"), "metadata": metadata}
         allowed["same_run"] = not self.upstream_task_ids.isdisjoint(tasks_that_move(self))
         # A teardown must also take back a recovery that has made progress without finishing.

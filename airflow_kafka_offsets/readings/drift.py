@@ -94,7 +94,7 @@ def pipeline_drift(
     recovery = moves.unfinished_recovery(state.kafka_offsets, committed)
     read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
     # If a move has rewritten the batch's file, its offsets are not those that the batch has read.
-    read_at = None if moves.has_rewritten(state.batch_id) else state.batch_timestamp_ms
+    read_at = None if moves.has_rewritten(state) else state.batch_timestamp_ms
     reports = []
     for group, partitions in looked_at.items():
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})

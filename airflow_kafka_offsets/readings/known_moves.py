@@ -42,6 +42,7 @@ from airflow_kafka_offsets.model.recovery import MovedCheckpoint, shortfall
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
@@ -79,9 +80,23 @@ class KnownMoves:
         """Number of the newest move for the commit's metadata; 0 without a move."""
         return 0 if self.newest is None else self.newest.number
 
-    def has_rewritten(self, batch_id: int | None) -> bool:
-        """Whether the newest move may have written other offsets into the file of a batch."""
-        return self.newest is not None and self.newest.batch_id == batch_id
+    @property
+    def _in_effect(self) -> ArchivedMove | None:
+        """The newest move that was not taken back and does not take another one back."""
+        if self.newest is None or (self.newest.undoes is None and not self.newest.undone):
+            return self.newest
+        # Another run may have moved the checkpoint and taken that back: it is where this move has left it.
+        earlier = archived_moves_from_newest(self.checkpoint)
+        return next((each for each in earlier if each.undoes is None and not each.undone), None)
+
+    def has_moved(self, query_id: str) -> bool:
+        """Whether the newest move is of this query, and not of one that was in its place before."""
+        return self.newest is not None and self.newest.query_id == query_id
+
+    def has_rewritten(self, state: CheckpointState) -> bool:
+        """Whether the newest move may have written other offsets into the file of the newest batch."""
+        moved = self.newest if self.has_moved(state.query_id) else None
+        return moved is not None and moved.batch_id == state.batch_id
 
     def unfinished_recovery(
         self, sources: Mapping[str, Offsets], commits: Mapping[str, Commits] | None = None
@@ -95,8 +110,8 @@ class KnownMoves:
         :param sources: source -> offsets of the newest finished batch.
         :param commits: group -> its last commits in the partitions to check.
         """
-        moved = self.newest
-        if moved is None or not moved.recovery or not moved.done or moved.undone:
+        moved = self._in_effect
+        if moved is None or not moved.recovery or not moved.done:
             return None
         if moved.query_id != self.checkpoint.query_id():  # another query is in its place
             return None
@@ -117,7 +132,8 @@ class KnownMoves:
 
     def log_unfinished_recovery(self, sources: Mapping[str, Offsets], metadata: CommitMetadata) -> None:
         """Log a warning about a recovery of another run that is neither finished nor undone."""
-        own = self.newest is not None and metadata.is_same_run(self.newest.made_by)
+        moved = self._in_effect
+        own = moved is not None and metadata.is_same_run(moved.made_by)
         if not own and (text := self.unfinished_recovery(sources)):
             log.warning("%s", text)
 
@@ -143,13 +159,9 @@ class KnownMoves:
 
         :raises PlanRefusedError: if it has not, because the job was marked as success or did nothing.
         """
-        moved = self.newest
-        if moved is not None and moved.undoes is not None:
-            # Another run may have moved the checkpoint and taken that back: it is where this run has left it.
-            earlier = archived_moves_from_newest(self.checkpoint)
-            moved = next((each for each in earlier if each.undoes is None and not each.undone), None)
+        moved = self._in_effect
         # A commit by the command line belongs to no run, so there is nothing to check.
-        if moved is None or not run.run or moved.undone or not moved.name.endswith("-seek"):
+        if moved is None or not run.run or not moved.name.endswith("-seek"):
             return
         if not run.is_same_run(moved.made_by) or has_finished_since(self.checkpoint.read(), moved):
             return

@@ -7,8 +7,15 @@ from collections.abc import Callable
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.reader import PositionsReader
-from airflow_kafka_offsets.model.certificate import MissingOffsets, Reason, judge
-from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, clip, count_offsets, merge
+from airflow_kafka_offsets.model.certificate import MissingOffsets, Reason
+from airflow_kafka_offsets.model.offset_ranges import (
+    RangesByPartition,
+    clip,
+    count_offsets,
+    intersect,
+    merge,
+    merge_each,
+)
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
@@ -37,8 +44,6 @@ def find_missing(
     :param read: reads ranges in the logs.
     :raises BrokerError: if the broker does not answer.
     """
-    if not missing:
-        return MissingOffsets()
     elsewhere = current_logs_refusals(client, "the window", window.log_ids, remedy="plan a new window")
     try:
         logs = {} if elsewhere else client.log_ranges(missing)
@@ -62,7 +67,9 @@ def find_missing(
     }
     undecided["retention"] = {tp: ranges for tp, ranges in gone.items() if ranges}
     undecided["not_read"] = _clip_each(unread, lambda tp: (starts[tp], window.end[tp]))
-    return judge(missing, records, undecided)
+    # A read may return records around the missing offsets.
+    lost = {tp: intersect(ranges, records.get(tp, ())) for tp, ranges in missing.items()}
+    return MissingOffsets(merge_each(lost), undecided)
 
 
 def _clip_each(

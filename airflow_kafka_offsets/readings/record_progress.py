@@ -47,6 +47,9 @@ class RecordProgress:
     :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor`. Later records never change this result;
     only a move back of the position does.
 
+    Without any position no time is reached, and neither in a partition without a position whose first records
+    retention has deleted.
+
     :param positions: the positions; ``None`` for a partition without a record that was read.
     :param logs: the ranges of the logs, read after the positions.
     :param now: the current time in ms since 1970.
@@ -66,7 +69,7 @@ class RecordProgress:
     ) -> None:
         self.now = now
         self._client = client
-        self._logs = logs
+        self.logs = logs
         self._known = {tp for tp, at in positions.items() if at is not None}
         self._at: Positions = {tp: max(at or 0, logs[tp].start) for tp, at in positions.items()}
         self._idle_after = idle_after
@@ -74,7 +77,7 @@ class RecordProgress:
 
     @cached_property
     def _times(self) -> _Times:
-        logs = {tp: self._logs[tp] for tp in self._at if self._logs[tp].start < self._logs[tp].end}
+        logs = {tp: self.logs[tp] for tp in self._at if self.logs[tp].start < self.logs[tp].end}
         at = {tp: self._at[tp] or 0 for tp in logs}
         asked = {tp: min(at[tp], log.end - 1) for tp, log in logs.items()}
         found = self._client.record_times(asked, within=TIMES_WITHIN)
@@ -124,12 +127,20 @@ class RecordProgress:
         return self._missing[moment]
 
     def _look_up(self, moment: int) -> dict[TopicPartition, str]:
+        # Records that retention has deleted there were perhaps not read.
+        absent = [
+            tp
+            for tp in sorted(self._at.keys() - self._known)
+            if not self._known or 0 < self.logs[tp].start < self.logs[tp].end
+        ]
+        if absent:
+            return dict.fromkeys(absent, "has no position")
         times, latest = self._times, self.now + AHEAD
         undecided = [tp for tp in sorted(self._at) if not moment <= times.newest.get(tp, -1) <= latest]
         first = self._client.offsets_for_time(undecided, moment)
         asked = {tp: offset for tp, offset in first.items() if offset is not None}
         silent = [tp for tp in undecided if first[tp] is None]
-        short = short_of({tp: self._at[tp] for tp in asked}, asked, self._logs)
+        short = short_of({tp: self._at[tp] for tp in asked}, asked, self.logs)
         missing = {tp: f"has not read up to offset {asked[tp]}" for tp in short}
         if silent and self._idle_after is None:
             missing |= dict.fromkeys(silent, "holds no record since")
@@ -156,7 +167,7 @@ class RecordProgress:
         asked = sorted(older & self._known)
         first = self._client.offsets_for_time(asked, moment)
         target = {tp: offset for tp, offset in first.items() if offset is not None}
-        short = short_of({tp: self._at[tp] for tp in target}, target, self._logs)
+        short = short_of({tp: self._at[tp] for tp in target}, target, self.logs)
         self._check_known(short.keys() & times.unknown)
         return list(short)
 

@@ -48,12 +48,7 @@ _MOST_FOREIGN = 10_000
 """Most topics and partitions outside the window; with more, the column names are probably wrong."""
 
 
-def read_rows(
-    engine: sa.Engine,
-    table: AuditedTable,
-    window: OffsetWindow,
-    whole: OffsetWindow | None = None,
-) -> TableRows:
+def read_rows(engine: sa.Engine, table: AuditedTable, window: OffsetWindow, whole: OffsetWindow) -> TableRows:
     """
     Return the rows that a table has for a window.
 
@@ -74,7 +69,7 @@ def read_rows(
             if engine.dialect.name in ("postgresql", "mysql", "mariadb"):
                 # All statements of the transaction must see the same rows.
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
-            if whole is None or table.topic_column is None:
+            if table.topic_column is None:
                 whole = window
             return _Reading(connection, table, window, whole).read()
     except DBAPIError as error:

@@ -13,6 +13,7 @@ from airflow_kafka_offsets.checkpoint.successor import finished_position
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_quiet_period
+from airflow_kafka_offsets.model.commit_metadata import foreign_logs
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     OffsetRange,
@@ -24,8 +25,9 @@ from airflow_kafka_offsets.model.offsets import (
 from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, parse_choice
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.model.wording import parameter_error, unexpected
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
 from airflow_kafka_offsets.readings.log_checks import LogCheck
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.spark.broker import open_broker_client
 
@@ -96,7 +98,8 @@ def starting_offsets(
     :raises MoveUnfinishedError: if a move of the old checkpoint was started and not finished.
     :raises NoCommitError: if a topic has no offset and ``on_no_commit`` is ``fail``.
     :raises PlanRefusedError: if an offset is outside the log; if the old query runs, has a pending batch
-        or keeps state, or counts on another cluster.
+        or keeps state, or counts on another cluster; if the group was committed on another cluster, or before
+        a topic was created again.
     :raises UsageError: if a parameter has no effect on this kind of source, or the old query has several
         Kafka sources and none is named.
     """
@@ -168,7 +171,12 @@ def _committed(kafka: PositionsReader, group_id: str, scope: TopicScope) -> Offs
         raise UsageError(f"group {group_id!r}: topics is missing: name the topics that the query reads")
     # Of whole topics: if a topic has commits, a partition without a commit was added later.
     whole = partitions_in_scope(kafka, TopicScope(dict.fromkeys(scope.topics)))
+    log_ids = known_log_ids(kafka, {tp.topic for tp in whole})
     commits = kafka.committed(group_id, whole)
+    allowed = parameter_text("allow_new_cluster", True)
+    remedy = f"reset the group with {allowed} if the pipeline was moved there"
+    if refusals := foreign_logs(group_id, commits, log_ids, remedy=remedy):
+        raise PlanRefusedError(refusals)
     return {tp: commit.offset for tp, commit in commits.items() if commit is not None}
 
 

@@ -27,7 +27,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.window_checks import is_committed_by_run
 from airflow_kafka_offsets.storage import open_location, read_text, replace_file
-from airflow_kafka_offsets.task.identity import commit_metadata
+from airflow_kafka_offsets.task.identity import clear_mark, commit_metadata
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -57,6 +57,9 @@ class WindowMemory:
         self._conn_id = conn_id
         self._run = commit_metadata(context)
         self._ran_before = (self._run.try_number or 1) > 1
+        # Airflow 3.1 counts a Clear in the run only if the run had ended.
+        retries = getattr(context.get("task"), "retries", 0)
+        self._cleared = self._run.run_start.clears > 0 or clear_mark(context) > retries
         self.run: dict[str, Any] = {name: getattr(context.get("ti"), name, None) for name in RUN}
         self.run |= {"map_index": self._run.map_index, "iteration": self._run.iteration}
         self.run |= dict(zip(RUN_START, self._run.run_start, strict=True))
@@ -83,7 +86,10 @@ class WindowMemory:
         if stored is not None:
             if stored.get("ranges") not in (None, window.digest):
                 raise changed_file_refusal(uri, "other ranges")
-        elif not self._run.run_start.continues(planning_run_start(window)):
+            return window
+        at, clears = (window.source.get(name) for name in RUN_START)
+        started = RunStart(at if isinstance(at, int) else None, clears if isinstance(clears, int) else 0)
+        if not self._run.run_start.continues(started):
             log.info("%s contains the window of a deleted run with this run's id, and is replaced", uri)
             return None
         return window
@@ -121,10 +127,9 @@ class WindowMemory:
         if self._store is not None and self._store.get(_BEGUN) is not None:
             return
         in_loop, has_group = self._run.iteration is not None, selection.group_id is not None
-        run_cleared = self._run.run_start.clears > 0
         # A group's commits show whether an iteration has run. Without a group this is unknown.
-        cleared = run_cleared and (self._ran_before or (in_loop and not has_group))
-        may_have_run = self._ran_before or (in_loop and run_cleared)
+        cleared = self._cleared and (self._ran_before or (in_loop and not has_group))
+        may_have_run = self._ran_before or (in_loop and self._cleared)
         if cleared or (may_have_run and has_group and is_committed_by_run(client, selection, self._run)):
             found = "was cleared" if cleared else "has already committed"
             raise PlanRefusedError(
@@ -225,12 +230,6 @@ def split_window(value: object) -> tuple[OffsetWindow | Mapping[str, Any] | None
 def is_same_task_run(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two windows were planned by the same task of the same run."""
     return all(source.get(name) == other.get(name) for name in RUN)
-
-
-def planning_run_start(window: OffsetWindow) -> RunStart:
-    """Return the start of the run that planned a window."""
-    at, clears = (window.source.get(name) for name in RUN_START)
-    return RunStart(at if isinstance(at, int) else None, clears if isinstance(clears, int) else 0)
 
 
 def other_run_refusal(uri: str, window: OffsetWindow) -> PlanRefusedError:

@@ -15,7 +15,12 @@ from typing import Annotated, Any
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
+from airflow.api_fastapi.core_api.security import (
+    GetUserDep,
+    get_user,
+    requires_access_asset,
+    requires_access_dag,
+)
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
@@ -94,14 +99,20 @@ class ReadableDags:
         return {dag_id: self.rights.dags.get_known((self.identity, dag_id)) for dag_id in dag_ids}
 
     def _may_read(self, dag_id: str) -> bool:
+        # In Airflow's API, a tilde means all DAGs.
+        return dag_id != "~" and self._passes(*(requires_access_dag("GET", each, dag_id) for each in _SHOWN))
+
+    def may_read_assets(self) -> bool:
+        """Return whether the user may read assets, whose events are in a pipeline's history."""
+        return self._passes(requires_access_asset("GET"))
+
+    def _passes(self, *guards: Callable[..., None]) -> bool:
         try:
-            for entity in _SHOWN:
-                guard: Callable[..., None] = requires_access_dag("GET", entity, dag_id)
+            for guard in guards:
                 guard(self.request, self.user)
         except HTTPException:
             return False
-        # In Airflow's API, a tilde means all DAGs.
-        return dag_id != "~"
+        return True
 
 
 def readable_dags(request: Request, user: GetUserDep, ask: AsUserDep) -> ReadableDags:

@@ -76,8 +76,7 @@ class Dags:
         wanted = sorted(active.intersection(dag_ids))
         seconds = max(seconds, _SHARE * self._took)
         failed: dict[str, Exception] = {}
-        candidates = self.candidates(wanted)
-        reading = asyncio.ensure_future(self._read(ask, candidates, seconds, failed))
+        reading = asyncio.ensure_future(self._read(ask, wanted, seconds, failed))
         # Retrieve the exception: it may be raised after the request has ended.
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         done, _ = await asyncio.wait([reading], timeout=max(0.1, WITHIN - (time.monotonic() - began)))
@@ -85,11 +84,11 @@ class Dags:
             each.result()
             # A slow reading counts for a while, so that Airflow is not called again at once.
             self._took = max(self._took / 2, time.monotonic() - began)
-        known = {dag_id: self._found.get_known(dag_id, float("inf")) for dag_id in candidates}
+        known = {dag_id: self._found.get_known(dag_id, float("inf")) for dag_id in wanted}
         found = {dag_id: its for dag_id, its in known.items() if its is not None}
         reasons = {str(error): dag_id for dag_id, error in failed.items() if dag_id not in found}
         problems = [f"DAG {dag_id} cannot be read: {reason}" for reason, dag_id in reasons.items()]
-        if unread := len(candidates) - len(found.keys() | failed.keys()):
+        if unread := len(wanted) - len(found.keys() | failed.keys()):
             problems.append(
                 f"{unread:,} DAGs are not read yet: they appear when this page refreshes, within minutes"
             )

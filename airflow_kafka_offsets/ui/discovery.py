@@ -102,7 +102,7 @@ async def _find(
         if not rendered or any(map(_is_named_by_plan, filled)):
             rendered = list(_reported(task, await _newest_moves(ask, moves, task, rows))) or rendered
         # A task that has not run yet is on the page too.
-        for pipeline in rendered or [_pipeline(task, {"group_id": "{{ not known yet }}"}, "dag")]:
+        for pipeline in rendered or [_pipeline(task, {"group_id": "{{ not known yet }}"})]:
             if problem := check_names(pipeline.names):
                 found.problems.append(f"DAG {task.dag_id}, task {task.task_id}: {problem}")
             elif pipeline.group_ids or pipeline.checkpoint or pipeline.unresolved_parameters:
@@ -125,21 +125,23 @@ async def _newest_moves(
                 return found
     if not found and rows:
         # The newest instances have failed or stored no result. The pipeline still stays on the page.
-        for row in (await past_instances(ask, task, None, _MOST_TRIED))[len(rows) :]:
+        for row in await past_instances(ask, task, None, _MOST_TRIED):
             if (move := await moves.read(ask, row, task.kind)) is not None:
                 return [move]
     return found
 
 
 def _rendered(task: NamedTask, rows: Sequence[Row]) -> Iterator[Pipeline]:
-    run_id = next((row["dag_run_id"] for row in rows if row["rendered_fields"]), None)
+    # A task that is not mapped may have been mapped earlier.
+    mapped = any(row["map_index"] >= 0 for row in rows if row["dag_run_id"] == rows[0]["dag_run_id"])
+    runs: dict[int, str] = {}
     for row in rows:
-        fields = row["rendered_fields"]
-        if row["dag_run_id"] != run_id or not fields:
+        fields, index, run_id = row["rendered_fields"], row["map_index"], row["dag_run_id"]
+        if not fields or (index >= 0 and not mapped) or runs.setdefault(index, run_id) != run_id:
             continue
         listed = fields.get("pipelines")
         for names in [fields] if listed is None else read_pipelines(listed):
-            yield _pipeline(task, names, "run", row["map_index"])
+            yield _pipeline(task, names, row["map_index"])
 
 
 def _is_named_by_plan(row: Row) -> bool:
@@ -154,13 +156,13 @@ def _reported(task: NamedTask, moves: Iterable[TaskOutcome]) -> Iterator[Pipelin
     for move in moves:
         index = move.instance.map_index
         for names in move.pipelines:
-            yield _pipeline(task, names, "receipt", index)
+            yield _pipeline(task, names, index)
         if not move.pipelines and (move.groups or move.checkpoint):
             group_id = move.groups[0] if len(move.groups) == 1 else None
             known = {**move.connections, "group_id": group_id, "checkpoint_location": move.checkpoint or None}
-            yield _pipeline(task, known, "receipt", index)
+            yield _pipeline(task, known, index)
 
 
-def _pipeline(task: NamedTask, names: Mapping[str, Any], found_in: str, map_index: int = -1) -> Pipeline:
+def _pipeline(task: NamedTask, names: Mapping[str, Any], map_index: int = -1) -> Pipeline:
     indexes = frozenset([map_index]) if map_index >= 0 else None
-    return Pipeline(task.dag_id, DEFAULTS | pick_names(names), ((task, indexes),), frozenset([found_in]))
+    return Pipeline(task.dag_id, DEFAULTS | pick_names(names), ((task, indexes),))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.pipeline import group_uri
-from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError
+from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, RefusedError
 from airflow_kafka_offsets.ui.discovery import DagPipelines
 from airflow_kafka_offsets.ui.pipelines import NamedTask, NamingTask, Pipeline
 from airflow_kafka_offsets.ui.receipts import TaskOutcome, int_or_none
@@ -46,9 +45,10 @@ class PipelineHistory:
     ids: frozenset[str]
     elsewhere: Mapping[str, DagPipelines]
     budget: Budget = field(default_factory=lambda: Budget(READING_WITHIN))
+    _problems: list[str] = field(default_factory=list)
 
     async def read(self) -> tuple[list[MoveResponse], list[str]]:
-        """Return the newest moves of a pipeline in order of time, and a sentence if some are missing."""
+        """Return the newest moves of a pipeline in order of time, and a sentence for each missing part."""
         events = await self._events()
         found: list[MoveResponse] = []
         seen: set[Key] = set()
@@ -63,13 +63,14 @@ class PipelineHistory:
             (task.dag_id, task.task_id): task.kind for task, _ in self.pipeline.tasks
         }
         found += [_event_response(event, kinds) for event in events if _source(event) not in seen]
-        problems = []
         if unread := self.budget.unread:
-            problems.append(
+            self._problems.append(
                 f"{unread:,} results of tasks are not read yet: they appear when this page refreshes, "
                 "within a minute"
             )
-        return sorted(found, key=lambda move: move.at)[-MOST_MOVES:], problems
+        if errors := self.budget.errors:
+            self._problems.append(f"{len(errors):,} results of tasks cannot be read: {errors[0]}")
+        return sorted(found, key=lambda move: move.at)[-MOST_MOVES:], self._problems
 
     async def _moves_of_events(self, events: Collection[Mapping[str, Any]]) -> list[TaskOutcome]:
         """Return the moves behind the events of other DAGs' tasks."""
@@ -130,26 +131,27 @@ class PipelineHistory:
 
     async def _events(self) -> list[Mapping[str, Any]]:
         """Return the newest events of the groups' assets that the user may read."""
-        found: list[Mapping[str, Any]] = []
-        for group_id in self.pipeline.group_ids:
-            # A user who may not read assets, or whose group has no asset, still sees the moves of tasks.
-            with suppress(RefusedError, UsageError):
-                uri = group_uri(self.pipeline.kafka_config_id, group_id)
-                # In a pattern, a percent sign and an underscore also match other characters.
-                listed = await self.ask.pages(
-                    _MOST_ASSETS, "assets", of="assets", uri_pattern=uri, only_active=False
-                )
-                for asset in listed:
-                    if asset["uri"] == uri:
-                        found += await self.ask.pages(
-                            MOST_MOVES,
-                            *("assets", "events"),
-                            of="asset_events",
-                            asset_id=asset["id"],
-                            order_by="-timestamp",
-                        )
+        found = [event for group_id in self.pipeline.group_ids for event in await self._events_of(group_id)]
         # An event without a DAG was created through Airflow's API. Airflow 3.1 lists the events of all DAGs.
         return [event for event in found if event["source_dag_id"] in {None, *self.ids}]
+
+    async def _events_of(self, group_id: str) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = []
+        try:
+            uri = group_uri(self.pipeline.kafka_config_id, group_id)
+            # In a pattern, a percent sign and an underscore also match other characters.
+            named: dict[str, Any] = {"uri_pattern": uri, "only_active": False}
+            for asset in await self.ask.pages(_MOST_ASSETS, "assets", of="assets", **named):
+                if asset["uri"] == uri:
+                    newest = {"asset_id": asset["id"], "order_by": "-timestamp"}
+                    found += await self.ask.pages(MOST_MOVES, "assets", "events", of="asset_events", **newest)
+        except (RefusedError, UsageError):
+            # A user who may not read assets, or whose group has no asset, still sees the moves of tasks.
+            return []
+        except AirflowError as error:
+            # Airflow 3.3 cannot list the events of an asset while a run that they trigger is queued.
+            self._problems.append(f"the events of group {group_id} cannot be read: {error}")
+        return found
 
 
 def is_of_pipeline(move: TaskOutcome, pipeline: Pipeline) -> bool:

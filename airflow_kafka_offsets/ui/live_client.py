@@ -36,6 +36,9 @@ _BESIDE = 1_000
 
 _WORKER = "airflow_kafka_offsets.ui.live_worker"
 
+_UNSTARTED = (OSError, RuntimeError)
+"""Errors of a system that has no process, or no thread, left."""
+
 log = logging.getLogger(__name__)
 
 
@@ -63,8 +66,9 @@ class Answer:
 
 
 def pack_json(value: object) -> bytes:
-    """Return plain JSON as compressed bytes."""
-    return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
+    """Return plain JSON as compressed bytes; half of a surrogate pair becomes a question mark."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return zlib.compress(text.encode(errors="replace"), 1)
 
 
 class LiveClient:
@@ -104,7 +108,7 @@ class LiveClient:
 
     def warm(self) -> None:
         """Start the child process ahead of a request; the request reports why it cannot be started."""
-        with self._lock, suppress(OSError):
+        with self._lock, suppress(*_UNSTARTED):
             self._running()
 
     def ask(self, question: Question, pipeline: Pipeline, **more: Any) -> Future[Answer]:
@@ -133,8 +137,8 @@ class LiveClient:
             self._under_way[key] = done
             try:
                 asked = self._running().ask(request, self._deadline)
-            except OSError as error:
-                asked, why = Future(), error.strerror
+            except _UNSTARTED as error:
+                asked, why = Future(), getattr(error, "strerror", error)
                 asked.set_result({"error": f"the process that reads from Kafka cannot be started ({why})"})
         asked.add_done_callback(lambda result: self._answered(key, result, done))
         return done

@@ -23,7 +23,6 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     KafkaOffsetsError,
     StorageError,
-    UsageError,
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
@@ -31,7 +30,6 @@ from airflow_kafka_offsets.kafka.admin_worker import open_channel
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -52,8 +50,17 @@ _CALL = 3.0
 _SHUT = 5.0
 """Seconds for which a broker that did not answer is not called again."""
 
+_CHECKED = 30.0
+"""Seconds for which a connection is not read again."""
+
 _MARGIN = 1.0
 """Seconds before its deadline at which a request gives up."""
+
+_HARMLESS = (type(None), ImportError, FileNotFoundError, NotADirectoryError, UnicodeDecodeError)
+"""
+Errors behind those of a storage that are shown. Behind all others is an error of its driver, whose text may
+contain the storage's address or its user.
+"""
 
 _BUSY = "other requests to this broker took all of the time"
 
@@ -62,23 +69,23 @@ class ClusterClient:
     """
     The client of one Kafka connection; one request uses it at a time.
 
-    While the broker does not answer, requests that wait for the client fail at once.
+    While the broker does not answer, requests that wait for the client fail at once. A client of a connection
+    that has changed since, such as to another cluster, is replaced.
     """
 
     def __init__(self, kafka_config_id: str) -> None:
         self._hook = KafkaOffsetsHook(kafka_config_id, timeout=_CALL)
         self._lock = threading.Lock()
         self._client: OffsetsClient | None = None
-        self.servers = ""
+        self._settings: dict[str, Any] = {}
+        self._checked_at = 0.0
         self._shut_until = 0.0
         self._failure = ""
 
     @contextmanager
     def lend(self, end: float) -> Iterator[OffsetsClient]:
         """
-        Lend the client; :attr:`servers` are then the broker's addresses.
-
-        After a failure the client is created again, because the connection may have been corrected.
+        Lend the client.
 
         :raises KafkaOffsetsError: with a text that all viewers may see.
         """
@@ -87,25 +94,34 @@ class ClusterClient:
         try:
             if time.monotonic() < self._shut_until:
                 raise KafkaOffsetsError(self._failure)
-            if self._client is None:
-                config = self._hook.client_config()
-                self.servers = str(config[SERVERS])
-                self._client = OffsetsClient(config, timeout=_CALL)
-            yield self._client
+            yield self._current_client()
         except BrokerError as error:
-            text = (
-                f"the broker of connection {self._hook.kafka_config_id!r}: {error_text(error, self.servers)}"
-            )
+            servers = "" if self._client is None else self._client.servers
+            text = f"the broker of connection {self._hook.kafka_config_id!r}: {error_text(error, servers)}"
             if _is_cluster_error(error):
                 self._shut_until, self._failure = time.monotonic() + _SHUT, text
-                if self._client is not None:
-                    # In the background, because closing takes a while if the broker is unreachable, and
-                    # other requests wait for the lock.
-                    threading.Thread(target=self._client.close, daemon=True).start()
-                self._client = None
+                self._close_client()
             raise KafkaOffsetsError(text) from None
         finally:
             self._lock.release()
+
+    def _current_client(self) -> OffsetsClient:
+        if self._client is None or time.monotonic() > self._checked_at + _CHECKED:
+            config = self._hook.client_config()
+            # A callback for tokens is another one each time.
+            settings = {name: value for name, value in config.items() if not callable(value)}
+            if self._client is None or settings != self._settings:
+                self._close_client()
+                self._client, self._settings = OffsetsClient(config, timeout=_CALL), settings
+            self._checked_at = time.monotonic()
+        return self._client
+
+    def _close_client(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            # In the background, because closing takes a while if the broker is unreachable, and other
+            # requests wait for the lock.
+            threading.Thread(target=client.close, daemon=True).start()
 
 
 class ReadAhead(SparkCheckpoint):
@@ -155,9 +171,8 @@ class LiveWorker:
             checkpoint = ReadAhead(
                 spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
             )
-        cluster = self._cluster(names["kafka_config_id"])
-        with cluster.lend(end) as client:
-            reading = PipelineNow(client, named, checkpoint, servers=cluster.servers, end=end).read()
+        with self._lend(names["kafka_config_id"], end) as client:
+            reading = PipelineNow(client, named, checkpoint, end).read()
         return {**reading, "pace": self._progress.rates(names, reading)}
 
     def _times(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
@@ -166,15 +181,12 @@ class LiveWorker:
             within = max(0.0, end - time.monotonic() - _MARGIN)
             return {**read_times(client, request["offsets"], request["made_ms"], within), "since": since}
 
-    def _cluster(self, kafka_config_id: str | None) -> ClusterClient:
+    def _lend(self, kafka_config_id: str | None, end: float) -> AbstractContextManager[OffsetsClient]:
         name = kafka_config_id or "kafka_default"
         with self._lock:
             if name not in self._clusters:
                 self._clusters[name] = ClusterClient(name)
-            return self._clusters[name]
-
-    def _lend(self, kafka_config_id: str | None, end: float) -> AbstractContextManager[OffsetsClient]:
-        return self._cluster(kafka_config_id).lend(end)
+            return self._clusters[name].lend(end)
 
     def _batches(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         names = request["names"]
@@ -190,13 +202,8 @@ class LiveWorker:
 
 
 def _reason(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:
-    cause = error.__cause__
-    of_storage = isinstance(error, StorageError) or (
-        isinstance(error, UsageError) and isinstance(cause, ValueError)
-    )
-    if cause is None or not of_storage:
+    if not isinstance(error, StorageError) or isinstance(error.__context__, _HARMLESS):
         return error_text(error)
-    # A driver's text may contain its endpoint or its user.
     where = shorten(names["checkpoint_location"], 300)
     return f"{where}: the storage refuses access or does not answer: see the log of a task of this pipeline"
 
@@ -217,7 +224,6 @@ def _batch(batch: PastBatch, scope: TopicScope) -> dict[str, Any]:
         "records": batch.records,
         **_sum(batch.offsets, scope),
         "pending": batch.pending,
-        "moved_in": batch.moved_in,
     }
 
 
@@ -229,7 +235,7 @@ def _is_from_command_line(archive: ArchivedMove) -> bool:
 def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]:
     """Return a move of the checkpoint as :class:`~airflow_kafka_offsets.ui.responses.MoveResponse`."""
     return {
-        "at": archive.created,
+        "at": archive.created_at,
         "kind": archive.kind,
         **dict.fromkeys(("dag_id", "run_id", "task_id", "map_index")),
         **_sum(archive.after, scope),

@@ -75,14 +75,12 @@ class PipelineNow:
 
     :param selection: groups and topics of the pipeline.
     :param checkpoint: checkpoint of the pipeline, if any.
-    :param servers: the broker's addresses, which no text may show.
     :param end: deadline of the reading, by ``time.monotonic()``.
     """
 
     client: OffsetsClient
     selection: GroupSelection
     checkpoint: SparkCheckpoint | None
-    servers: str
     end: float
     problems: list[str] = field(default_factory=list)
     """A sentence for each value that could not be read."""
@@ -106,7 +104,6 @@ class PipelineNow:
         partitions = to_columns(lines, PartitionsResponse.model_fields)
         state, members = self._members(self.selection.group_ids and [report.group_id for report in reports])
         lags = [lag for lag in partitions["lag"] if lag is not None]
-        makers = read_provenance(self.client, reports)
         rows = [row for report in reports for row in report.partitions]
         uncounted = sum(row.log.end - row.log.start for row in rows if row.log and _lag(row) is None)
         ages = [age for lag, age in zip(partitions["lag"], partitions["time_lag"], strict=True) if lag]
@@ -132,8 +129,7 @@ class PipelineNow:
             "drift": _drift(reports) if compared else None,
             "remedies": _remedies(_verdicts(reports) if compared else (), worst),
             "checkpoint": _batch(reports[0].batch) if self.checkpoint is not None and reports else None,
-            "provenance": makers[0] if makers else None,
-            "commits": makers,
+            "commits": read_provenance(self.client, reports),
             "topics": sorted({row.topic_partition.topic for row in rows})[:_MOST_TOPICS],
             "partitions": partitions,
             "problems": list(dict.fromkeys(self.problems)),
@@ -188,7 +184,7 @@ class PipelineNow:
         for topic, found in known.items():
             if isinstance(found, str):
                 self.problems.append(
-                    f"the retention of topic {topic} is not known: {hide_servers(found, self.servers)}"
+                    f"the retention of topic {topic} is not known: {hide_servers(found, self.client.servers)}"
                 )
         times = self._record_times(behind)
         more = {
@@ -207,7 +203,7 @@ class PipelineNow:
             return self.client.record_times(offsets, within=within)
         except BrokerError as error:
             self.problems.append(
-                f"the age of the unread records is not known: {error_text(error, self.servers)}"
+                f"the age of the unread records is not known: {error_text(error, self.client.servers)}"
             )
             return {}
 
@@ -217,7 +213,9 @@ class PipelineNow:
         try:
             described = self.client.describe_groups(group_ids)
         except KafkaOffsetsError as error:
-            self.problems.append(f"the group's members are not known: {error_text(error, self.servers)}")
+            self.problems.append(
+                f"the group's members are not known: {error_text(error, self.client.servers)}"
+            )
             return None, None
         states = dict.fromkeys(group.state for group in described.values())
         return ", ".join(states), [
@@ -318,5 +316,4 @@ def _batch(batch: NewestBatch) -> dict[str, Any]:
         "batch": batch.batch_id,
         "pending_batch": batch.pending_batch_id,
         "age": age,
-        "written_at": None if batch.ended_at is None else batch.ended_at.isoformat(),
     }

@@ -65,7 +65,6 @@ class Pipeline:
     dag_id: str
     names: Names
     tasks: tuple[NamingTask, ...] = ()
-    found_in: frozenset[str] = frozenset()
 
     @cached_property
     def groups(self) -> GroupSelection:
@@ -172,12 +171,8 @@ def merge_pipelines(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
             places.setdefault(each, place)
         other = found.setdefault(place, pipeline)
         if other is not pipeline:
-            found[place] = replace(
-                other,
-                names=_widest(other, pipeline),
-                tasks=_joined((*other.tasks, *pipeline.tasks)),
-                found_in=other.found_in | pipeline.found_in,
-            )
+            tasks = _joined((*other.tasks, *pipeline.tasks))
+            found[place] = replace(other, names=_widest(other, pipeline), tasks=tasks)
     return sorted(found.values(), key=lambda each: (each.dag_id, each.group_ids, each.checkpoint or ""))
 
 

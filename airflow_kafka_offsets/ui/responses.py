@@ -8,13 +8,6 @@ from typing import Any
 from pydantic import BaseModel
 
 
-class TaskResponse(BaseModel):
-    """A task that names a pipeline."""
-
-    task_id: str
-    operator: str
-
-
 class MoveResponse(BaseModel):
     """A move of a pipeline, or another result of a task, such as a reading."""
 
@@ -51,9 +44,7 @@ class PipelineResponse(BaseModel):
     topics: list[str] | None
     checkpoint: str | None
     kafka_config_id: str
-    checkpoint_conn_id: str | None
-    tasks: list[TaskResponse]
-    found_in: list[str]
+    tasks: list[str]
     unresolved: list[str]
 
 
@@ -111,7 +102,6 @@ class CheckpointResponse(BaseModel):
     batch: int | None
     pending_batch: int | None
     age: float | None
-    written_at: datetime | None
 
 
 class ProvenanceResponse(BaseModel):
@@ -169,8 +159,6 @@ class NowResponse(BaseModel):
     remedies: dict[str, str] = {}
     """The remedy for each verdict that occurs."""
     checkpoint: CheckpointResponse | None = None
-    provenance: ProvenanceResponse | None = None
-    """The maker of the newest commit."""
     commits: list[ProvenanceResponse] = []
     """The makers of the group's current commits, the newest first."""
     topics: list[str] = []
@@ -190,8 +178,6 @@ class BatchResponse(BaseModel):
     over: str | None = None
     """Identifies the partitions whose sum is ``offset``."""
     pending: bool = False
-    moved_in: str | None = None
-    """The archive of the move after which the query continued from other offsets than this batch's end."""
 
 
 class HistoryResponse(BaseModel):

@@ -27,7 +27,6 @@ from airflow_kafka_offsets.ui.responses import (
     NowResponse,
     PipelineResponse,
     PipelinesResponse,
-    TaskResponse,
 )
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 
@@ -87,7 +86,6 @@ async def now(
     value = await run_in_thread(lambda: answer.value or {})
     # All viewers share the reading, but each viewer has different permissions.
     of = (pipeline.dag_id, readable, ask)
-    value["provenance"] = await visible_maker(value.get("provenance"), *of)
     value["commits"] = [await visible_maker(made, *of) for made in value.get("commits", ())]
     return await run_in_thread(_now, answer, value, partitions)
 
@@ -114,8 +112,9 @@ async def pipeline_history(
         answer = Answer() if asked is None else await asyncio.wrap_future(asked)
         return await run_in_thread(lambda: pack_model(_history(moves, [*problems, *listed.problems], answer)))
 
-    # Made once for all users who may read the same DAGs, because these users see the same moves.
-    viewed = (pipeline.dag_id, pipeline.key, batches, ids, frozenset(elsewhere))
+    # Made once for all users who may read the same DAGs and assets, because these users see the same moves.
+    assets = await run_in_thread(readable.may_read_assets)
+    viewed = (pipeline.dag_id, pipeline.key, batches, ids, frozenset(elsewhere), assets)
     return packed_response(request, await histories.get(viewed, read))
 
 
@@ -165,21 +164,19 @@ def packed_response(request: Request, body: bytes) -> Response:
 
 
 async def visible_maker(
-    provenance: Mapping[str, Any] | None, dag_id: str, readable: ReadableDags, ask: AsUser
-) -> Mapping[str, Any] | None:
+    made_by: Mapping[str, Any], dag_id: str, readable: ReadableDags, ask: AsUser
+) -> Mapping[str, Any]:
     """Return the maker of a commit, without a DAG, run, task and user that the viewer may not read."""
-    if provenance is None:
-        return None
-    maker, run_id = provenance.get("dag_id"), provenance.get("run_id")
+    maker, run_id = made_by["dag_id"], made_by["run_id"]
     if maker == dag_id or (maker is None and run_id is None):
-        return provenance
+        return made_by
     # The names come from Kafka, and may contain characters that a database refuses.
     if maker is not None and is_plain(maker) and await readable.filter_readable([maker]):
-        return provenance
-    if maker is None and run_id not in (None, "~") and await _has_run(ask, dag_id, str(run_id)):
+        return made_by
+    if maker is None and run_id != "~" and await _has_run(ask, dag_id, run_id):
         # The metadata of a commit of many partitions has no DAG.
-        return provenance
-    return {name: provenance[name] for name in ("kind", "tool", "query", "batch", "at") if name in provenance}
+        return made_by
+    return {name: made_by[name] for name in ("kind", "tool", "query", "batch", "at")}
 
 
 async def _has_run(ask: AsUser, dag_id: str, run_id: str) -> bool:
@@ -260,8 +257,6 @@ def _response(pipeline: Pipeline) -> PipelineResponse:
         topics=pipeline.topics,
         checkpoint=pipeline.checkpoint,
         kafka_config_id=pipeline.kafka_config_id,
-        checkpoint_conn_id=pipeline.names.get("checkpoint_conn_id"),
-        tasks=[TaskResponse(task_id=task.task_id, operator=task.operator) for task, _ in pipeline.tasks],
-        found_in=sorted(pipeline.found_in),
+        tasks=[task.task_id for task, _ in pipeline.tasks],
         unresolved=pipeline.unresolved_parameters,
     )

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from airflow_kafka_offsets.ui.airflow_api import INSTANCES, AmbiguousError, AsUser, run_in_thread
+from airflow_kafka_offsets.ui.airflow_api import (
+    INSTANCES,
+    AirflowError,
+    AmbiguousError,
+    AsUser,
+    run_in_thread,
+)
 from airflow_kafka_offsets.ui.pipelines import NamedTask
 from airflow_kafka_offsets.ui.receipts import TaskInstance, TaskOutcome, parse_package_value, read_outcome
+from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 
 # States of instances that may have rendered fields and a result.
 BEGUN = ("success", "failed", "running", "deferred", "up_for_retry", "up_for_reschedule", "restarting")
@@ -37,7 +44,7 @@ class TaskOutcomes:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, TaskOutcome | None] = OrderedDict()
+        self._kept: SingleFlightCache[str, tuple[TaskOutcome | None]] = SingleFlightCache(math.inf, _KEPT)
 
     async def read(
         self, ask: AsUser, row: Row, kind: str, budget: Budget | None = None
@@ -48,23 +55,25 @@ class TaskOutcomes:
         :param kind: kind of the task's moves.
         """
         key = str(row["id"])
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            kept = self._kept[key]
+        if (kept := self._kept.get_known(key)) is not None:
+            (move,) = kept
             # A user may have marked the instance as failed since.
-            return kept and replace(kept, instance=make_instance(row, kept.instance.at))
+            return move and replace(move, instance=make_instance(row, move.instance.at))
         if budget is not None and budget.is_over:
             budget.unread += 1
             return None
-        move = None
-        if (entry := await result_entry(ask, row)) is not None:
-            # In a thread, because a receipt of many partitions takes a while.
-            move = await run_in_thread(_digest, row, kind, entry)
+        try:
+            entry = await result_entry(ask, row)
+        except AirflowError as error:
+            if budget is None:
+                raise
+            budget.errors.append(error)
+            return None
+        # In a thread, because a receipt of many partitions takes a while.
+        move = None if entry is None else await run_in_thread(_digest, row, kind, entry)
         # The result of a running task may still change.
         if row["state"] in ("success", "failed"):
-            self._kept[key] = move
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            self._kept.put(key, (move,))
         return move
 
 
@@ -79,6 +88,8 @@ class Budget:
         self._end = time.monotonic() + seconds
         self.unread = 0
         """Values that were not read in time."""
+        self.errors: list[AirflowError] = []
+        """Errors for values that cannot be read, such as that of a derived task with more than 20 MB."""
 
     @property
     def is_over(self) -> bool:
@@ -124,7 +135,8 @@ async def newest_instances(
     """
     Return the newest task instances of each task of one DAG, the newest first.
 
-    For a mapped task these are all map indexes of its newest run.
+    For a mapped task these are all map indexes of its newest run. Of those that have not begun there, such as
+    after an upstream task has failed, an earlier run has the names.
 
     :param known: result of :func:`newest_instances_of_dags`.
     """
@@ -142,10 +154,23 @@ async def newest_instances(
                 found[task] = await begun_instances(ask, task.dag_id, 4, task_id=task.task_id)
     for task, its in found.items():
         if its and its[0]["map_index"] >= 0:
-            found[task] = await begun_instances(
-                ask, task.dag_id, _MOST_INDEXES, run_id=its[0]["dag_run_id"], task_id=task.task_id
-            )
+            found[task] = await _each_index(ask, task, its[0]["dag_run_id"])
     return found
+
+
+async def _each_index(ask: AsUser, task: NamedTask, run_id: str) -> list[Row]:
+    steps = ("dags", task.dag_id, "dagRuns", run_id, "taskInstances")
+    named: dict[str, Any] = {"task_id": task.task_id, "order_by": "-start_date"}
+    rows = await ask.pages(_MOST_INDEXES, *steps, of="task_instances", **named)
+    begun = [row for row in rows if row["state"] in BEGUN]
+    missing = {row["map_index"] for row in rows if row["state"] != "removed"}
+    missing -= {row["map_index"] for row in begun}
+    earlier: dict[int, Row] = {}
+    if missing:
+        for row in await past_instances(ask, task, missing, len(rows) + len(begun)):
+            if row["map_index"] in missing:
+                earlier.setdefault(row["map_index"], row)
+    return [*begun, *earlier.values()]
 
 
 async def newest_instances_of_dags(ask: AsUser, tasks: Collection[NamedTask]) -> dict[NamedTask, list[Row]]:
@@ -191,9 +216,9 @@ async def with_rendered_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row
     """
     if not rows or any(row["rendered_fields"] for row in rows):
         return rows
-    of_run = [row for row in rows if row["dag_run_id"] == rows[0]["dag_run_id"]]
+    named = [row for row in rows if row["map_index"] >= 0 or row["dag_run_id"] == rows[0]["dag_run_id"]]
     found: list[Row | None] = []
-    for row in of_run[:_MOST_NAMED]:
+    for row in named[:_MOST_NAMED]:
         steps = instance_steps(row["dag_id"], row["dag_run_id"], row["task_id"], row["map_index"])
         with suppress(AmbiguousError):
             found.append(await ask.get(*steps))

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Logs, Positions, furthest_behind, summarize
+from airflow_kafka_offsets.model.offsets import Positions, furthest_behind, summarize
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -47,7 +47,7 @@ class IntervalPosition(Wait):
 
     def read(
         self, client: OffsetsReader, checkpoint: SparkCheckpoint | None, idle_after: float | None
-    ) -> tuple[RecordProgress, Logs] | None:
+    ) -> RecordProgress | None:
         """
         Return the position's progress in the time of the records; ``None`` before a checkpoint's first batch.
 
@@ -73,8 +73,7 @@ class IntervalPosition(Wait):
                 f"{parameter_text('to_offset', 'earliest')}; the intervals are then emitted as the rest is "
                 "read"
             )
-        now = int(time.time() * 1000)
-        return RecordProgress(client, positions, logs, now=now, idle_after=idle_after), logs
+        return RecordProgress(client, positions, logs, now=int(time.time() * 1000), idle_after=idle_after)
 
     def moved_to(self, checkpoint: SparkCheckpoint | None, since: int | None) -> tuple[int | None, Positions]:
         """

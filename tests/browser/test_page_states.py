@@ -88,7 +88,7 @@ def test_a_dead_broker_leaves_the_history(show, pages):
     answer = now(
         error={"message": "the broker does not answer", "since": moment(61)},
         totals={**unknown, "partitions": None, "without_commit": None},
-        state=None, members=None, drift=None, checkpoint=None, provenance=None, read_at=None,
+        state=None, members=None, drift=None, checkpoint=None, read_at=None,
     )  # fmt: skip
     answer["partitions"] = None
     page = show(now=answer)
@@ -380,7 +380,7 @@ def test_the_progress_of_a_wait_is_shown_while_it_runs(visit, pages):
     ]  # fmt: skip
     answers = iter([instance_now(state="deferred", read_at=moment(100), wait=wait) for wait in waits])
     pages.answers |= {GATE: gate("deferred"), f"{GATE}/now": lambda: next(answers)}
-    page = visit(GATE, clock=True)
+    page = visit(GATE, clock=True, allowed=(REFUSED,))
     expect(page.get_by_role("heading", name="Reading when the wait began")).to_be_visible()
     expect(page.get_by_text("80,000 records of 80,000")).to_be_visible()
     expect(page.get_by_text("Pace", exact=True)).to_have_count(0)
@@ -389,7 +389,10 @@ def test_the_progress_of_a_wait_is_shown_while_it_runs(visit, pages):
     expect(page.get_by_text("12,400 of 80,000 read, 310/s, about 3 min")).to_be_visible()
     page.clock.run_for(11_000)
     expect(page.get_by_text("the task ends at its next poll")).to_be_visible()
-    pages.answers |= {GATE: gate("success"), f"{GATE}/now": instance_now(state="success")}
+    pages.answers |= {GATE: (500, {"detail": "broken"}), f"{GATE}/now": instance_now(state="success")}
+    page.clock.run_for(11_000)
+    expect(page.get_by_text("broken")).to_be_visible()
+    pages.answers[GATE] = gate("success")
     page.clock.run_for(11_000)
     expect(page.get_by_role("heading", name="Last reading")).to_be_visible()
     expect(page.get_by_role("heading", name="Progress")).to_have_count(0)
@@ -629,15 +632,13 @@ def test_new_pipelines_and_moves_appear_on_the_page_of_a_dag(visit, pages):
     pages.give()
     page = visit("dags/orders", clock=True, allowed=(REFUSED,))
     expect(page.get_by_text("No task of this DAG names a Kafka pipeline")).to_be_visible()
-    # Nobody has committed, so the last move is what Airflow knows.
-    by_nobody = now(provenance=None)
-    pages.give(pipeline(1), now=by_nobody, history=history())
+    pages.give(pipeline(1), now=now(), history=history())
     fast_forward(page, 181_000)
     expect(page.get_by_text("records in 6 partitions")).to_be_visible()
     expect(page.get_by_text("No task of this DAG names a Kafka pipeline")).to_be_hidden()
     expect(page.get_by_label("Pipeline", exact=True)).to_be_hidden()
     restored = {**history(), "moves": [*history()["moves"], move("restore", 95)]}
-    pages.give(pipeline(0), pipeline(1), now=by_nobody, history=restored)
+    pages.give(pipeline(0), pipeline(1), now=now(), history=restored)
     asked = sum("key0" in each for each in pages.asked)
     fast_forward(page, 181_000)
     expect(page.get_by_label("Pipeline", exact=True)).to_have_value("key1")
@@ -648,7 +649,7 @@ def test_new_pipelines_and_moves_appear_on_the_page_of_a_dag(visit, pages):
     fast_forward(page, 181_000)
     expect(page.get_by_text("The list of pipelines is not up to date: broken")).to_be_visible()
     expect(page.get_by_label("Pipeline", exact=True)).to_have_value("key1")
-    pages.give(pipeline(0), now=by_nobody, history=history())
+    pages.give(pipeline(0), now=now(), history=history())
     fast_forward(page, 181_000)
     expect(page.locator(".facts").first).to_contain_text("orders-etl-0")
     expect(page.get_by_text("is old")).to_have_count(0)

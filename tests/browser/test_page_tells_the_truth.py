@@ -38,7 +38,7 @@ def test_nothing_is_denied_while_it_is_being_read(show):
 
 @pytest.mark.parametrize("which", ["now", "history"])
 def test_nothing_is_denied_after_an_error(visit, pages, which):
-    answers = {"now": now(provenance=None), "history": history(), which: BROKEN}
+    answers = {"now": now(), "history": history(), which: BROKEN}
     pages.give(pipeline(), **answers)
     page = visit("dags/orders", allowed=(REFUSED,))
     expect(page.get_by_text("broken")).to_be_visible()
@@ -61,7 +61,7 @@ def test_a_storage_that_does_not_answer_leaves_no_empty_past(show):
 
 def test_what_is_known_to_be_nothing_is_said(show):
     totals = {**now()["totals"], "lag": None, "without_commit": 6}
-    page = show(now=now(provenance=None, totals=totals), history=only_moves())
+    page = show(now=now(totals=totals), history=only_moves())
     expect(rows_of(page, "Moves and waits")).to_have_text("No run has moved or read this pipeline yet.")
     expect(card(page, "Last move")).to_contain_text("the group has no commit")
 
@@ -95,7 +95,7 @@ def test_an_empty_partition_without_a_commit_is_not_late(visit, pages):
 
 
 def test_a_checkpoint_alone_has_no_group_to_compare_with(show, pages):
-    answer = now(drift=None, state=None, members=None, provenance=None)
+    answer = now(drift=None, state=None, members=None)
     answer["totals"] = {**answer["totals"], "without_commit": None, "time_lag": None}
     page = show("", of=pipeline(groups=[]), now=answer, history=only_moves())
     expect(page.locator(".status")).to_have_text("no group")
@@ -123,7 +123,7 @@ def test_one_value_has_an_axis_of_minutes(new_page, pages):
 
 
 def test_commits_of_other_tools_are_moves(show, pages):
-    page = show(now=now(provenance=LISTENER, commits=[LISTENER]), clock=True)
+    page = show(now=now(commits=[LISTENER]), clock=True)
     expect(rows_of(page, "Moves and waits").first).to_contain_text("spark listener")
     expect(card(page, "Last move")).to_contain_text("commit by spark listener")
     page.goto(pages.url)
@@ -132,7 +132,7 @@ def test_commits_of_other_tools_are_moves(show, pages):
     page.goto(f"{pages.url}dags/orders")
     expect(rows_of(page, "Moves and waits").first).to_contain_text("spark listener")
     # The group keeps the newest only; the page keeps what it has seen.
-    again = now(provenance=COMMAND, commits=[COMMAND], read_at=moment(101))
+    again = now(commits=[COMMAND], read_at=moment(101))
     pages.give(pipeline(), now=again, history=history())
     page.clock.run_for(11_000)
     expect(rows_of(page, "Moves and waits").nth(0)).to_contain_text("airflow-kafka-offsets group reset")
@@ -144,7 +144,7 @@ def test_a_commit_of_a_run_that_left_a_receipt_is_one_move(show):
     made = move(minutes=90)
     by_run = {**LISTENER, "tool": None, "dag_id": None, "run_id": made["run_id"], "at": moment(90)}
     answer = only_moves([made])
-    page = show(now=now(provenance=by_run, commits=[by_run]), history=answer)
+    page = show(now=now(commits=[by_run]), history=answer)
     expect(page.get_by_text("records in 6 partitions")).to_be_visible()
     expect(rows_of(page, "Moves and waits")).to_have_count(1)
     expect(card(page, "Last move").get_by_role("link", name="commit")).to_be_visible()

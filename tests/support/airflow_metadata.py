@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 _WRITTEN = {
-    *("asset", "asset_event", "xcom", "xcom_v1", "xcom_v2", "rtif_v1", "rtif_v2"),
+    *("asset", "asset_event", "dagrun_asset_event", "xcom", "xcom_v1", "xcom_v2", "rtif_v1", "rtif_v2"),
     *("rendered_task_instance_fields", "task_instance_history", "legacy_task_data_owner"),
     *("task_instance", "dag_run", "serialized_dag", "dag_version", "dag"),
 }
@@ -219,6 +219,16 @@ class Metadata:
                 # Airflow 3.1 always makes text of a value, and its API reads either.
                 **({"serialize": False} if "serialize" in signature(XComModel.set).parameters else {}),
             )
+
+    def set_state(self, state: str, run_id: str, task_id: str, index: int) -> None:
+        from airflow.models.taskinstance import TaskInstance
+        from airflow.utils.session import create_session
+        from sqlalchemy import update
+
+        table = TaskInstance.__table__
+        its = (table.c.run_id == run_id, table.c.task_id == task_id, table.c[_index_column(table)] == index)
+        with create_session() as session:
+            session.execute(update(table).where(*its).values(state=state))
 
     def add_event(self, uri: str, dag_id: str, run_id: str, task_id: str, **extra: Any) -> None:
         from airflow.models.asset import AssetEvent, AssetModel

@@ -62,9 +62,7 @@ def pipeline(number: int = 0, **values: Any) -> dict[str, Any]:
         "topics": ["orders"],
         "checkpoint": f"s3a://lake/checkpoints/orders-{number}",
         "kafka_config_id": "kafka_default",
-        "checkpoint_conn_id": None,
-        "tasks": [{"task_id": "commit", "operator": "CommitOffsetsOperator"}],
-        "found_in": ["dag"],
+        "tasks": ["commit"],
         "unresolved": [],
         **values,
     }
@@ -107,15 +105,11 @@ def now(partitions: dict[str, list[Any]] | None = None, **values: Any) -> dict[s
         "state": "Empty",
         "members": [],
         "drift": {"verdict": "in step", "text": "no drift"},
-        "checkpoint": {"batch": 41, "pending_batch": 42, "age": 130.0, "written_at": moment(98)},
-        "provenance": {
-            "dag_id": "orders", "run_id": "scheduled__1", "task_id": "commit", "map_index": -1, "by": "ann",
-            "at": moment(90),
-        },
+        "checkpoint": {"batch": 41, "pending_batch": 42, "age": 130.0},
         "partitions": rows,
         "problems": [],
         **values,
-    }  # fmt: skip
+    }
 
 
 def history() -> dict[str, Any]:

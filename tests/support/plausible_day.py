@@ -135,11 +135,10 @@ def reading(verdict: str | None = "in step", *, topics: list[str], **values: Any
         "topics": topics,
         "commits": [],
         "remedies": {**remedies()},
-        "provenance": None,
         "pace": None,
         "partitions": None,
         "problems": [],
-        "checkpoint": {"batch": 826, "pending_batch": None, "age": 1_130.0, "written_at": at(NOW - 19)},
+        "checkpoint": {"batch": 826, "pending_batch": None, "age": 1_130.0},
         **values,
     }
 
@@ -153,16 +152,7 @@ def listed(group: str, dag: str, topics: list[str] | None, last: float, **values
         "topics": topics,
         "checkpoint": f"s3a://lake/checkpoints/{group}",
         "kafka_config_id": "kafka_default",
-        "checkpoint_conn_id": "lake",
-        "tasks": [
-            {"task_id": task, "operator": operator}
-            for task, operator in (
-                ("wait_for_records", "ConsumerGroupLagSensor"),
-                ("commit", "CommitOffsetsOperator"),
-                ("check_drift", "CheckOffsetDriftOperator"),
-            )
-        ],
-        "found_in": ["dag"],
+        "tasks": ["wait_for_records", "commit", "check_drift"],
         "unresolved": [],
         **values,
     }
@@ -237,7 +227,6 @@ def give(pages: OffsetsPages) -> None:
             listed("fraud-features", "fraud", ["payments", "logins"], NOW - 30),
             reading(
                 topics=["payments", "logins"],
-                provenance=listener,
                 commits=[listener],
                 state="Stable",
                 totals={"lag": 212, "time_lag": 1.4},

@@ -1,6 +1,6 @@
 // The pipelines of one DAG, one at a time.
 
-import { explain, get, link, path, whileVisible } from "./data.js";
+import { PATIENCE, explain, get, link, path, whileVisible } from "./data.js";
 import { h, name, notice, printable } from "./dom.js";
 import { pipelineView } from "./pipeline.js";
 
@@ -12,7 +12,7 @@ const label = (pipeline) => [pipeline.groups.join(", ") || pipeline.checkpoint |
 /** Show the pipelines of a DAG: one at a time, selected by the fragment of the address. */
 export async function show(page, { dagId }) {
   const address = path("api", "dags", dagId, "pipelines");
-  const first = await get(address);
+  const first = await get(address, PATIENCE);
   const problems = h("div");
   const choice = h("select", { id: "pipeline", onchange: () => { location.hash = choice.value; } });
   const bar = h("div", { class: "bar" }, h("label", { for: "pipeline" }, "Pipeline"), choice);
@@ -53,7 +53,7 @@ export async function show(page, { dagId }) {
 
   async function askList() {
     try {
-      take(await get(address));
+      take(await get(address, PATIENCE));
     } catch (refused) {
       problems.replaceChildren(notice("bad", "The list of pipelines is not up to date: ", explain(refused)));
     }

@@ -2,6 +2,8 @@
 
 export const ROOT = new URL("../", import.meta.url);
 const DEADLINE = 20_000;
+/** For what the server reads from Airflow: it takes turns, and then many viewers wait for a minute. */
+export const PATIENCE = 120_000;
 
 /** An error response; `status` is 0 if there was no response. */
 export class Refused extends Error {
@@ -12,13 +14,13 @@ export class Refused extends Error {
 }
 
 /** Get JSON from an address below the page's root. */
-export async function get(address) {
+export async function get(address, deadline = DEADLINE) {
   let response;
   try {
     response = await fetch(new URL(address, ROOT), {
       headers: { Accept: "application/json" },
       redirect: "error",
-      signal: AbortSignal.timeout(DEADLINE),
+      signal: AbortSignal.timeout(deadline),
     });
   } catch {
     throw new Refused(0, "Airflow does not answer.");

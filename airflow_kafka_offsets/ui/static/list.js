@@ -1,6 +1,6 @@
 // All pipelines that the user may read, the worst first.
 
-import { dagPath, explain, get, inTurn, link, path, whileVisible } from "./data.js";
+import { PATIENCE, dagPath, explain, get, inTurn, link, path, whileVisible } from "./data.js";
 import { NONE, count, duration, h, name, names, notice, plural, skeleton } from "./dom.js";
 import { lastMove, newest } from "./moves.js";
 import { natural, table } from "./table.js";
@@ -194,14 +194,14 @@ export async function show(page) {
   async function askList() {
     asked = Date.now();
     try {
-      take(await get(source));
+      take(await get(source, PATIENCE));
     } catch (refused) {
       trouble.replaceChildren(notice("bad", "The list is not up to date: ", explain(refused)));
     }
   }
 
   asked = Date.now();
-  take(await get(source));
+  take(await get(source, PATIENCE));
   page.replaceChildren(h("h1", {}, "Kafka offsets"), trouble, some, none);
   // The headline counts all pipelines. The visible pipelines are read first, and more often.
   let rounds = 0;

@@ -231,8 +231,9 @@ export async function show(page, where) {
     try {
       const now = await get(`${address}/now`);
       if (now.state !== state) {
-        stop();
+        // If Airflow does not answer, this page asks again.
         await show(page, where);
+        stop();
         return;
       }
       moved?.update(now);

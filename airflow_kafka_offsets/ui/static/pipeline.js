@@ -1,7 +1,7 @@
 // One pipeline: its current position, its history, and its partitions.
 
 import { cards } from "./cards.js";
-import { explain, get, path, whileVisible } from "./data.js";
+import { PATIENCE, explain, get, path, whileVisible } from "./data.js";
 import { NONE, ago, clock, count, duration, facts, h, name, names, notice, skeleton, time, timeZone } from "./dom.js";
 import { rowsOf } from "./move.js";
 import { badge, moveLink, mover, run, withCommits } from "./moves.js";
@@ -123,7 +123,7 @@ export function pipelineView(pipeline) {
       ["Topics", pipeline.topics || now?.topics?.length ? names(pipeline.topics ?? now.topics) : now ? "not known" : skeleton()],
       ["Checkpoint", pipeline.checkpoint ? name(pipeline.checkpoint) : null],
       ["Connection", name(pipeline.kafka_config_id)],
-      ["Tasks", names(pipeline.tasks.map((task) => task.task_id), 8)],
+      ["Tasks", names(pipeline.tasks, 8)],
     ]),
     pipeline.unresolved.length ? notice("warn",
       "Not known until a task has run, because Airflow renders these parameters then: ", ...names(pipeline.unresolved)) : "");
@@ -184,7 +184,7 @@ export function pipelineView(pipeline) {
 
   async function refreshHistory() {
     try {
-      history = await get(`${address}/history`);
+      history = await get(`${address}/history`, PATIENCE);
     } catch (refused) {
       past.replaceChildren(notice("warn", "The history could not be read: ", explain(refused)));
       failed = !history;

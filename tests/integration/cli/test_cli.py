@@ -187,19 +187,6 @@ def test_a_deleted_group_is_restored_from_what_was_saved(
     assert rows() == before
 
 
-def test_no_group_is_deleted_if_one_has_members_or_is_not_there(
-    do, group, topic, new_group, member, kafka_tools
-):
-    active = new_group()
-    member(active, topic)
-    done = do(f"group delete GROUP {active} nobody-ever --execute")
-    assert done.code == 1
-    assert f"group {active!r} is Stable with 1 members (a-reader on " in done.err
-    assert "there is no group 'nobody-ever'" in done.err
-    assert "nothing was changed" in done.err
-    assert {group, active} <= set(kafka_tools.consumer_groups("--list").stdout.split())
-
-
 def test_a_group_without_commits_is_deleted(value, group, topic, kafka_tools):
     kafka_tools.consumer_groups("--delete-offsets", "--group", group, "--topic", topic)
     (deleted,) = value("group delete GROUP --execute")["groups"]

@@ -129,15 +129,6 @@ def test_a_lost_record_fails_the_task_and_its_certificate_is_kept(audit, table, 
     assert found["lost"] == {topic: {"0": [[3, 5]]}}
 
 
-def test_a_double_record_fails_the_task(audit, table, topic, window):
-    table.add(topic, {0: [*range(10), 7], 1: range(6)})
-    error, found = audit.refused(window)
-    assert f"1 record doubled ({topic}-0: offset 7); read the window again" in error
-    assert error.endswith("If the job does not replace the rows that it wrote before, first delete them")
-    assert found["doubled"] == {topic: {"0": [[7, 8]]}}
-    assert counted(found) == {"offsets": 16, "rows": 17, "doubled": 1}
-
-
 def test_rows_of_other_windows_may_be_in_the_table_and_not_in_the_selection(audit, table, topic, window):
     before = window | {"start": {topic: {"0": 4, "1": 0}}, "committed": {topic: {"0": 4, "1": 0}}}
     table.add(topic, {0: range(4)}, "another")
@@ -148,17 +139,6 @@ def test_rows_of_other_windows_may_be_in_the_table_and_not_in_the_selection(audi
     error, found = audit.refused(before, where={"run_id": "this"})
     assert f"1 row from outside the window ({topic}-0: offset 3)" in error
     assert found["foreign"] == [{"topic": topic, "partition": 0, "first": 3, "last": 3, "rows": 1}]
-
-
-@pytest.mark.parametrize("where", [None, {"run_id": "this"}])
-def test_an_empty_table_or_selection_has_lost_everything(audit, table, topic, window, where):
-    if where:
-        table.add(topic, {0: range(10), 1: range(6)}, "another")
-    error, found = audit.refused(window, where=where)
-    assert counted(found) == {"offsets": 16, "lost": 16}
-    assert "16 records lost" in error
-    names = "table and where are" if where else "the table is"
-    assert f"no row is in the window: check whether {names} correct" in error
 
 
 def test_markers_and_aborted_records_are_no_loss(
@@ -267,21 +247,6 @@ def test_a_topic_that_was_created_again_cannot_be_said(audit, table, topic, wind
     assert counted(audit.refused(unknown)[1])["lost"] == 1
 
 
-def test_an_end_beyond_the_log_cannot_be_said(audit, table, topic, window):
-    table.add(topic, {0: range(10), 1: range(6)})
-    beyond = window | {"end": {topic: {"0": 12, "1": 6}}, "source": {}}
-    _, found = audit.refused(beyond)
-    assert found["undecided"] == {"other_log": {topic: {"0": [[10, 12]]}}}
-
-
-def test_a_topic_that_is_gone_cannot_be_said(audit, table):
-    table.add("gone", {0: range(9)})
-    gone = {name: {"gone": {"0": number}} for name, number in (("start", 0), ("end", 10), ("committed", 0))}
-    error, found = audit.refused({"version": 1, **gone})
-    assert found["undecided"] == {"other_log": {"gone": {"0": [[9, 10]]}}}
-    assert "gone-0 is not on" in error
-
-
 def test_a_broker_that_does_not_answer_is_tried_again_and_leaves_a_certificate(
     audit, table, topic, window, connect, monkeypatch
 ):
@@ -300,13 +265,6 @@ def test_a_database_that_does_not_answer_is_tried_again(audit, window, monkeypat
     error, found = audit.refused(window, AuditError)
     assert "check that the database is up" in error
     assert found is None
-
-
-def test_a_window_without_records_is_complete_and_finds_foreign_rows(audit, table, topic, window):
-    empty = window | {"start": window["end"], "committed": window["end"]}
-    assert counted(audit.run(empty)) == {}
-    table.add(topic, {0: [1]})
-    assert counted(audit.refused(empty, where={"run_id": "this"})[1]) == {"foreign": 1}
 
 
 def test_topics_select_a_part_of_the_window(audit, table, topic, make_topic, produce, broker):
@@ -330,9 +288,6 @@ def test_topics_select_a_part_of_the_window(audit, table, topic, make_topic, pro
     ("parameters", "says"),
     [
         ({"table": "evnts"}, 'cannot be read (relation "evnts" does not exist)'),
-        ({"offset_column": "ofset"}, "column audited.ofset does not exist"),
-        ({"where": {"run": "this"}}, "column audited.run does not exist"),
-        ({"offset_column": "run_id"}, "column 'run_id' holds 'this' (str); expected whole numbers"),
         ({"conn_id": "nowhere"}, "connection 'nowhere' has no usable hook"),
         ({"conn_id": "kafka_default"}, "expected a connection to a database"),
     ],

@@ -11,12 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given
-from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import AuditError, UsageError
 from airflow_kafka_offsets.model.audited_rows import AuditedTable, ForeignRows, TableRows
-from airflow_kafka_offsets.model.offset_ranges import merge, merge_each
+from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.table_rows import _Reading, read_rows
@@ -63,7 +61,7 @@ def make_table(engine):
 
 
 def held(engine, table, window=WINDOW, **parameters):
-    return read_rows(engine, AuditedTable(table, **parameters), window)
+    return read_rows(engine, AuditedTable(table, **parameters), window, window)
 
 
 def test_a_table_that_is_whole_among_the_rows_of_other_windows(engine, make_table):
@@ -90,20 +88,6 @@ def test_a_lost_record_is_not_made_good_by_a_double_one(engine, make_table):
     tp = TopicPartition("orders", 1)
     found = held(engine, make_table(rows))
     assert found == TableRows(WINDOW.records, {tp: merge([(5, 6)])}, {tp: merge([(6, 7)])})
-
-
-@given(st.lists(st.integers(0, 24), max_size=40))
-def test_whatever_the_rows_they_are_what_a_list_of_them_says(offsets):
-    engine = sa.create_engine("sqlite://")
-    with engine.begin() as connection:
-        connection.execute(sa.text('CREATE TABLE events (topic TEXT, partition INTEGER, "offset" BIGINT)'))
-        for offset in offsets:
-            connection.execute(sa.text("INSERT INTO events VALUES ('orders', 1, :it)"), {"it": offset})
-    tp = TopicPartition("orders", 1)
-    found = held(engine, "events", OffsetWindow({tp: OffsetRange(0, 25)}))
-    missing = [(offset, offset + 1) for offset in range(25) if offset not in offsets]
-    doubled = [(offset, offset + 1) for offset in offsets if offsets.count(offset) > 1]
-    assert found == TableRows(len(offsets), merge_each({tp: missing}), merge_each({tp: doubled}))
 
 
 def test_rows_of_the_selection_outside_the_window_are_foreign(engine, make_table):

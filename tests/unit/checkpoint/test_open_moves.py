@@ -23,7 +23,7 @@ from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_c
 from airflow_kafka_offsets.checkpoint.open_moves import resume_plan, unfinished_move
 from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import MoveUnfinishedError, PlanRefusedError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import LogIds
@@ -95,13 +95,6 @@ def test_the_rest_of_a_move_has_what_was_there_before_its_first_try(three):
     (three / "_kafka_offsets/0001-seek/done").unlink()
     assert offset_of(three) == 3
     assert seek(three, 3).before == {"0": {ORDERS_0: 7}}
-
-
-def test_another_request_does_not_finish_a_move(three):
-    apply_plan(three, seek(three, 3))
-    (three / "_kafka_offsets/0001-seek/done").unlink()
-    with pytest.raises(MoveUnfinishedError, match="0001-seek .* was begun and not finished"):
-        seek(three, 4)
 
 
 def test_an_unfinished_move_of_a_query_that_was_replaced_keeps_nothing_from_the_new_one(tmp_path):

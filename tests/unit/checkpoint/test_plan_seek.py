@@ -9,7 +9,6 @@ from checkpoint_moves import (
     THREE,
     apply_plan,
     files,
-    offset_of,
     restore,
     seek,
     spark_starts,
@@ -54,13 +53,6 @@ def test_an_unfinished_batch_can_be_discarded_without_a_move(begun):
     assert files(begun)["offsets/2"] == before["offsets/2"]
 
 
-def test_the_checksum_beside_a_file_goes_and_those_of_other_files_stay(three):
-    apply_plan(three, seek(three))
-    assert not (three / "offsets/.2.crc").exists()
-    assert (three / "offsets/.1.crc").exists()
-    assert (three / "commits/.2.crc").exists()
-
-
 def test_a_move_leaves_no_temporary_file(three):
     apply_plan(three, seek(three))
     apply_plan(three, restore(three))
@@ -95,17 +87,6 @@ def test_a_commit_without_offsets_is_refused(checkpoint, assert_refused):
     assert_refused(root, seek(root), "found commits/3 without offsets/3")
 
 
-def test_a_checkpoint_without_the_batch_before_the_newest_is_refused(checkpoint, assert_refused):
-    root = checkpoint({0: 5, 2: 7}, [0, 1, 2])
-    assert_refused(root, seek(root), "offsets/1 does not exist, and Spark starts only if")
-
-
-def test_a_first_batch_needs_none_before_it(checkpoint):
-    root = checkpoint({0: 5}, [0])
-    apply_plan(root, seek(root))
-    assert offset_of(root) == 3
-
-
 def test_continuous_mode_is_refused(checkpoint, assert_refused):
     log = 'v1\n\n{"orders":{"0":7}}'
     root = checkpoint({0: log, 1: log}, [0, 1])
@@ -124,16 +105,6 @@ def test_continuous_mode_is_refused(checkpoint, assert_refused):
 )
 def test_partitions_that_the_newest_batch_does_not_have_are_refused(targets, three, assert_refused):
     assert_refused(three, plan_seek(SparkCheckpoint(str(three)), targets), "batch 2 has no offset for ")
-
-
-def test_a_query_with_state_is_refused_unless_that_is_allowed(three, assert_refused):
-    store = three / "state/0/0"
-    store.mkdir(parents=True)
-    (store / "3.delta").write_bytes(b"state")
-    assert_refused(three, seek(three), "the query keeps state (state/)")
-    apply_plan(three, seek(three, allow_stateful=True))
-    assert offset_of(three) == 3
-    assert (store / "3.delta").read_bytes() == b"state"
 
 
 def test_an_empty_state_directory_is_no_state(three):

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointMovedError, MoveUnfinishedError
+from airflow_kafka_offsets.errors import CheckpointMovedError, GroupMovedError, MoveUnfinishedError
 
 SAME_TIME = "another move of this checkpoint began at the same time"
 
@@ -51,6 +51,23 @@ def test_a_plan_without_a_change_does_not_hide_a_move_that_is_not_finished(three
     assert all(each.is_over for each in read_archived_moves(SparkCheckpoint(str(three))))
 
 
+def test_a_restore_that_gives_up_does_not_hide_the_unfinished_move_that_it_was_to_take_back(three):
+    def refuse() -> None:
+        raise GroupMovedError("the group was committed meanwhile")
+
+    spark = SparkCheckpoint(str(three))
+    interrupt(three, seek(three, 3), before="verify_checkpoint")
+    with pytest.raises(GroupMovedError):
+        apply_plan(three, restore(three, "0001-seek"), last_check=refuse)
+    found = unfinished_move(spark)
+    assert found is not None
+    assert found.name == "0001-seek"
+    with pytest.raises(MoveUnfinishedError):
+        seek(three, 4)
+    assert apply_plan(three, restore(three, "0001-seek")).archive == "0003-restore"
+    assert (offset_of(three), unfinished_move(spark)) == (7, None)
+
+
 def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three):
     def take_back() -> None:
         apply_plan(three, restore(three))
@@ -58,6 +75,13 @@ def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three):
     with pytest.raises(CheckpointMovedError, match="0001-seek .* was taken back while it was running"):
         apply_plan(three, seek(three, 3), commit=take_back)
     assert offset_of(three) == 7
+
+
+def test_the_rest_of_a_move_whose_first_try_gave_up_meanwhile_fails(three):
+    interrupt(three, seek(three, 3), before="verify_checkpoint")
+    manifest = three / "_kafka_offsets/0001-seek/manifest.json"
+    with pytest.raises(CheckpointMovedError, match="0001-seek was taken back while it was running"):
+        apply_plan(three, seek(three, 3), commit=manifest.unlink)
 
 
 @pytest.mark.parametrize("step", ["_check_planned", "write_archive"])

@@ -23,13 +23,7 @@ from airflow_kafka_offsets.model.audited_rows import (
     TableRows,
     compare_rows,
 )
-from airflow_kafka_offsets.model.certificate import (
-    COUNTS,
-    MOST_LISTED,
-    Certificate,
-    MissingOffsets,
-    judge,
-)
+from airflow_kafka_offsets.model.certificate import COUNTS, MOST_LISTED, Certificate, MissingOffsets
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.fingerprint import Fingerprint
 from airflow_kafka_offsets.model.offset_ranges import count_offsets, merge, merge_each
@@ -210,9 +204,14 @@ def test_the_error_names_the_first_ranges_and_what_to_do():
     )
 
 
-def test_lost_is_what_the_log_has_and_the_table_has_not():
-    records = {ZERO: merge([(10, 13), (14, 20)]), ONE: merge([(0, 5)])}
-    assert judge(MISSING, records, {}) == MissingOffsets({ZERO: merge([(12, 13), (14, 15)])})
+@pytest.mark.parametrize(
+    ("audited", "names"), [(AUDITED, "the table is"), ({"where": {"run_id": "r"}}, "table and where are")]
+)
+def test_where_no_row_is_in_the_window_the_names_may_be_wrong(audited, names):
+    everything = {tp: (offsets,) for tp, offsets in WINDOW.ranges.items()}
+    found = Certificate.issue(WINDOW, TableRows(0, everything), MissingOffsets(everything), audited, AT)
+    assert found.findings()[0].startswith("15 records lost")
+    assert found.findings()[0].endswith(f"no row is in the window: check whether {names} correct")
 
 
 def test_the_certificate_names_the_window_and_holds_no_other_of_its_source():

@@ -103,3 +103,13 @@ def test_a_retry_does_not_move_again_what_was_taken_back_meanwhile_and_clearing_
     assert pipeline.at() == [90] * 4
     pipeline.reset(replace(RESET, token="b"), **to)
     assert pipeline.at() == [50] * 4
+
+
+def test_a_retry_does_not_move_again_after_another_runs_move_that_was_taken_back(pipeline):
+    pipeline.reset(shift_by=-10)
+    pipeline.reset(replace(RESET, run="other", token="c"), to_offset=20)
+    plan = plan_restore_archive(pipeline.client, "0002-seek", pipeline.checkpoint, GROUPS)
+    apply_pipeline(pipeline.client, plan, CommitMetadata(tool="group restore"), pipeline.checkpoint, 0)
+    assert pipeline.at() == [80] * 4
+    pipeline.reset(shift_by=-10)
+    assert pipeline.at() == [80] * 4

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from written_query import Query
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -16,6 +20,7 @@ from airflow_kafka_offsets.moves import apply
 from airflow_kafka_offsets.moves.apply import apply_groups
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
+from airflow_kafka_offsets.moves.stale import partitions_moved_on
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -89,3 +94,58 @@ def test_what_an_earlier_try_of_an_interrupted_move_has_committed_is_no_later_mo
             pipeline.reset(40, replace(RESET, token="c"))
     pipeline.take_back("0002-seek")
     assert pipeline.query.stands() == {0: 52, 1: 52}
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_a_move_of_a_query_that_was_replaced_is_not_undone_in_the_new_one(pipeline, undone):
+    pipeline.reset(50, RESET)
+    if undone:
+        pipeline.take_back("0001-seek")
+    # Its files are removed, but not the archives, and a new query begins there.
+    for directory in ("offsets", "commits"):
+        shutil.rmtree(pipeline.query.root / directory)
+    pipeline.query = Query(pipeline.query.root, "99999999-2222-3333-4444-555555555555")
+    pipeline.run(0, 60)
+    with pytest.raises(PlanRefusedError, match="archive 0001-seek belongs to query 1111.* to query 9999"):
+        pipeline.take_back("0001-seek")
+    assert pipeline.query.stands() == {0: 60, 1: 60}
+
+
+def test_a_move_that_others_have_followed_may_be_undone_where_everything_is_back_already(pipeline):
+    pipeline.reset(50, RESET)
+    pipeline.reset(90, replace(RESET, run="later", token="c"))
+    pipeline.take_back("0001-seek")
+    assert pipeline.query.stands() == {0: 90, 1: 90}
+
+
+@pytest.mark.parametrize(
+    ("before", "moved_to", "now", "has_gone_on"),
+    [
+        (30, 10, 10, False),  # nothing has happened since
+        (30, 10, 20, False),  # the recovery has come half-way
+        (30, 10, 30, False),  # it was finished, or the move was taken back
+        (30, 10, 31, True),
+        (30, 10, 9, True),  # another one has moved it further back
+        (10, 30, 30, False),
+        (10, 30, 31, True),
+        (10, 30, 10, False),
+        (10, 30, 20, True),  # another one has read or moved to there: the move leads past it
+        (10, 30, 9, True),
+        (10, 10, 11, True),  # a partition that the move has left where it was
+        (10, None, 11, True),
+        (10, 30, None, False),
+    ],
+)
+def test_a_partition_has_gone_on_where_neither_the_move_nor_its_recovery_leads(
+    before, moved_to, now, has_gone_on
+):
+    found = partitions_moved_on({FIRST: now}, {FIRST: before}, {} if moved_to is None else {FIRST: moved_to})
+    assert found == ([FIRST] if has_gone_on else [])
+
+
+@given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 100))
+def test_taking_a_move_back_rewinds_only_what_the_move_itself_has_skipped_unless_it_is_stale(
+    before, moved_to, now
+):
+    if not partitions_moved_on({FIRST: now}, {FIRST: before}, {FIRST: moved_to}):
+        assert now in (before, moved_to) or now < before

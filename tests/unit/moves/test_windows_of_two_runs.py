@@ -20,7 +20,7 @@ ONE, TWO = (CommitMetadata(run=run, dag="d", task="commit", token=run) for run i
 
 
 def window(planned_by="", start="committed", first=(40, 100), second=(60, 60)):
-    source = {"run_id": planned_by, "start": start}
+    source = {"dag_id": "d", "run_id": planned_by, "start": start}
     return OffsetWindow({FIRST: OffsetRange(*first), SECOND: OffsetRange(*second)}, source=source)
 
 
@@ -49,6 +49,13 @@ def test_the_second_is_refused_and_the_text_names_the_first(group, fenced, late)
         first()
     with pytest.raises(PlanRefusedError, match="on orders-0, committed by run one of d.commit.*same records"):
         commit(group, TWO, fenced=fenced, meanwhile=first if late else None)
+
+
+def test_a_run_of_another_dag_with_the_same_run_id_is_another_run(group):
+    # The run ids of two DAGs with the same schedule are the same.
+    assert commit(group, replace(ONE, dag="copy")) == 1
+    with pytest.raises(PlanRefusedError, match="committed by run one of copy.commit.*same records"):
+        commit(group, ONE, window(planned_by="one"))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
+from written_query import Query
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -36,3 +39,17 @@ def test_a_run_whose_reset_was_taken_back_may_commit(pipeline, commit):
     pipeline.reset(20, OWN)
     pipeline.take_back("0001-seek")
     commit().check()
+
+
+def test_moves_of_a_query_that_was_replaced_do_not_hide_what_the_new_one_has_skipped(pipeline):
+    pipeline.reset(50, OTHER)
+    # Its files are removed, but not the archives, and a new query begins there.
+    for directory in ("offsets", "commits"):
+        shutil.rmtree(pipeline.query.root / directory)
+    pipeline.query = Query(pipeline.query.root, "99999999-2222-3333-4444-555555555555")
+    pipeline.query.write("sources/0/0", '\0v1\n{"orders":{"0":80,"1":80}}')
+    pipeline.run(0, 95)
+    made_by = CommitMetadata(run="own", task="commit")
+    names = (pipeline.client, pipeline.checkpoint, pipeline.group, made_by)
+    with pytest.raises(PlanRefusedError, match="nor the group's last query has read 60 records"):
+        plan_checkpoint_commit(*names, allow_new_query=True).plan.check()

@@ -467,6 +467,20 @@ def test_a_group_whose_commits_kafka_forgot_takes_nothing_back(stream):
     assert stream.hours() == ["01T00", "01T01"]
 
 
+def test_records_that_were_deleted_unread_after_kafka_forgot_the_group_complete_nothing(
+    stream, capsys, caplog
+):
+    stream.write(0.5, 1.5, 5.5, read=1)
+    stream.run()
+    stream.broker.forget("etl")
+    stream.broker.delete_records("orders", 0, 2)
+    stream.run()
+    assert "orders-0 has no position" in capsys.readouterr().out + caplog.text
+    stream.commit(3)
+    stream.run()
+    assert stream.hours() == [f"01T{hour:02}" for hour in range(5)]
+
+
 # -- other intervals, positions and logs --
 
 

@@ -169,6 +169,13 @@ def test_a_partition_that_was_added_counts_from_its_first_record():
     assert complete(progress(client, [2, 1])) == ["00"]
 
 
+def test_without_a_position_an_hour_may_have_records_that_were_deleted_unread():
+    client = broker_with([0.5, 1.2], [0.1, 0.2, 1.4])
+    client._broker.delete_records("orders", 1, 2)
+    assert complete(progress(client, [2, None])) == complete(progress(client, [None, None])) == []
+    assert complete(progress(client, [2, 2])) == ["00"]
+
+
 def test_a_limit_leaves_the_rest_for_the_next_time():
     client = broker_with([0.5, 10.5])
     found, more = complete_intervals(progress(client, [1]), SCHEDULE, DAY, timedelta(0), 4)

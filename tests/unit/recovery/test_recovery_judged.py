@@ -296,6 +296,15 @@ def test_a_recovery_that_was_left_is_drift_and_the_commit_and_the_next_reset_nam
     assert receipt["checkpoint"]["archive"] == "0001-seek"
 
 
+def test_a_recovery_that_was_left_is_drift_also_after_the_move_of_another_run_was_taken_back(pipeline):
+    pipeline.run("reset")
+    other = ResetOffsetsOperator(task_id="reset", to_offset=30, quiet_period=0, **pipeline.names)
+    restored_by_another(pipeline, other.execute(other_run(pipeline, "reset")))
+    assert pipeline.at() == (BACK, BACK)
+    with pytest.raises(AirflowFailException, match="recovery 0001-seek .* is neither finished nor undone"):
+        CheckOffsetDriftOperator(task_id="check", **pipeline.names).execute(other_run(pipeline, "check"))
+
+
 def test_a_recovery_whose_group_was_left_behind_is_drift(pipeline):
     pipeline.run("reset")
     pipeline.job()

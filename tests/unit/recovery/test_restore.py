@@ -248,6 +248,13 @@ def test_the_archives_file_puts_both_to_the_groups_offsets(query, committed, res
     assert query.stands() == COMMITTED | {2: 1}
 
 
+def test_a_file_that_renders_to_a_list_is_refused(group, context):
+    task = RestoreOffsetsOperator(task_id="r", group_id=group, from_file="{{ file }}", restore_when="always")
+    task.from_file = ["plan.csv"]
+    with pytest.raises(AirflowFailException, match="from_file: found list; expected text"):
+        task.execute(context)
+
+
 def test_topics_narrows_a_file(topic, query, committed, restore, tmp_path, capsys):
     file = tmp_path / "plan.csv"
     file.write_text(f"{topic},0,4\n{topic},1,1\n")

@@ -15,6 +15,7 @@ from written_query import Query
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark import SparkCheckpoint, starting_offsets
@@ -51,6 +52,23 @@ def test_a_group_outside_the_log_is_clamped_only_when_asked(
     clamped = starting_offsets(group, on_out_of_range="clamp", **wanted)
     assert json.loads(clamped["startingOffsets"]) == {topic: {"0": 5}}
     assert "nearer end of the log" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("made_on", "found"),
+    [
+        (CommitMetadata(run="r", cluster="another-cluster"), "is of cluster another-cluster"),
+        (CommitMetadata(run="r", topic="b" * 22), "was deleted and created again"),
+    ],
+)
+def test_a_group_that_counts_on_other_logs_is_refused(
+    make_topic, produce, location, new_group, broker, made_on, found
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 5})
+    broker.commit(group, {TopicPartition(topic, 0): 3}, made_on.text())
+    with pytest.raises(PlanRefusedError, match=f"{found}.*reset the group with allow_new_cluster=True"):
+        starting_offsets(group, checkpoint=location, topics=topic, options=OPTIONS)
 
 
 def test_a_store_says_where_to_start_as_well(make_topic, produce, location):

@@ -19,9 +19,11 @@ NO_CLIENT: Any = None
 REPLAY = GroupSelection.parse(None, "orders", required=False)
 
 
-def memory(store, try_number=1, clears=0, loop=None):
+def memory(store, try_number=1, clears=0, loop=None, max_tries=1):
+    ids = {"dag_id": "d", "run_id": "r", "task_id": "plan", "map_index": -1}
     context: Any = {
-        "ti": SimpleNamespace(dag_id="d", run_id="r", task_id="plan", map_index=-1, try_number=try_number),
+        "ti": SimpleNamespace(**ids, try_number=try_number, max_tries=max_tries),
+        "task": SimpleNamespace(retries=1),
         "dag_run": SimpleNamespace(clear_number=clears),
         "task_state_store": store,
         **({} if loop is None else {"loop": SimpleNamespace(index=loop)}),
@@ -43,6 +45,13 @@ def test_a_cleared_run_may_have_had_a_window_where_airflow_has_forgotten_what_wa
     for _ in range(2):
         with pytest.raises(PlanRefusedError, match=r"the records that it read are not known"):
             memory(store, try_number=2, clears=1).refuse_other_records(NO_CLIENT, REPLAY)
+
+
+def test_a_task_that_was_cleared_while_its_run_goes_on_may_have_had_a_window():
+    # Airflow 3.1 then leaves the run's number of clears alone; a job may have read the window.
+    memory(None, try_number=2).refuse_other_records(NO_CLIENT, REPLAY)
+    with pytest.raises(PlanRefusedError, match="was cleared, and the records that it read are not known"):
+        memory(None, try_number=2, max_tries=2).refuse_other_records(NO_CLIENT, REPLAY)
 
 
 def test_a_later_iteration_of_a_loop_that_was_cleared_may_have_had_a_window():

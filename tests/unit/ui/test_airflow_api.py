@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI, HTTPException, Request
 
-from airflow_kafka_offsets.ui import instances
+from airflow_kafka_offsets.ui import airflow_api, instances
 from airflow_kafka_offsets.ui.airflow_api import (
     AirflowError,
     AmbiguousError,
@@ -22,6 +22,7 @@ from airflow_kafka_offsets.ui.airflow_api import (
     run_in_thread,
     turns,
 )
+from airflow_kafka_offsets.ui.task_instances import Budget, TaskOutcomes
 
 HEADERS = [(b"authorization", b"Bearer ann's"), (b"cookie", b"_token=x"), (b"x-other", b"kept back")]
 
@@ -98,6 +99,15 @@ def test_what_there_is_not_and_what_is_no_name_is_none(step):
         asyncio.run(as_user(airflow()).get("dags", step) if step != "404" else as_user(airflow()).get(step))
         is None
     )
+
+
+def test_a_result_that_is_too_large_hides_no_other(monkeypatch):
+    monkeypatch.setattr(airflow_api, "_MOST_BYTES", 100)
+    row = {"id": "1", "dag_id": "d", "dag_run_id": "r", "task_id": "t", "map_index": -1, "state": "success"}
+    budget = Budget(60.0)
+
+    assert asyncio.run(TaskOutcomes().read(as_user(airflow()), row, "commit", budget)) is None
+    assert [str(error) for error in budget.errors] == ["an answer of Airflow's API has more than 0 MB"]
 
 
 def test_two_users_are_two():

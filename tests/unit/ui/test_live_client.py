@@ -11,8 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient, pack_json
 from airflow_kafka_offsets.ui.pipelines import Pipeline
+from airflow_kafka_offsets.ui.provenance import as_provenance
+from airflow_kafka_offsets.ui.responses import NowResponse
 
 WITHIN = 20.0
 
@@ -50,16 +53,22 @@ def test_a_hundred_viewers_ask_once(start):
     assert ask(live, "other").value["asked"] == 2
 
 
-def test_a_process_that_cannot_be_started_is_the_answer_of_those_who_ask(start, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (BlockingIOError(errno.EAGAIN, "Resource unavailable"), "Resource unavailable"),
+        (RuntimeError("can't start new thread"), "can't start new thread"),
+    ],
+)
+def test_a_process_that_cannot_be_started_is_the_answer_of_those_who_ask(start, monkeypatch, error, why):
     def refused(*_):
-        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        raise error
 
     monkeypatch.setattr("airflow_kafka_offsets.ui.live_client.WorkerProcess", refused)
-    live = start()
+    live = start(max_age=0.0)
     live.warm()
-    assert ask(live).error == (
-        "the process that reads from Kafka cannot be started (Resource temporarily unavailable)"
-    )
+    for _ in range(2):
+        assert ask(live).error == f"the process that reads from Kafka cannot be started ({why})"
 
 
 def test_an_answer_is_asked_for_again_when_it_is_no_longer_fresh(start):
@@ -134,6 +143,14 @@ def test_a_large_answer_is_kept_as_few_bytes():
 
     assert len(packed) < len(json.dumps(columns)) / 3
     assert Answer(packed).value == columns
+
+
+def test_metadata_that_is_no_text_can_be_sent_to_the_page():
+    made_by = CommitMetadata.parse('{"user": "\\ud800é", "run": "r"}')
+    assert made_by is not None
+    value = Answer(pack_json({"commits": [as_provenance(made_by)]})).value
+    assert value is not None
+    assert '"by":"?é"' in NowResponse(**value).model_dump_json()
 
 
 def test_failures_say_since_when(start):

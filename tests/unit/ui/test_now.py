@@ -41,7 +41,7 @@ def test_a_headroom_that_is_not_known_does_not_hide_the_least_that_is():
 
 
 def now(broker, selection, checkpoint=None):
-    return PipelineNow(broker, selection, checkpoint, servers="", end=time.monotonic() + 10).read()
+    return PipelineNow(broker, selection, checkpoint, time.monotonic() + 10).read()
 
 
 def test_each_source_of_a_query_has_its_own_lag(broker, make_topic, produce, new_query):

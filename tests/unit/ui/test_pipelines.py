@@ -29,7 +29,7 @@ def listed(task_id="commit", module="airflow_kafka_offsets.operators.commit", fi
 
 def entry(names, task_id="commit", operator="CommitOffsetsOperator", dag_id="d", indexes=None):
     task = NamedTask(dag_id, task_id, operator)
-    return Pipeline(dag_id, names, ((task, indexes),), frozenset(["dag"]))
+    return Pipeline(dag_id, names, ((task, indexes),))
 
 
 def test_tasks_of_this_package_and_those_derived_from_them_name_pipelines():

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, cast
 
-import click
 import pytest
 from offsets_receipts import receipt
 
-from airflow_kafka_offsets.cli import group_moves as moves
 from airflow_kafka_offsets.model.audited_rows import TableRows
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -160,24 +156,6 @@ def test_the_command_that_takes_a_reset_of_groups_back():
         "airflow-kafka-offsets group restore --kafka-config-id kafka_prod --receipt "
         "kafka-offsets-receipt.json g"
     )
-
-
-def test_the_command_does_what_it_says(tmp_path, monkeypatch):
-    (tmp_path / "airflow-kafka-offsets").write_text(
-        f"#!/bin/sh\nprintf '%s\\0' \"$@\" > {tmp_path}/arguments\n"
-    )
-    (tmp_path / "airflow-kafka-offsets").chmod(0o755)
-    value = receipt("it's $(echo no)", 40, 60)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-
-    subprocess.run(["sh", "-ec", command_for(value)], cwd=tmp_path, env=environment, check=True)
-
-    group, restore, *words = (tmp_path / "arguments").read_text().split("\0")[:-1]
-    parsed = moves.restore.make_parser(click.Context(moves.restore)).parse_args(words)[0]
-    assert (group, restore) == ("group", "restore")
-    assert parsed["group_id"] == "it's $(echo no)"
-    assert parsed["receipt"] == "kafka-offsets-receipt.json"
-    assert json.loads((tmp_path / "kafka-offsets-receipt.json").read_text()) == value
 
 
 def test_the_command_that_takes_a_reset_of_a_checkpoint_back():
