@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
-from functools import partial
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +35,10 @@ from airflow_kafka_offsets.cli.saved_plans import max_age_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.fleet import Fleet, Member
-from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
+from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.model.topics import plain_names
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.moves.fleet import Failure, FleetMoves, Open
@@ -90,35 +87,16 @@ def plan_command(
     execution: Execution,
     max_active: int,
     broker: BrokerOptions,
-    allow_new_cluster: bool,
     **policies: Any,
 ) -> None:
     """Plan to move each pipeline of FILE to the same target. Nothing is moved."""
     from airflow_kafka_offsets.moves.fleet import plan_all
-    from airflow_kafka_offsets.moves.reset import plan_reset
-    from airflow_kafka_offsets.moves.saved import save_plan
     from airflow_kafka_offsets.pipeline import KafkaPipeline
-    from airflow_kafka_offsets.readings.record_times import look_up_times
 
     if execution.execute:
         raise UsageError("--execute is for 'recover apply': a plan moves nothing")
-    entries: list[dict[str, Any]] = [
-        {name: plain_names(value) for name, value in pipeline.items()}
-        for pipeline in KafkaPipeline.load(file)
-    ]
-    every = [Names(**entry) for entry in entries]
-    state, now = StateFile(file), datetime.now(tz=timezone.utc)
-    open_one = connect(broker, every)
-
-    def plan(names: Names) -> SavedPlan:
-        client, checkpoint = open_one(names)
-        selection = GroupSelection.parse(names.group_id, names.topics)
-        how: dict[str, Any] = {**policies, "allow_new_cluster": allow_new_cluster, "policy": execution.policy}
-        made = plan_reset(client, checkpoint, selection, place, now=now, **how)
-        made.check()
-        del how["on_out_of_range"], how["on_no_commit"]
-        return save_plan(client, checkpoint, look_up_times(client, made), names, now=now, **how)
-
+    every = [Names.of(pipeline) for pipeline in KafkaPipeline.load(file)]
+    state, open_one = StateFile(file), connect(broker, every)
     with state.locked():
         before = state.read()
         if before is not None and (begun := before.begun):
@@ -127,7 +105,8 @@ def plan_command(
                 f"({shorten(', '.join(member.name for member in begun))}): undo it with 'recover "
                 "restore', or move the file away if the recovery is complete"
             )
-        fleet = Fleet.of(plan_all(every, plan, lambda names: f"group {shorten(names.group_id)}", max_active))
+        how = {**policies, "policy": execution.policy, "at_once": max_active}
+        fleet = Fleet.of(plan_all(every, open_one, place, **how))
         state.write(fleet)
     print_result(
         execution.output,
@@ -179,7 +158,6 @@ def apply_command(
             )
         moves = _moves(fleet, state, broker, execution)
         failures = moves.apply(
-            now=partial(datetime.now, tz=timezone.utc),
             quiet_period=execution.quiet_period,
             max_age=timedelta(seconds=max_age),
             at_once=max_active,

@@ -6,9 +6,7 @@ import fcntl
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint, open_client
@@ -81,7 +79,7 @@ def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
 
     :param broker: the broker of the command line, which replaces the connection in the file.
     :param pipelines: the names of the pipelines.
-    :return: returns the client and the checkpoint of a pipeline, also in another thread.
+    :return: returns the client and the checkpoint of a pipeline.
     """
     connections = dict.fromkeys(map(_connection_of, pipelines))
     broker.refuse_several(connections, "FILE")
@@ -91,13 +89,10 @@ def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
         for name in connections
     }
     broker.show_variables()
-    lock, checkpoint_of = Lock(), cache(partial(open_checkpoint, option="FILE"))
 
     def open_one(names: Names) -> Opened:
-        checkpoint = None
-        if names.checkpoint_location is not None:
-            with lock:
-                checkpoint = checkpoint_of(names.checkpoint_location, names.checkpoint_conn_id)
+        location, conn_id = names.checkpoint_location, names.checkpoint_conn_id
+        checkpoint = None if location is None else open_checkpoint(location, conn_id, "FILE")
         return clients[_connection_of(names)], checkpoint
 
     return open_one

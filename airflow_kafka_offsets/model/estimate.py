@@ -7,15 +7,15 @@ A number that cannot be estimated is missing, with a reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from statistics import StatisticsError, correlation, fmean, linear_regression, stdev
 from typing import Any, Literal, NamedTuple
 
 from airflow_kafka_offsets.model.headroom import Headrooms, Retention
-from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions
 from airflow_kafka_offsets.model.pace import estimate_text
 from airflow_kafka_offsets.model.parameters import duration_text
+from airflow_kafka_offsets.model.plan import PartitionMove
 
 ENOUGH_BATCHES = 4
 """Least number of finished batches with records that a pace needs."""
@@ -123,13 +123,13 @@ class Estimate:
         return f"begin within {left}" if left else f"unknown: {self.reasons.get('retention', 'no answer')}"
 
 
-def measure_move(before: Positions, after: Offsets, logs: Logs) -> Estimate:
-    """Count the records of a move from the query's positions, or from the group's without a checkpoint."""
-    moved = {tp: (at, after[tp]) for tp, at in before.items() if at is not None and tp in after}
-    lags = [max(0, logs[tp].end - offset) for tp, offset in after.items()]
+def measure_move(moves: Collection[PartitionMove]) -> Estimate:
+    """Count the records of a move of the query, or of the group without a checkpoint."""
+    changes = [move.after - move.before for move in moves if move.before is not None]
+    lags = [max(0, move.log.end - move.after) for move in moves]
     return Estimate(
-        records_again=sum(max(0, at - to) for at, to in moved.values()),
-        records_passed=sum(max(0, to - at) for at, to in moved.values()),
+        records_again=sum(max(0, -change) for change in changes),
+        records_passed=sum(max(0, change) for change in changes),
         lag=sum(lags),
         partition_lag=max(lags, default=0),
     )

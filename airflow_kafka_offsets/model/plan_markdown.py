@@ -189,12 +189,13 @@ def _lag(found: Estimate) -> str:
 def _downstream(saved: SavedPlan) -> str:
     """Return the runs that were triggered by commits beyond the plan's targets."""
     runs = saved.value.get("triggered") or []
-    texts = [
+    found = [
         f"{_code(run['dag_id'])} {_cell(run['run_id'])} ({_cell(str(run['state']))})"
         if run.get("dag_id")
         else f"an event of {_cell(str(run.get('at')))} that has not started a run yet"
         for run in runs
     ]
+    texts = list(dict.fromkeys(found))  # Airflow starts one run for several events
     return join_first(texts, TOPICS)
 
 

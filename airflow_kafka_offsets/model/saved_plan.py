@@ -31,7 +31,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
-from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 
 FORM = "a plan from a reset or failover that only plans, or from '--save-plan'"
@@ -48,6 +48,12 @@ class Names(NamedTuple):
     checkpoint_conn_id: str | None = None
     kafka_config_id: str | None = None
     mirror: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, pipeline: Mapping[str, Any]) -> Names:
+        """Return the names of a pipeline, as plain JSON."""
+        names: dict[str, Any] = {name: plain_names(value) for name, value in pipeline.items()}
+        return cls(**names)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON; a pipeline without a mirror has no key ``mirror``."""
@@ -311,12 +317,8 @@ def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
 
 def _moved_partitions(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -> set[TopicPartition]:
     sources = then.keys() | now.keys()
-    return {
-        tp
-        for source in sources
-        for tp in then.get(source, {}).keys() | now.get(source, {}).keys()
-        if then.get(source, {}).get(tp) != now.get(source, {}).get(tp)
-    }
+    changes = (then.get(source, {}).items() ^ now.get(source, {}).items() for source in sources)
+    return {tp for change in changes for tp, _ in change}
 
 
 def _batches_text(batches: Sequence[int]) -> str:

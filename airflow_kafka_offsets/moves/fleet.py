@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -16,22 +16,23 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member, Stage
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, committed_offsets
-from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names, SavedPlan
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.apply import apply_pipeline
+from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
-from airflow_kafka_offsets.moves.saved import has_moved, plan_saved
+from airflow_kafka_offsets.moves.saved import has_moved, plan_saved, save_plan
+from airflow_kafka_offsets.readings.record_times import look_up_times
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-T = TypeVar("T")
-
 log = logging.getLogger(__name__)
 
 AT_ONCE = 8
-"""Default number of pipelines that are planned, moved or restored at the same time."""
+"""Default number of pipelines that are planned at the same time."""
 
 Keep = Callable[[Fleet], None]
 """Saves a fleet so that it survives the end of this process."""
@@ -41,6 +42,10 @@ Opened = tuple["OffsetsClient", "SparkCheckpoint | None"]
 """The client and the checkpoint of a pipeline."""
 
 Open = Callable[[Names], Opened]
+"""
+Opens a pipeline. It is called in the caller's thread, because Airflow's connections are read there, and
+without its log.
+"""
 
 
 class Failure(NamedTuple):
@@ -54,28 +59,57 @@ class Failure(NamedTuple):
 
 
 def plan_all(
-    entries: Sequence[T], plan: Callable[[T], SavedPlan], name: Callable[[T], str], at_once: int = AT_ONCE
+    pipelines: Sequence[Names],
+    open_one: Open,
+    place: Place,
+    *,
+    policy: CheckpointPolicy,
+    allow_new_cluster: bool,
+    at_once: int = AT_ONCE,
+    **how: Any,
 ) -> list[SavedPlan]:
     """
-    Plan each pipeline; raise refusals only after every pipeline was tried.
+    Plan to move each pipeline to the same place; raise refusals only after every pipeline was tried.
 
-    :raises PlanRefusedError: with each pipeline that cannot be moved, and the reason. Two pipelines cannot
+    :param how: more parameters of :func:`~airflow_kafka_offsets.moves.reset.plan_reset`.
+    :raises PlanRefusedError: with each pipeline that cannot be moved, and the reason; or if two pipelines
         move the same checkpoint or partition of a group, because only one of the plans could be applied.
     """
+    allowed: dict[str, Any] = {"policy": policy, "allow_new_cluster": allow_new_cluster}
+    now = datetime.now(tz=timezone.utc)  # a duration before now means the same moment for each
 
-    def attempt(entry: T) -> SavedPlan | Failure:
+    def plan(names: Names, opened: Opened | KafkaOffsetsError) -> SavedPlan | Failure:
         try:
-            return plan(entry)
+            if isinstance(opened, KafkaOffsetsError):
+                raise opened
+            client, checkpoint = opened
+            selection = GroupSelection.parse(names.group_id, names.topics)
+            made = plan_reset(client, checkpoint, selection, place, now=now, **allowed, **how)
+            made.check()
+            return save_plan(client, checkpoint, look_up_times(client, made), names, now=now, **allowed)
         except KafkaOffsetsError as error:
-            return Failure(name(entry), error)
+            return Failure(f"group {shorten(names.group_id)}", error)
 
-    with ThreadPoolExecutor(min(at_once, len(entries))) as threads:
-        found = list(threads.map(attempt, entries))
+    with ThreadPoolExecutor(min(at_once, len(pipelines))) as threads:
+        found = list(threads.map(plan, pipelines, [_opened(open_one, names) for names in pipelines]))
     if failures := [each for each in found if isinstance(each, Failure)]:
         raise PlanRefusedError(
             [f"{each}" for each in failures], retriable=all(each.error.retriable for each in failures)
         )
     plans = [each for each in found if isinstance(each, SavedPlan)]
+    check_disjoint(plans)
+    return plans
+
+
+def _opened(open_one: Open, names: Names) -> Opened | KafkaOffsetsError:
+    try:
+        return open_one(names)
+    except KafkaOffsetsError as error:
+        return error
+
+
+def check_disjoint(plans: Sequence[SavedPlan]) -> None:
+    """Refuse plans of which two move the same checkpoint or partition of a group."""
     moved: set[tuple[str, str]] = set()
     for each in plans:
         # Two connections may lead to one cluster.
@@ -92,7 +126,6 @@ def plan_all(
                 f"two pipelines move {twice[0][0]}: give them one entry, with a group for each topic"
             )
         moved |= parts
-    return plans
 
 
 class FleetMoves:
@@ -103,20 +136,14 @@ class FleetMoves:
         self._keep, self._open, self._by = keep, open_one, by
         self._lock = Lock()
 
-    def apply(
-        self,
-        *,
-        now: Callable[[], datetime],
-        quiet_period: float,
-        max_age: timedelta | None = MAX_AGE,
-        at_once: int = AT_ONCE,
-    ) -> list[Failure]:
+    def apply(self, *, quiet_period: float, max_age: timedelta, at_once: int) -> list[Failure]:
         """Move each pipeline that was not moved before. If one fails, no others are started."""
 
-        def move(number: int, member: Member) -> dict[str, Any]:
+        def move(number: int, member: Member, opened: Opened) -> dict[str, Any]:
             by = replace(self._by, plan=member.plan.digest)
-            client, checkpoint = self._open(member.plan.names)
-            plan = plan_saved(client, checkpoint, member.plan, now=now(), metadata=by, max_age=max_age)
+            client, checkpoint = opened
+            now = datetime.now(tz=timezone.utc)
+            plan = plan_saved(client, checkpoint, member.plan, now=now, metadata=by, max_age=max_age)
             plan.check()
             self._note(number, stage="applying", receipt=plan.make_receipt(), error=None)
             return {"stage": "applied", "receipt": apply_pipeline(client, plan, by, checkpoint, quiet_period)}
@@ -124,29 +151,23 @@ class FleetMoves:
         return self._each(("planned", "applying"), move, at_once, stop_after_failure=True)
 
     def restore(
-        self,
-        *,
-        quiet_period: float,
-        policy: CheckpointPolicy | None = None,
-        allow_stale: bool = False,
-        at_once: int = AT_ONCE,
+        self, *, quiet_period: float, policy: CheckpointPolicy | None, allow_stale: bool, at_once: int
     ) -> list[Failure]:
         """
         Undo the move of each pipeline that was moved. If one fails, the others are still restored.
 
-        :param policy: permissions for the checkpoints; by default those of each plan.
+        :param policy: permissions for the checkpoints; ``None`` for those of each plan.
         :param allow_stale: whether to undo a move although the pipeline has continued since.
         """
 
-        def restore(number: int, member: Member) -> dict[str, Any]:
-            client, checkpoint = self._open(names := member.plan.names)
-            if member.stage == "applying" and not has_moved(
-                client, checkpoint, member.plan.digest, member.plan.groups
-            ):
+        def restore(number: int, member: Member, opened: Opened) -> dict[str, Any]:
+            client, checkpoint = opened
+            names, receipt = member.plan.names, member.receipt or {}
+            if member.stage == "applying" and not has_moved(client, checkpoint, receipt):
                 return {"stage": "planned", "receipt": None}
             plan = plan_restore_receipt(
                 client,
-                member.receipt,
+                receipt,
                 checkpoint,
                 GroupSelection.parse(names.group_id, names.topics),
                 policy=policy or member.plan.policy,
@@ -165,32 +186,35 @@ class FleetMoves:
     def _each(
         self,
         stages: Collection[Stage],
-        move: Callable[[int, Member], dict[str, Any]],
+        move: Callable[[int, Member, Opened], dict[str, Any]],
         at_once: int,
         *,
         stop_after_failure: bool = False,
     ) -> list[Failure]:
         """Call a function for each pipeline in some stages; save its changes or its error."""
-        numbers = [number for number, each in enumerate(self.fleet.members) if each.stage in stages]
+        members = self.fleet.members
+        numbers = [number for number, each in enumerate(members) if each.stage in stages]
         failed = Event()
 
-        def attempt(number: int) -> Failure | None:
+        def attempt(number: int, opened: Opened | KafkaOffsetsError) -> Failure | None:
             if stop_after_failure and failed.is_set():
                 return None
-            member = self.fleet.members[number]
+            member = members[number]
             try:
-                changes = move(number, member)
+                if isinstance(opened, KafkaOffsetsError):
+                    raise opened
+                self._note(number, error=None, **move(number, member, opened))
             except BaseException as error:
                 failed.set()
                 if not isinstance(error, KafkaOffsetsError):
                     raise
                 self._note(number, error=str(error))
                 return Failure(member.name, error)
-            self._note(number, error=None, **changes)
             return None
 
         with ThreadPoolExecutor(min(at_once, len(numbers) or 1)) as threads:
-            return [each for each in threads.map(attempt, numbers) if each is not None]
+            opened = [_opened(self._open, members[number].plan.names) for number in numbers]
+            return [each for each in threads.map(attempt, numbers, opened) if each is not None]
 
     def _note(self, number: int, **changes: Any) -> None:
         """Save the progress of a pipeline before its next step."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -18,7 +19,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
-from airflow_kafka_offsets.model.receipt import GroupReceipt
+from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
 from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, saved_plan
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.wording import dag_text
@@ -95,33 +96,34 @@ def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positio
     return found
 
 
-def has_moved(
-    client: OffsetsClient,
-    checkpoint: SparkCheckpoint | None,
-    plan_digest: str,
-    groups: Iterable[GroupReceipt],
-) -> bool:
+def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]) -> bool:
     """
-    Return whether a saved plan has made a move that was not undone.
+    Return whether a saved plan has made a move that was not undone; ``True`` for another checkpoint.
 
     The archives and the commits show this. The receipt does not, because it is stored before the first write.
+
+    :param receipt: receipt of the plan's application.
     """
-    if checkpoint is not None:
+    moved = read_checkpoint_receipt(receipt)
+    if moved is not None:
+        # Another checkpoint does not show it, and a restore there is refused.
+        if checkpoint is None or checkpoint.query_id() != moved.query_id:
+            return True
         archives = read_archived_moves(checkpoint)
-        if any(each.made_by.plan == plan_digest and not each.undone for each in archives):
+        if any(each.made_by.plan == receipt["plan"] and not each.undone for each in archives):
             return True
     elsewhere: list[str] = []
-    for group in groups:
+    for group in read_receipt(receipt):
         commits = client.committed(group.group_id, group.after)
-        if moved_by(plan_digest, group, commits):
+        if moved_by(receipt["plan"], group, commits):
             return True
         now = committed_offsets(commits).items()
-        if checkpoint is None and any(at != group.before.get(tp) for tp, at in now):
+        if moved is None and any(at != group.before.get(tp) for tp, at in now):
             elsewhere.append(group.group_id)
     if elsewhere:
         raise PlanRefusedError(
-            f"group {', '.join(map(repr, elsewhere))} was committed since plan {plan_digest[:8]} began, so "
-            "it is unknown whether the plan has moved it: reset it to the position that you want"
+            f"group {', '.join(map(repr, elsewhere))} was committed since plan {receipt['plan'][:8]} began, "
+            "so it is unknown whether the plan has moved it: reset it to the position that you want"
         )
     return False
 

@@ -161,9 +161,8 @@ class PlannedMoveOperator(PipelineMovingOperator):
         """Show a plan, with the mirror of a failover, and return it; refuse it as its move would be."""
         plan, _ = self._present(context, client, plan, plan_only=True)
         plan.check()
-        names: dict[str, Any] = {name: plain_names(getattr(self, name)) for name in PIPELINE_PARAMETERS}
-        policy = self.checkpoint_policy()
-        saved = save_plan(client, checkpoint, plan, Names(**names, mirror=mirror), policy=policy, **allowed)
+        names = Names.of({name: getattr(self, name) for name in PIPELINE_PARAMETERS} | {"mirror": mirror})
+        saved = save_plan(client, checkpoint, plan, names, policy=self.checkpoint_policy(), **allowed)
         # A failover undoes no commits.
         saved = saved if mirror else self.with_triggered(context, saved)
         push_result(context, saved.value)

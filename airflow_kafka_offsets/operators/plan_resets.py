@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime, timezone
 from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
-from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.checkpoint_policy import POLICY
-from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import exactly_one
 from airflow_kafka_offsets.model.place import RESETS
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
-from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
-from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.model.topics import plain_names
-from airflow_kafka_offsets.moves.fleet import plan_all
-from airflow_kafka_offsets.moves.reset import plan_reset
-from airflow_kafka_offsets.moves.saved import save_plan
+from airflow_kafka_offsets.model.saved_plan import Names
+from airflow_kafka_offsets.moves.fleet import Opened, plan_all
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.check_drift import named_pipelines, read_pipelines
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
-from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
-from airflow_kafka_offsets.readings.record_times import look_up_times
 
 
 class PlanResetsOperator(ResetOffsetsOperator):
@@ -86,43 +77,20 @@ class PlanResetsOperator(ResetOffsetsOperator):
         """Plan each pipeline, and return the plans."""
         with self.run_checked(), ExitStack() as clients:
             place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
-            now, by = datetime.now(tz=timezone.utc), self.move_metadata(context)
-            allowed = self._permissions()
-            pipelines = named_pipelines(self, context)
             client_of = self.open_each(clients)
-            checkpoints: dict[int, SparkCheckpoint | KafkaOffsetsError | None] = {}
-            # Airflow's connections are looked up in the task's own thread.
-            for pipeline in pipelines:
-                location = pipeline.checkpoint_location
-                try:
-                    client_of(pipeline.kafka_config_id)
-                    checkpoints[id(pipeline)] = (
-                        spark_checkpoint(location, pipeline.checkpoint_conn_id) if location else None
-                    )
-                except KafkaOffsetsError as error:
-                    checkpoints[id(pipeline)] = error
 
-            def plan(pipeline: KafkaPipeline) -> SavedPlan:
-                checkpoint = checkpoints[id(pipeline)]
-                if isinstance(checkpoint, KafkaOffsetsError):
-                    raise checkpoint
-                client = client_of(pipeline.kafka_config_id)
-                made = plan_reset(
-                    client,
-                    checkpoint,
-                    GroupSelection.parse(pipeline.group_id, pipeline.topics),
-                    place,
-                    now=now,
-                    metadata=by,
-                    **allowed,
-                )
-                made.check()
-                made = look_up_times(client, made)
-                named: Mapping[str, Any] = {name: plain_names(value) for name, value in pipeline.items()}
-                how = {name: allowed[name] for name in ("policy", "allow_new_cluster")}
-                return save_plan(client, checkpoint, made, Names(**named), now=now, **how)
+            def open_one(names: Names) -> Opened:
+                location, conn_id = names.checkpoint_location, names.checkpoint_conn_id
+                client = client_of(str(names.kafka_config_id))
+                return client, spark_checkpoint(location, conn_id) if location else None
 
-            plans = plan_all(pipelines, plan, lambda pipeline: f"group {shorten(pipeline.group_id)}")
+            plans = plan_all(
+                [Names.of(pipeline) for pipeline in named_pipelines(self, context)],
+                open_one,
+                place,
+                metadata=self.move_metadata(context),
+                **self._permissions(),
+            )
             plans = [self.with_triggered(context, saved) for saved in plans]
             self.log.info("%s", plans_markdown(plans))
             return [dict(saved.value) for saved in plans]

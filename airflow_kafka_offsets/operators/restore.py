@@ -256,11 +256,12 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if receipt is not None and read_checkpoint_receipt(receipt) is None:
             checkpoint = None
         # The receipt of a saved plan is stored before the first write, so the plan may have moved nothing.
-        saved = None if receipt is None or receipt.get("verified") else receipt.get("plan")
         if (
-            isinstance(saved, str)
+            receipt is not None
+            and isinstance(receipt.get("plan"), str)
+            and not receipt.get("verified")
             and self.parse_parameter("restore_when") == "always"
-            and not has_moved(client, checkpoint, saved, read_receipt(receipt))
+            and not has_moved(client, checkpoint, receipt)
         ):
             self.log.info("Nothing to restore: the receipt is of a plan that was not applied")
             return None

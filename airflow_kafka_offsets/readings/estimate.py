@@ -19,7 +19,8 @@ from airflow_kafka_offsets.model.estimate import (
     replay_seconds,
 )
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan
-from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions
+from airflow_kafka_offsets.model.offsets import Logs, Offsets
+from airflow_kafka_offsets.model.plan import PartitionMove
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
 if TYPE_CHECKING:
@@ -40,8 +41,11 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     A number is missing if the broker does not answer within a few seconds, or denies access. The plan does
     not fail then.
     """
-    before, after, logs = _moved_positions(plan)
-    found = measure_move(before, after, logs)
+    moves = _moves(plan)
+    logs = {move.topic_partition: move.log for move in moves}
+    # The lowest offset of a partition that two sources read.
+    after = {move.topic_partition: move.after for move in sorted(moves, key=lambda move: -move.after)}
+    found = measure_move(moves)
     if isinstance(plan, FailoverPlan):
         found = replace(found, records_again=plan.again)
     reasons: dict[str, str] = {}
@@ -62,19 +66,22 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     return replace(found, reasons=reasons)
 
 
-def _moved_positions(plan: PipelinePlan) -> tuple[Positions, Offsets, Logs]:
-    """Return the offsets before and after the move, and the logs; of the query if a checkpoint moves."""
+def _moves(plan: PipelinePlan) -> list[PartitionMove]:
+    """Return the moves of the query's sources if a checkpoint moves, else those of the groups."""
     moves = [move for group in plan.group_plans for move in group.moves]
-    after = {move.topic_partition: move.after for move in moves}
-    logs = {move.topic_partition: move.log for move in moves}
     if isinstance(plan, FailoverPlan):
         # The offsets before count on another cluster, and commits that a mirror has copied do not count.
-        return {**after}, after, logs
-    before: Positions = {move.topic_partition: move.before for move in moves}
-    if plan.checkpoint_plan is not None:
-        for offsets in plan.checkpoint_plan.before.values():
-            before |= {tp: at for tp, at in offsets.items() if tp in after}
-    return before, after, logs
+        return [move._replace(before=move.after) for move in moves]
+    if (of := plan.checkpoint_plan) is None:
+        return moves
+    # Two sources may read the same partition, each for a group of its own.
+    logs = {move.topic_partition: move.log for move in moves}
+    return [
+        PartitionMove(tp, at, of.after[source][tp], logs[tp])
+        for source, offsets in of.before.items()
+        for tp, at in offsets.items()
+        if tp in logs
+    ]
 
 
 def _duration(records: int, checkpoint: SparkCheckpoint | None) -> Between | str:

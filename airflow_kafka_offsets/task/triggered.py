@@ -25,10 +25,11 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
     Airflow shows a task only the events of its ``inlets``. An event has the sum of the committed offsets of
     each topic. The plan undoes a commit if this sum is greater than the sum of the plan's own offsets.
 
-    :return: ``None`` if unknown: no group's asset is an inlet, or Airflow did not answer.
+    :return: ``None`` if unknown: no group's asset is an inlet, Airflow did not answer, or the events that are
+        found have sums over other partitions.
     """
     found: list[dict[str, Any]] = []
-    known = False
+    known = unclear = False
     inlets = {getattr(inlet, "uri", None): inlet for inlet in getattr(task, "inlets", None) or ()}
     for group in saved.groups:
         uri = group_uri(saved.names.kafka_config_id or "kafka_default", group.group_id)
@@ -41,7 +42,9 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
             # Airflow 3.3 responds with status 500 while a run of an event has not started.
             log.warning("Runs that commits of group %r triggered are unknown: %s", group.group_id, error)
             return None
-        beyond = [event for event in events if _is_beyond(event.extra or {}, group.after)]
+        verdicts = [_is_beyond(event.extra or {}, group.after) for event in events]
+        unclear = unclear or None in verdicts
+        beyond = [event for event, is_beyond in zip(events, verdicts, strict=True) if is_beyond]
         if len(beyond) == MOST:
             log.warning(
                 "Group %r has at least %d commits beyond the plan: runs that earlier ones have triggered are "
@@ -49,22 +52,26 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
                 *(group.group_id, MOST),
             )
         found += [run for event in beyond for run in _runs_of(event)]
-    return found if known else None
+    return found if found or (known and not unclear) else None
 
 
-def _is_beyond(extra: Mapping[str, Any], after: Offsets) -> bool:
-    """Return whether a commit was beyond the plan's offsets in one of the topics of a group."""
+def _is_beyond(extra: Mapping[str, Any], after: Offsets) -> bool | None:
+    """Return whether a commit was beyond the plan's offsets in a topic of a group; ``None`` if unknown."""
     totals: dict[str, list[int]] = {}
     for (topic, _), offset in after.items():
         totals.setdefault(topic, []).append(offset)
     topics = extra.get("topics")
-    for topic, known in topics.items() if isinstance(topics, Mapping) else ():
-        planned = totals.get(topic, [])
+    beyond: bool | None = False
+    for topic, sums in topics.items() if isinstance(topics, Mapping) else ():
+        if topic not in totals:
+            continue
+        until = sums.get("until") if isinstance(sums, Mapping) else None
         # Sums over different partitions cannot be compared.
-        same = isinstance(known, Mapping) and known.get("partitions") == len(planned)
-        if planned and same and isinstance(until := known.get("until"), int) and until > sum(planned):
+        if not isinstance(until, int) or sums.get("partitions") != len(totals[topic]):
+            beyond = None
+        elif until > sum(totals[topic]):
             return True
-    return False
+    return beyond
 
 
 def _newest(accessor: Any) -> list[Any]:

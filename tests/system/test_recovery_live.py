@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(4
 READ, BACK, END = 60, 57, 100
 JUDGED = ("marked", "commit_marked", "taken_back", "timed_out", "deleted", "whole")
 HANGS, FAILS = ("marked", "whole"), ("taken_back", "timed_out", "deleted")
-NAMES = ("cleared", "given_up", "skipped", "broken", "half_way")
+NAMES = ("cleared", "given_up", "broken", "half_way")
 RESETS = ("both", "group")
 
 
@@ -42,7 +42,6 @@ def live(airflow_with_users, topic, broker):
             query.run(batch, {topic: {0: offset}}, at=1_700_000_000)
         broker.commit(f"{name}-{topic}", {TopicPartition(topic, 0): READ})
     (pipelines / "given_up" / "job").write_text("fail")
-    (pipelines / "skipped" / "job").write_text("skip")
     (pipelines / "broken" / "job").write_text("fail for good")
     (pipelines / "half_way" / "kill").touch()
     for name in (*HANGS, *FAILS):
@@ -113,11 +112,6 @@ def test_a_recovery_that_is_marked_as_failed_while_its_job_waits_is_restored_and
         "failed",
     )
     assert live.xcom("given_up", run, "restore")["after"] == {live_topic(live): {"0": READ}}
-
-
-def test_a_recovery_whose_job_skips_itself_is_restored_and_fails(live, at):
-    run = live.begun["skipped"]
-    assert (end_of(live, "skipped", run), at("skipped")) == ("failed", (READ, READ))
 
 
 def test_a_recovery_whose_job_fails_is_a_failed_run_and_everything_is_where_it_was(live, at):

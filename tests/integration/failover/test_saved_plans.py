@@ -132,13 +132,6 @@ def die(*_: object, **__: object) -> None:
 # --- what is refused
 
 
-def test_a_plan_that_is_not_approved_is_refused(pipeline):
-    plan = pipeline.plan()
-    with pytest.raises(AirflowFailException, match="nothing was changed: the plan was not approved"):
-        apply(plan, approval=approval(plan, chosen="Reject"))
-    assert pipeline.is_unmoved()
-
-
 def test_a_plan_is_refused_once_the_mirror_has_deleted_a_position_and_not_before(pipelines, mirrored):
     pipeline = pipelines(topic=mirrored.filled_topic())
     plan = pipeline.plan()
@@ -224,10 +217,7 @@ def test_what_a_plan_has_decided_cannot_be_given_as_well(given, said):
         FailOverOperator(task_id="fail_over", plan="s3://lake/plan.json", **given)
 
 
-def test_without_a_plan_there_is_nothing_to_approve(pipeline):
-    for given in ({"approval": {"chosen_options": []}}, {"max_age": 60}):
-        with pytest.raises(UsageError, match="would be ignored without plan"):
-            FailOverOperator(task_id="fail_over", **given, **pipeline.names)
+def test_without_a_plan_the_group_is_named():
     with pytest.raises(UsageError, match="group_id is missing"):
         FailOverOperator(task_id="fail_over")
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG, task
 
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
@@ -46,7 +46,7 @@ def killed_once(checkpoint: Path) -> None:
     vars(apply)["commit_groups"] = commit_groups
 
 
-for name in ("cleared", "given_up", "skipped", "broken", "half_way"):
+for name in ("cleared", "given_up", "broken", "half_way"):
     checkpoint = HOME / name
     names = {"group_id": f"{name}-{TOPIC}", "checkpoint_location": str(checkpoint)}
 
@@ -62,7 +62,7 @@ for name in ("cleared", "given_up", "skipped", "broken", "half_way"):
 
         @task(retries=1, retry_delay=timedelta(hours=1))
         def job(place: str) -> None:
-            """Read to the end, or fail once or for good, or skip, as the file says."""
+            """Read to the end, or fail once or for good, as the file says."""
             checkpoint = Path(place)
             wish = checkpoint / "job"
             does = wish.read_text() if wish.exists() else "read"
@@ -70,8 +70,6 @@ for name in ("cleared", "given_up", "skipped", "broken", "half_way"):
                 raise RuntimeError("the job failed")
             if does == "fail for good":
                 raise AirflowFailException("the job failed")
-            if does == "skip":
-                raise AirflowSkipException("nothing to do")
             read_to_the_end(checkpoint)
 
         commit = CommitOffsetsOperator(task_id="commit")

@@ -9,6 +9,7 @@ import pytest
 from moved_fleet import BACK, READ, SHIFT
 
 from airflow_kafka_offsets.cli import recovery_file
+from airflow_kafka_offsets.errors import StorageError
 
 pytestmark = pytest.mark.usefixtures("memory")
 
@@ -82,6 +83,23 @@ def test_an_apply_that_was_killed_goes_on(planned, recovering, monkeypatch, afte
     assert all(set(each["before"][few.topic].values()) == {READ} for each in receipts)
     assert recovering("restore", few, "--execute").code == 0
     assert few.at() == {READ: 3}
+
+
+def test_no_pipeline_is_moved_after_one_whose_progress_could_not_be_saved(planned, recovering, monkeypatch):
+    few = planned(3)
+    written, writes = recovery_file.StateFile.write, []
+
+    def write(self, fleet):
+        writes.append(fleet)
+        if len(writes) == 2:  # the first pipeline has moved
+            raise StorageError("no space left")
+        written(self, fleet)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery_file.StateFile, "write", write)
+        done = recovering("apply", few, "--execute", "--max-active", "1")
+    assert (done.code, "no space left" in done.err) == (1, True)
+    assert (few.at(), few.stages()) == ({BACK: 1, READ: 2}, {"applied": 1, "planned": 2})
 
 
 @pytest.mark.parametrize("after", range(1, 7))

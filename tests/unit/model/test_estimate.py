@@ -18,18 +18,20 @@ from airflow_kafka_offsets.model.estimate import (
 )
 from airflow_kafka_offsets.model.headroom import Headroom, Retention
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.plan import PartitionMove
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 WEEK = Retention(ms=7 * 86_400_000)
 
 
 def test_a_move_counts_what_is_read_again_passed_over_and_left_until_the_log_end():
-    found = measure_move({A: 80, B: 10}, {A: 30, B: 60}, {A: LogRange(0, 100), B: LogRange(0, 90)})
+    moves = [PartitionMove(A, 80, 30, LogRange(0, 100)), PartitionMove(B, 10, 60, LogRange(0, 90))]
+    found = measure_move(moves)
     assert (found.records_again, found.records_passed, found.lag, found.partition_lag) == (50, 50, 100, 70)
 
 
 def test_a_partition_without_a_commit_reads_nothing_again():
-    found = measure_move({A: None}, {A: 30}, {A: LogRange(0, 100)})
+    found = measure_move([PartitionMove(A, None, 30, LogRange(0, 100))])
     assert (found.records_again, found.records_passed, found.lag) == (0, 0, 70)
 
 

@@ -111,6 +111,16 @@ def test_a_plan_lists_what_was_triggered():
     assert "an event of 2026-03-02T10:05:00Z that has not started a run yet" in text
 
 
+def test_a_run_that_several_commits_have_triggered_is_listed_once():
+    runs = [
+        {"dag_id": dag_id, "run_id": "asset__1", "state": "success", "at": f"2026-03-02T10:{minute:02}:00Z"}
+        for dag_id, minutes in (("reports", range(12)), ("alerts", [12]))
+        for minute in minutes
+    ]
+    text = row(plan_markdown(plan().with_notes(triggered=runs)), "Already triggered")
+    assert text == "`reports` asset\\_\\_1 (success), `alerts` asset\\_\\_1 (success)"
+
+
 def test_several_plans_are_one_table_with_the_digest_of_all():
     plans = [estimated(plan(name)) for name in ("a", "b", "c")]
     text = plans_markdown(plans)

@@ -23,9 +23,10 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan, saved_plan
 from airflow_kafka_offsets.moves import apply, write
 from airflow_kafka_offsets.moves.apply import apply_pipeline
-from airflow_kafka_offsets.moves.fleet import plan_all
+from airflow_kafka_offsets.moves.fleet import check_disjoint
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
+from airflow_kafka_offsets.readings.estimate import estimate
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -271,12 +272,12 @@ def test_two_plans_of_a_fleet_do_not_move_the_same_checkpoint_or_partition(pipel
     saved = pipeline.plan()
     what = f"checkpoint {pipeline.query.location}" if pipeline.query else "orders-0 of group g"
     with pytest.raises(PlanRefusedError, match=f"two pipelines move {what}: give them one entry"):
-        plan_all(["a", "b"], lambda _: saved, str)
+        check_disjoint([saved, saved])
     same = replace(saved, names=saved.names._replace(kafka_config_id="other"), checkpoint=None)
     with pytest.raises(PlanRefusedError, match="two pipelines move orders-0 of group g"):
-        plan_all([saved, same], lambda each: each, str)
+        check_disjoint([saved, same])
     elsewhere = replace(same, groups=tuple(replace(each, log_ids=LogIds("other")) for each in same.groups))
-    assert plan_all([saved, elsewhere], lambda each: each, str) == [saved, elsewhere]
+    check_disjoint([saved, elsewhere])
 
 
 @pytest.mark.parametrize("mirror", ["standby", {"topics": ["orders"]}, {"prefix": 3}])
@@ -318,3 +319,15 @@ def test_the_writer_is_the_ordinary_one(groups_only, monkeypatch):
     monkeypatch.setattr(write, "commit_offsets", refuses)
     with pytest.raises(CommitError, match="here"):
         groups_only.carry_out(saved)
+
+
+def test_the_estimate_of_a_query_that_reads_a_topic_twice_counts_both_sources(client, tmp_path):
+    query = Query(tmp_path / "checkpoint")
+    query.run(0, {"orders": {0: 20, 1: 20}}, {"orders": {0: 20, 1: 20}})
+    query.run(1, {"orders": {0: 90, 1: 90}}, {"orders": {0: 40, 1: 40}})
+    client.commit("first", {FIRST: 90, SECOND: 90})
+    client.commit("second", {FIRST: 40, SECOND: 40})
+    checkpoint, groups = SparkCheckpoint(query.location), {"source:0": "first", "source:1": "second"}
+    plan = plan_reset(client, checkpoint, GroupSelection.parse(groups), Place.parse(30, "to_offset"), now=NOW)
+    found = estimate(client, plan, checkpoint)
+    assert (found.records_again, found.lag, found.partition_lag) == (2 * (60 + 10), 4 * 70, 70)

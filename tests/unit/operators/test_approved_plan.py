@@ -8,7 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from recovery_pipeline import broken_commit
+from written_query import Query
 
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -46,6 +49,27 @@ def carry_out(pipeline, plan, triggered_by=None, **how):
     task = ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0, **how)
     run = SimpleNamespace(triggering_user_name=triggered_by, start_date=None, clear_number=0)
     return task.execute({**pipeline.context("reset"), "dag_run": run})
+
+
+def test_a_plan_says_what_it_would_write_and_what_that_means(pipeline, plan):
+    assert pipeline.at() == (READ, READ)
+    assert plan["plan_only"] is True
+    assert (plan["before"], plan["after"]) == (
+        {pipeline.topic: {"0": 60, "1": 62}},
+        {pipeline.topic: {"0": 57, "1": 59}},
+    )
+    estimate = plan["estimate"]
+    assert (estimate["records_again"], estimate["lag"], estimate["partition_lag"]) == (6, 84, 43)
+    assert (estimate["bytes"], estimate["reasons"]["bytes"]) == (None, "no record could be read")
+    assert estimate["seconds"] is None
+    assert "1 batches with records and times" in estimate["reasons"]["seconds"]
+    text = plan["markdown"]
+    assert text.startswith(f"### Plan {plan['digest'][:8]}, made ")
+    assert (
+        f"| Moves | group `{pipeline.group}` and checkpoint `{pipeline.query.location}` (batch 1) |" in text
+    )
+    assert "| Read again | 6 records |" in text
+    assert "| Sink | not named: a sink that appends gets the records twice" in text
 
 
 def test_a_plan_names_its_pipeline_and_is_carried_out_without_names(pipeline, plan):
@@ -159,3 +183,32 @@ def test_a_connection_that_a_template_names_must_be_the_plans(pipeline, plan):
     with pytest.raises(AirflowFailException, match="kafka_config_id='kafka_other' is not that of the plan"):
         task.execute(pipeline.context("reset"))
     assert pipeline.at() == (READ, READ)
+
+
+@pytest.mark.parametrize("names_checkpoint", [True, False])
+def test_a_restore_of_another_checkpoint_or_of_none_does_not_say_that_the_plan_was_not_applied(
+    pipeline, plan, names_checkpoint, tmp_path, capsys
+):
+    reset = ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0)
+    context = pipeline.context("reset")
+    with broken_commit(), pytest.raises(BrokerUnavailableError):
+        reset.execute(context)
+    assert pipeline.at() == (READ, BACK)
+    receipt = context["ti"].xcoms["return_value"]
+    other = Query(tmp_path / "other", "99999999-2222-3333-4444-555555555555")
+    other.run(0, {pipeline.topic: READ})
+    restore = RestoreOffsetsOperator(
+        task_id="restore",
+        receipt=receipt,
+        restore_when="always",
+        group_id=pipeline.group,
+        checkpoint_location=other.location if names_checkpoint else None,
+    )
+    if names_checkpoint:
+        with pytest.raises(AirflowFailException, match="the checkpoint was replaced since"):
+            restore.execute(pipeline.context("restore"))
+        return
+    restored = restore.execute(pipeline.context("restore"))
+    assert restored is not None
+    assert restored["before"] == receipt["before"]
+    assert "moved with the group, but is not restored: no checkpoint is given" in capsys.readouterr().out

@@ -100,6 +100,8 @@ def test_a_list_that_is_cut_says_so(monkeypatch, caplog):
     assert not caplog.text
 
 
-def test_sums_over_other_partitions_say_nothing():
-    assert listed(0, Events([event(1, 500, "reports", partitions=3)])) == []
+def test_sums_over_other_partitions_are_not_known():
+    other = event(1, 500, "reports", partitions=3)
+    assert listed(0, Events([other])) is None
+    assert [each["dag_id"] for each in listed(0, Events([other, event(2, 80, "alerts")]))] == ["alerts"]
     assert listed(0, Events([SimpleNamespace(timestamp=None, extra=None, created_dagruns=[])])) == []
