@@ -88,7 +88,7 @@ class GroupSelection:
         # All refusals are collected first, so that one run reports every mistake of a pipeline.
         for source, offsets in sources.items():
             for tp, offset in sorted(offsets.items()):
-                group = self._group(source, tp.topic)
+                group = self.group_of(source, tp.topic)
                 if tp not in self.scope or group is None:  # see misnamed
                     continue
                 if (group, tp) in holder:
@@ -115,7 +115,7 @@ class GroupSelection:
             source: {
                 tp: known[tp]
                 for tp in offsets
-                if tp in (known := by_group.get(self._group(source, tp.topic) or "", {}))
+                if tp in (known := by_group.get(self.group_of(source, tp.topic) or "", {}))
             }
             for source, offsets in sources.items()
         }
@@ -274,7 +274,8 @@ class GroupSelection:
         # distinguish them.
         return by_source if by_source in self._mapping else topic
 
-    def _group(self, source: str, topic: str) -> str | None:
+    def group_of(self, source: str, topic: str) -> str | None:
+        """Return the group of a topic of a source; ``None`` if it has no group."""
         if isinstance(self.group_id, Mapping):
             return self.group_id.get(self._key(source, topic))
         return self.group_id
@@ -284,7 +285,7 @@ class GroupSelection:
         if sources is None:
             return [("", key, group) for key, group in self._mapping.items()]
         return [
-            (source, topic, self._group(source, topic))
+            (source, topic, self.group_of(source, topic))
             for source, offsets in sources.items()
             for topic in sorted({tp.topic for tp in offsets})
         ]

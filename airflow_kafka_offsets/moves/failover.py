@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
+from airflow_kafka_offsets.model.pipeline_plan import offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import describe_type, shorten
@@ -104,8 +105,8 @@ def plan_failover(
         translated = translate_sources(target, mirror, scoped, evidence, logs)
     if policy.on_unknown == "earliest":
         translated = [each.or_from_start() for each in translated]
-    groups = _group_plans(target, selection, sources, translated, policy, left)
-    after = _sources_after(sources, translated, groups)
+    groups = _plan_groups(target, selection, translated, policy, left)
+    after = _sources_after(selection, sources, translated, groups)
     refusals = _refusals(translated)
     if same:
         refusals += unread_refusals(target, mirror, scoped, after)
@@ -193,48 +194,35 @@ def _refusals(translated: Collection[TranslatedPartition]) -> list[str]:
     ]
 
 
-def _group_plans(
+def _plan_groups(
     target: OffsetsClient,
     selection: GroupSelection,
-    sources: Mapping[str, Offsets],
     translated: Collection[TranslatedPartition],
     policy: FailoverPolicy,
     left: LogIds,
 ) -> list[OffsetPlan]:
     """Return the plans of the groups on the mirror; no plans if a position is unknown, which is refused."""
-    # Topics that do not move decide only whether all names of the groups match.
-    known = {name: dict(offsets) for name, offsets in sources.items()}
-    names: dict[TopicPartition, TopicPartition] = {}
+    offsets: dict[str, Offsets] = {}
     for each in translated:
         if each.translation.offset is None:
-            return []  # the failover is refused
-        known[each.source][each.partition] = each.translation.offset
-        names[each.partition] = each.mirrored
-    assigned = selection.assign_offsets(known)
-    by_group = {
-        group: moved
-        for group, offsets in assigned.items()
-        if (moved := {names[tp]: offset for tp, offset in offsets.items() if tp in names})
-    }
+            return []
+        if group := selection.group_of(each.source, each.partition.topic):
+            offsets.setdefault(group, {})[each.mirrored] = each.translation.offset
     if_lost = (
         f"the mirror has deleted these records: set {parameter_text('on_out_of_range', 'clamp')} to "
         "continue from its log start"
     )
-    return known_group_plans(target, by_group, left, policy.on_out_of_range, if_lost)
+    return known_group_plans(target, offsets, left, policy.on_out_of_range, if_lost)
 
 
 def _sources_after(
+    selection: GroupSelection,
     sources: Mapping[str, Offsets],
     translated: Collection[TranslatedPartition],
-    groups: Collection[OffsetPlan],
+    groups: Sequence[OffsetPlan],
 ) -> dict[str, Offsets]:
-    """Return the new offsets of each source, with the offsets that were clamped for a group."""
-    clamped = {
-        (tp, asked): plan.after[tp]
-        for plan in groups
-        for tp, asked in plan.clamped.items()
-        if tp in plan.after
-    }
+    """Return the new offsets of each source: those of its groups' plans, which may have clamped them."""
+    planned = offsets_after(groups)
     moved = {(each.source, each.partition): each for each in translated}
     after: dict[str, Offsets] = {}
     for name, offsets in sources.items():
@@ -243,8 +231,9 @@ def _sources_after(
             if each is None:
                 after.setdefault(name, {})[tp] = at
             elif each.translation.offset is not None:
-                after.setdefault(name, {})[each.mirrored] = clamped.get(
-                    (each.mirrored, each.translation.offset), each.translation.offset
+                by_group = planned.get(selection.group_of(name, tp.topic) or "", {})
+                after.setdefault(name, {})[each.mirrored] = by_group.get(
+                    each.mirrored, each.translation.offset
                 )
     return after
 
