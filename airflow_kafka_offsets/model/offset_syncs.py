@@ -9,7 +9,7 @@ these syncs: a newer sync replaces one that waits to be sent, and the topic is c
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +21,17 @@ class OffsetSync(NamedTuple):
 
     upstream: int
     downstream: int
+
+
+class Syncs(NamedTuple):
+    """The syncs that were read, and the offset to continue from."""
+
+    by_partition: Mapping[TopicPartition, list[OffsetSync]]
+    """Partition of the source -> its syncs, in the order of the topic."""
+    topic: str
+    next: int
+    whole: bool = True
+    """Whether all syncs of the topic were read."""
 
 
 def _downstream(sync: OffsetSync) -> int:

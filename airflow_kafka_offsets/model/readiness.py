@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.offset_syncs import OffsetSync, find_restarts
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync, Syncs, find_restarts
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, by_partition, by_topic
 from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.translation import DIGEST_LENGTH, LastRead, RecordIdentity
@@ -84,42 +84,38 @@ class Readiness:
         kept = {tp: each for tp, each in self.syncs.items() if tp.topic not in old}
         return replace(self, syncs=kept, mirrored={**self.mirrored, **mirrored})
 
-    def present_syncs(
-        self, syncs: Mapping[TopicPartition, list[OffsetSync]], mirrored: Mapping[str, str]
-    ) -> dict[TopicPartition, list[OffsetSync]]:
+    def with_syncs(self, read: Syncs, mirrored: Mapping[str, str]) -> Readiness:
         """
-        Return newly read syncs, without those that may be from before the mirror has created a topic again.
+        Return the data with newly read syncs; it keeps only the syncs around the positions.
 
-        Another record at or below a known offset of the mirror shows that the syncs are of the present topic.
+        Of a topic that the mirror has created again, the new syncs may be from before that. Another record
+        at or below a known offset of the mirror shows that they are of the present topic.
 
-        :param syncs: syncs since the last commit, see :func:`~.offset_syncs.in_this_log`.
+        :param read: syncs since the last commit, see :func:`~.offset_syncs.in_this_log`.
+        :param mirrored: see :meth:`without_old_syncs`.
         """
-        old = self._created_again(mirrored)
+        old, known = self._created_again(mirrored), self.without_old_syncs(mirrored)
+        before = known.syncs if self.syncs_topic in ("", read.topic) else {}
 
         def is_present(tp: TopicPartition, first: OffsetSync) -> bool:
-            known = self.syncs.get(tp, ())
-            return first not in known and any(first.downstream <= sync.downstream for sync in known)
+            seen = self.syncs.get(tp, ())
+            newer = first not in seen and any(first.downstream <= sync.downstream for sync in seen)
+            return newer or tp.topic not in old
 
-        return {tp: each for tp, each in syncs.items() if tp.topic not in old or is_present(tp, each[0])}
+        new = {tp: each for tp, each in read.by_partition.items() if is_present(tp, each[0])}
+        kept = {
+            tp: around(
+                [*before.get(tp, ()), *new.get(tp, ())], [last.position for last in self.read.get(tp, ())]
+            )
+            for tp in self.ends
+        }
+        found = {tp: each for tp, each in kept.items() if each}
+        return replace(known, syncs=found, syncs_topic=read.topic, syncs_next=read.next)
 
     def _created_again(self, mirrored: Mapping[str, str]) -> set[str]:
         return {
             topic for topic, each in mirrored.items() if each and self.mirrored.get(topic) not in (None, each)
         }
-
-    def with_syncs(
-        self, syncs: Mapping[TopicPartition, Iterable[OffsetSync]], topic: str, following: int
-    ) -> Readiness:
-        """Return the data with newly read syncs; it keeps only the syncs around the positions."""
-        known = self.syncs if self.syncs_topic in ("", topic) else {}
-        kept = {
-            tp: around(
-                [*known.get(tp, ()), *syncs.get(tp, ())], [last.position for last in self.read.get(tp, ())]
-            )
-            for tp in self.ends
-        }
-        found = {tp: each for tp, each in kept.items() if each}
-        return replace(self, syncs=found, syncs_topic=topic, syncs_next=following)
 
     def as_text(self) -> str:
         """Return the content of the file."""

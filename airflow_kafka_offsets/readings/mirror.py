@@ -11,7 +11,7 @@ from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.kafka.record_reads import Record
 from airflow_kafka_offsets.model.headroom import CLEANUP
 from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror
-from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync, Syncs, in_this_log, parse_sync
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Scan, record_digest
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
@@ -23,17 +23,6 @@ log = logging.getLogger(__name__)
 
 MOST_RECORDS = 50_000
 """Most records of a partition to search for a copy."""
-
-
-class Syncs(NamedTuple):
-    """The syncs that were read, and the offset to continue from."""
-
-    by_partition: Mapping[TopicPartition, list[OffsetSync]]
-    """Partition of the source -> its syncs, in the order of the topic."""
-    topic: str
-    next: int
-    whole: bool
-    """Whether all syncs of the topic were read."""
 
 
 def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError
 from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.offset_syncs import Syncs
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import size_error
 from airflow_kafka_offsets.model.translation import LastRead
 from airflow_kafka_offsets.readings.failover import read_last
-from airflow_kafka_offsets.readings.mirror import Syncs, find_syncs_topic, mirrored_ids, read_syncs
+from airflow_kafka_offsets.readings.mirror import find_syncs_topic, mirrored_ids, read_syncs
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -59,13 +60,11 @@ def read_newest(
     ends = {tp: log.end for tp, log in logs.items()}
     kept = known.with_position(int(state.batch_id or 0), int(time.time()), cluster, read, ends)
     try:
-        found, mirrored = syncs.result()
-        new = kept.present_syncs(found.by_partition, mirrored)
-        kept = kept.without_old_syncs(mirrored).with_syncs(new, found.topic, found.next)
+        kept = kept.with_syncs(*syncs.result())
     except KafkaOffsetsError as error:
         errors.append(f"the syncs could not be read: {error}")
         # The syncs that are known may be around the new position.
-        kept = kept.with_syncs({}, known.syncs_topic, known.syncs_next)
+        kept = kept.with_syncs(Syncs({}, known.syncs_topic, known.syncs_next), {})
     if size_error("the file", kept.as_text()):
         errors.append(f"{len(kept.ends)} partitions are too many for their offset syncs to be kept too")
         kept = replace(kept, syncs={})

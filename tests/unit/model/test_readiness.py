@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
-from airflow_kafka_offsets.model.offset_syncs import OffsetSync
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync, Syncs
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.readiness import POSITIONS, Readiness, around
 from airflow_kafka_offsets.model.text import MAX_VALUES
@@ -113,7 +113,7 @@ def test_of_many_partitions_fewer_positions_are_kept():
 
 def test_positions_of_another_cluster_go():
     kept = Readiness().with_position(1, 1, "a", {PARTITION: [position(11)]}, {PARTITION: 99})
-    kept = kept.with_syncs({PARTITION: [OffsetSync(3, 2)]}, "syncs", 7)
+    kept = kept.with_syncs(Syncs({PARTITION: [OffsetSync(3, 2)]}, "syncs", 7), {})
     other = kept.with_position(2, 2, "b", {PARTITION: [position(5)]}, {PARTITION: 50})
     assert [last.position for last in other.read[PARTITION]] == [5]
     assert not other.syncs
@@ -163,8 +163,8 @@ def test_a_sync_from_before_a_topic_was_created_again_does_not_count_for_the_new
     def after_commits(*commits):
         found = kept
         for mirrored, syncs in commits:
-            present = found.present_syncs({PARTITION: syncs} if syncs else {}, {"orders": mirrored})
-            found = found.without_old_syncs({"orders": mirrored}).with_syncs(present, "syncs", 1)
+            read = Syncs({PARTITION: syncs} if syncs else {}, "syncs", 1)
+            found = found.with_syncs(read, {"orders": mirrored})
         return list(found.syncs.get(PARTITION, ()))
 
     old, new = [OffsetSync(100, 100)], [OffsetSync(101, 0), OffsetSync(202, 101)]
