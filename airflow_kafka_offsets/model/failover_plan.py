@@ -13,7 +13,7 @@ from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.table import FURTHEST, ROWS, plan_text
-from airflow_kafka_offsets.model.translation import Translation
+from airflow_kafka_offsets.model.translation import Search, Translation
 
 FAILOVER_FILE = "failover.json"
 """File in the archive of a checkpoint that holds the translation of its position."""
@@ -47,6 +47,7 @@ class TranslatedPartition:
     :param translation: the position in ``mirrored``.
     :param log: the log range of ``mirrored``; ``None`` if the mirror has no such partition.
     :param unmirrored: most records of the old log that were never copied; ``None`` if unknown.
+    :param searches: the searches on the mirror for records before the position.
     """
 
     source: str
@@ -56,6 +57,7 @@ class TranslatedPartition:
     translation: Translation
     log: LogRange | None = None
     unmirrored: int | None = None
+    searches: Sequence[Search] = ()
 
     @property
     def deleted(self) -> bool:

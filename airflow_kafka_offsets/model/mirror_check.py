@@ -29,8 +29,6 @@ class MirrorCheck:
         needs them.
     :param copies_aborted: whether the mirror copies records of aborted transactions; ``None`` if the check
         saw no such records.
-    :param keeps_times: whether the mirror's records have the timestamps of the source; ``None`` if the check
-        found no copy.
     :param notes: remarks, such as that not all syncs were read.
     :param refusals: why a failover would be refused, although the positions are known.
     """
@@ -42,7 +40,6 @@ class MirrorCheck:
     kept_batch: int
     syncs_on_mirror: bool
     copies_aborted: bool | None = None
-    keeps_times: bool | None = None
     notes: Sequence[str] = ()
     group_ids: Sequence[str] = ()
     refusals: Sequence[str] = ()
@@ -54,6 +51,14 @@ class MirrorCheck:
         if unknown or self.refusals:
             return "unknown"
         return "exact" if all(each.translation.exact for each in self.alone) else "safe"
+
+    @property
+    def keeps_times(self) -> bool | None:
+        """Whether the mirror's records have the source's timestamps; ``None`` if no copy was found."""
+        searches = [search for each in self.now for search in each.searches]
+        if any(search.copies for search in searches):
+            return True
+        return False if any(search.alike for search in searches) else None
 
     @property
     def behind(self) -> int | None:

@@ -150,15 +150,15 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
     return Bracket(position, before, after, log, _repeated(ordered, restarts, position, place, log))
 
 
-def next_upstream(syncs: Iterable[OffsetSync], end: int) -> int:
+def next_upstream(syncs: Iterable[OffsetSync], end: int) -> int | None:
     """
-    Return the lowest offset on the source that the mirror may copy next; 0 without a sync.
+    Return the lowest offset on the source that the mirror may copy next; ``None`` without a sync.
 
     :param end: the end of the mirror's log.
     """
     newest = max((sync for sync in syncs if sync.downstream < end), key=_downstream, default=None)
     # Each record after the sync has its own offset on the source.
-    return 0 if newest is None else newest.upstream + end - newest.downstream
+    return None if newest is None else newest.upstream + end - newest.downstream
 
 
 def find_restarts(ordered: Sequence[OffsetSync]) -> list[int]:

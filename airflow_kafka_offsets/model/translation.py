@@ -13,8 +13,8 @@ again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from airflow_kafka_offsets.model.offset_syncs import Bracket, OffsetSync, bracket, next_upstream
@@ -61,13 +61,14 @@ def record_digest(key: bytes | None, value: bytes | None) -> str:
 
 
 @dataclass(frozen=True)
-class Scan:
+class Search:
     """
-    The result of a search in a part of the mirror's log.
+    A search for the copy of a record in a part of the mirror's log, and its result.
 
-    :param start: the first offset that was searched.
-    :param end: the offset after the last one that was searched.
-    :param copies: offsets of records with the timestamp, key and value of the wanted record.
+    :param read: the record.
+    :param start: the first offset to search.
+    :param end: the offset after the last one to search; in a result, after the last one that was searched.
+    :param copies: offsets of records with the timestamp, key and value of the record.
     :param alike: offsets of records with its key and value but another timestamp.
     :param records: number of records that were searched; a compacted or transactional log has fewer records
         than offsets.
@@ -75,6 +76,7 @@ class Scan:
     :param by_time: whether the search began at the first record that is as new as the wanted one.
     """
 
+    read: LastRead
     start: int
     end: int
     copies: Sequence[int] = ()
@@ -82,6 +84,11 @@ class Scan:
     records: int = 0
     repeats: int = 0
     by_time: bool = False
+
+    @property
+    def found(self) -> Sequence[int]:
+        """The offsets that may be the copy."""
+        return self.copies or self.alike
 
     @property
     def contiguous(self) -> bool:
@@ -96,16 +103,9 @@ class Scan:
         """Whether the search found every record from ``low`` to before ``high`` that may be the copy."""
         return (self.start <= low or self.by_time) and high <= self.end
 
-    def copies_between(self, low: int, high: int) -> list[int]:
-        """Return the offsets of the record's copies from ``low`` to before ``high``."""
-        return [offset for offset in self.copies or self.alike if low <= offset < high]
-
-
-class Sighting(NamedTuple):
-    """A record that the query read, and the result of the search for its copy on the mirror."""
-
-    read: LastRead
-    scan: Scan
+    def found_between(self, low: int, high: int) -> list[int]:
+        """Return the offsets from ``low`` to before ``high`` that may be the copy."""
+        return [offset for offset in self.found if low <= offset < high]
 
 
 @dataclass(frozen=True)
@@ -140,102 +140,126 @@ CLOSE = 1_000
 Up to this many offsets between two syncs, an equal number of offsets on both clusters is enough evidence that
 each record has its copy. ``offset.lag.max`` is 100 by default.
 """
+SEARCHES = 3
+"""Most records to search for, one after another, until the translation is exact."""
 
 
-def translate(
-    position: int,
-    log: LogRange,
-    syncs: Iterable[OffsetSync],
-    sightings: Sequence[Sighting] = (),
-    source: LogRange | None = None,
-) -> Translation:
+@dataclass(frozen=True)
+class Evidence:
     """
-    Translate a position of the source.
+    What is known about the place of a position.
 
-    If the mirror is still copying, records before the position that it has not copied yet are read again.
-
+    :param position: the next offset to read on the source.
     :param log: the mirror's log.
     :param syncs: syncs of the partition, in any order.
-    :param sightings: the last record before the position, if known, and the last records before earlier
-        positions, each with the result of a search in the range that :func:`bracket` gives for its place.
+    :param read: last records before this and other positions, in any order.
     :param source: the source's log; ``None`` if the source is gone, so that the mirror copies nothing more.
+    :param searches: the results of :meth:`next_search`.
     """
-    if position == 0:
-        return Translation(0)
-    known = list(syncs)
-    if known and log.end == 0:
-        return Translation(
-            None,
-            why="the topic is empty on the mirror, but the syncs show copied records: it has another name "
-            "there, or was created again",
-        )
-    pairs = _pairs(position, log, known, sightings)
-    every = [*known, *pairs]
-    newest = next((each for each in sightings if each.read.position == position), None)
-    others, place = (0, position) if newest is None else (newest.read.others, newest.read.place)
-    uncopied = 0
-    if source is not None:
-        uncopied = max(0, place - max(source.start, next_upstream(every, log.end)))
-    if newest is None:
-        return _by_syncs(bracket(every, position, log), uncopied, None)
-    by_record = _by_record(bracket(known, place, log), newest, uncopied, same_records=bool(pairs))
-    if by_record is not None:
-        return by_record
-    # If the search found several equal records, the first one is safe: it is not after the right one.
-    found = bracket(every, place, log)
-    if copies := newest.scan.copies_between(*found.search):
-        return _after_the_first(found, copies, others + uncopied)
-    return _by_syncs(found, others + uncopied, newest.scan)
 
+    position: int
+    log: LogRange
+    syncs: Sequence[OffsetSync] = ()
+    read: Sequence[LastRead] = ()
+    source: LogRange | None = None
+    searches: Sequence[Search] = ()
 
-def _pairs(
-    position: int, log: LogRange, syncs: Sequence[OffsetSync], sightings: Sequence[Sighting]
-) -> list[OffsetSync]:
-    """Return syncs made from the last records before earlier positions whose copies were found."""
-    found = {
-        each.read.identity.offset: _by_record(
-            bracket(syncs, each.read.place, log), each, 0, same_records=False
-        )
-        for each in sightings
-        if each.read.position < position
-    }
-    return [
-        OffsetSync(upstream, place.offset - 1)
-        for upstream, place in found.items()
-        if place is not None and place.offset is not None
-    ]
+    def next_search(self) -> Search | None:
+        """
+        Return the next search that may make the translation exact; ``None`` if there is none.
 
+        The first search is for the last record before the position; the next ones are for earlier records.
+        """
+        # Of several records before one position, the first in the list.
+        reads = {last.position: last for last in reversed(self.read) if last.position <= self.position}
+        done = len(self.searches)
+        if done == min(len(reads), SEARCHES):
+            return None
+        if done:
+            found = self.translate()
+            if found.exact or found.offset is None:
+                return None
+        last = reads[sorted(reads, reverse=True)[done]]
+        return Search(last, *bracket(self.syncs, last.place, self.log).search)
 
-def _by_record(
-    found: Bracket, sighting: Sighting, uncopied: int, *, same_records: bool
-) -> Translation | None:
-    """Return the place after the copy of the last record; ``None`` if the search does not give it."""
-    last, scan = sighting
-    if not scan.covers(*found.search):
+    def with_search(self, search: Search) -> Evidence:
+        """Return the evidence with the result of one more search."""
+        return replace(self, searches=[*self.searches, search])
+
+    def translate(self) -> Translation:
+        """
+        Translate the position.
+
+        If the mirror is still copying, records before the position that it has not copied yet are read again.
+        """
+        if self.position == 0:
+            return Translation(0)
+        if self.syncs and self.log.end == 0:
+            return Translation(
+                None,
+                why="the topic is empty on the mirror, but the syncs show copied records: it has another "
+                "name there, or was created again",
+            )
+        pairs = self._pairs()
+        every = [*self.syncs, *pairs]
+        newest = next((each for each in self.searches if each.read.position == self.position), None)
+        others, place = (0, self.position) if newest is None else (newest.read.others, newest.read.place)
+        uncopied = 0
+        if self.source is not None:
+            copied = next_upstream(every, self.log.end) or 0
+            uncopied = max(0, place - max(self.source.start, copied))
+        if newest and (by_record := self._by_record(newest, uncopied, same_records=bool(pairs))):
+            return by_record
+        found = bracket(every, place, self.log)
+        # If the search found several equal records, the first one is safe: it is not after the right one.
+        if newest and (copies := newest.found_between(*found.search)):
+            return _after_the_first(found, copies, others + uncopied)
+        return _by_syncs(found, others + uncopied, newest)
+
+    def _pairs(self) -> list[OffsetSync]:
+        """Return syncs made from the last records before earlier positions whose copies were found."""
+        found = {
+            each.read.identity.offset: self._by_record(each)
+            for each in self.searches
+            if each.read.position < self.position
+        }
+        return [
+            OffsetSync(upstream, place.offset - 1)
+            for upstream, place in found.items()
+            if place is not None and place.offset is not None
+        ]
+
+    def _by_record(
+        self, search: Search, uncopied: int = 0, *, same_records: bool = False
+    ) -> Translation | None:
+        """Return the place after the copy of a record; ``None`` if the search does not give it."""
+        last = search.read
+        found = bracket(self.syncs, last.place, self.log)
+        if not search.covers(*found.search):
+            return None
+        copies = search.found_between(*found.search)
+        if len(copies) == 1:
+            at = copies[0] + 1
+            passed = found.after is not None or (last.distinct and not search.repeats)
+            if passed and found.low <= at <= found.high:
+                # The mirror has passed the record, unless it is copying again.
+                again = found.repeated + uncopied if found.repeated else 0
+                return Translation(at, again + last.others, "record")
+        # Whether the copy may be before the offsets that were searched.
+        earlier = search.start > 0 if found.before is None else found.before.upstream > last.identity.offset
+        if copies or not search.contiguous or search.by_time or earlier:
+            return None
+        if found.after is not None:
+            return Translation(
+                None,
+                why="the mirror does not have the last record that the query read at the offset that the "
+                "syncs give: the topic has another name there, or the mirror changes the records",
+            )
+        if same_records and search.end == self.log.end and not last.others:
+            return Translation(
+                search.end, found.repeated + uncopied, "record", "the mirror ends before the position"
+            )
         return None
-    copies = scan.copies_between(*found.search)
-    if len(copies) == 1:
-        at = copies[0] + 1
-        passed = found.after is not None or (last.distinct and not scan.repeats)
-        if passed and found.low <= at <= found.high:
-            # The mirror has passed the record, unless it is copying again.
-            again = found.repeated + uncopied if found.repeated else 0
-            return Translation(at, again + last.others, "record")
-    # Whether the copy may be before the offsets that were searched.
-    earlier = scan.start > 0 if found.before is None else found.before.upstream > last.identity.offset
-    if copies or not scan.contiguous or scan.by_time or earlier:
-        return None
-    if found.after is not None:
-        return Translation(
-            None,
-            why="the mirror does not have the last record that the query read at the offset that the syncs "
-            "give: the topic has another name there, or the mirror changes the records",
-        )
-    if same_records and scan.end == found.log.end and not last.others:
-        return Translation(
-            scan.end, found.repeated + uncopied, "record", "the mirror ends before the position"
-        )
-    return None
 
 
 def _after_the_first(found: Bracket, copies: Sequence[int], others: int) -> Translation:
@@ -251,7 +275,7 @@ def _after_the_first(found: Bracket, copies: Sequence[int], others: int) -> Tran
     return Translation(low, max(0, found.high - low) + found.repeated + others, "record")
 
 
-def _by_syncs(found: Bracket, others: int, scan: Scan | None) -> Translation:
+def _by_syncs(found: Bracket, others: int, search: Search | None) -> Translation:
     """Return the translation that the syncs give without a copy."""
     before, after = found.before, found.after
     if before is None and after is None:
@@ -262,7 +286,7 @@ def _by_syncs(found: Bracket, others: int, scan: Scan | None) -> Translation:
         )
     if before is not None and after is not None:
         start, end = before.downstream, after.downstream
-        seen = end - start <= CLOSE or (scan is not None and scan.is_whole(start, end))
+        seen = end - start <= CLOSE or (search is not None and search.is_whole(start, end))
         if seen and end - start == after.upstream - before.upstream:
             return Translation(found.high, found.repeated + others)
     unread = found.high - found.low

@@ -13,14 +13,13 @@ from airflow_kafka_offsets.errors import MisnamedError, OffsetsFormatError, Plan
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offset_syncs import bracket
-from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offset_syncs import next_upstream
+from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.model.translation import LastRead, Sighting, Translation, translate
+from airflow_kafka_offsets.model.translation import Evidence, LastRead, Translation
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.readings.mirror import (
-    Search,
     find_syncs_topic,
     last_reads,
     look_for,
@@ -32,9 +31,6 @@ from airflow_kafka_offsets.readings.positions import existing_partitions
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-_ROUNDS = 3
-"""Most records of a partition to search for, one after another, until its translation is exact."""
 
 
 def selected_sources(selection: GroupSelection, sources: Mapping[str, Offsets]) -> dict[str, Offsets]:
@@ -137,13 +133,13 @@ def translate_sources(
     target: OffsetsClient,
     mirror: Mirror,
     sources: Mapping[str, Offsets],
-    evidence: Readiness,
+    kept: Readiness,
     copied: Logs | None = None,
 ) -> list[TranslatedPartition]:
     """
     Translate the positions of a query's sources; those that are not exact after 120 seconds stay safe.
 
-    :param evidence: see :func:`gather_evidence`.
+    :param kept: see :func:`gather_evidence`.
     :param copied: logs of the source that the mirror may still be copying.
     """
     end = time.monotonic() + 120.0
@@ -162,14 +158,25 @@ def translate_sources(
     logs = target.log_ranges(existing_partitions(target, {mirror.partition(tp) for tp in partitions}))
     found: list[TranslatedPartition] = []
     for name, offsets in sources.items():
-        translations = _translate(target, mirror, offsets, logs, evidence, copied or {}, end)
+        known = {
+            tp: Evidence(
+                position, logs[copy], kept.syncs.get(tp, ()), kept.read.get(tp, ()), (copied or {}).get(tp)
+            )
+            for tp, position in offsets.items()
+            if (copy := mirror.partition(tp)) in logs
+        }
+        known = _search(target, mirror, known, end)
         for tp, position in sorted(offsets.items()):
-            mirrored = mirror.partition(tp)
-            log = logs.get(mirrored)
-            missing = Translation(None, why=f"{mirrored} is not on the mirror")
-            translation = translations.get(tp, missing)
-            unmirrored = None if log is None else _unmirrored(evidence, tp, log.end)
-            found.append(TranslatedPartition(name, tp, position, mirrored, translation, log, unmirrored))
+            mirrored, evidence = mirror.partition(tp), known.get(tp)
+            if evidence is None:
+                missing = Translation(None, why=f"{mirrored} is not on the mirror")
+                found.append(TranslatedPartition(name, tp, position, mirrored, missing))
+                continue
+            translation, log = evidence.translate(), evidence.log
+            unmirrored, searches = _unmirrored(kept, tp, log), evidence.searches
+            found.append(
+                TranslatedPartition(name, tp, position, mirrored, translation, log, unmirrored, searches)
+            )
     return found
 
 
@@ -186,51 +193,23 @@ def left_out_refusals(target: OffsetsClient, sources: Mapping[str, Offsets], sco
     ]
 
 
-def _translate(
-    target: OffsetsClient,
-    mirror: Mirror,
-    offsets: Offsets,
-    logs: Logs,
-    evidence: Readiness,
-    copied: Logs,
-    end: float,
-) -> dict[TopicPartition, Translation]:
-    """Return the translation of each partition that the mirror has."""
-    sightings: dict[TopicPartition, list[Sighting]] = {}
-    done: dict[TopicPartition, Translation] = {}
-    reads = {tp: _records_to_find(position, evidence.read.get(tp, ())) for tp, position in offsets.items()}
-    for number in range(_ROUNDS + 1):
-        for tp, position in offsets.items():
-            log = logs.get(mirror.partition(tp))
-            if log is not None:
-                syncs = evidence.syncs.get(tp, ())
-                done[tp] = translate(position, log, syncs, sightings.get(tp, ()), copied.get(tp))
-        searches: dict[TopicPartition, Search] = {}
-        for tp, translation in done.items():
-            if number < len(reads[tp]) and not (number and (translation.exact or translation.offset is None)):
-                read = reads[tp][number]
-                log = logs[mirror.partition(tp)]
-                searches[tp] = Search(read, *bracket(evidence.syncs.get(tp, ()), read.place, log).search)
+def _search(
+    target: OffsetsClient, mirror: Mirror, known: Mapping[TopicPartition, Evidence], end: float
+) -> dict[TopicPartition, Evidence]:
+    """Return the evidence with the results of its searches."""
+    found = dict(known)
+    searches = {tp: each.next_search() for tp, each in found.items()}
+    while wanted := {tp: each for tp, each in searches.items() if each is not None}:
         left = end - time.monotonic()
-        if not searches or left <= 0:
+        if left <= 0:
             break
-        scans = look_for(target, {mirror.partition(tp): each for tp, each in searches.items()}, within=left)
-        for tp, each in searches.items():
-            sightings.setdefault(tp, []).append(Sighting(each.read, scans[mirror.partition(tp)]))
-    return done
+        results = look_for(target, {mirror.partition(tp): each for tp, each in wanted.items()}, within=left)
+        found |= {tp: found[tp].with_search(results[mirror.partition(tp)]) for tp in wanted}
+        searches = {tp: found[tp].next_search() for tp in wanted}
+    return found
 
 
-def _records_to_find(position: int, read: Sequence[LastRead]) -> list[LastRead]:
-    """Return the records to search for: the last one before the position, then earlier ones."""
-    # Of several records before one position, the first in the list.
-    once = {last.position: last for last in reversed(read) if last.position <= position}
-    return [once[at] for at in sorted(once, reverse=True)][:_ROUNDS]
-
-
-def _unmirrored(evidence: Readiness, tp: TopicPartition, end: int) -> int | None:
+def _unmirrored(kept: Readiness, tp: TopicPartition, log: LogRange) -> int | None:
     """Return the most offsets of the source's log that the mirror has not copied."""
-    syncs = [sync for sync in evidence.syncs.get(tp, ()) if sync.downstream < end]
-    if tp not in evidence.ends or not syncs:
-        return None
-    last = max(syncs, key=lambda sync: sync.downstream)
-    return max(0, evidence.ends[tp] - last.upstream - (end - last.downstream))
+    copied = next_upstream(kept.syncs.get(tp, ()), log.end)
+    return None if copied is None or tp not in kept.ends else max(0, kept.ends[tp] - copied)

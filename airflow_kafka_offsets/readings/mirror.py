@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.kafka.record_reads import Record
@@ -13,7 +13,7 @@ from airflow_kafka_offsets.model.headroom import CLEANUP
 from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, Syncs, in_this_log, parse_sync
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, OffsetRange, TopicPartition
-from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Scan, record_digest
+from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Search, record_digest
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
 if TYPE_CHECKING:
@@ -176,17 +176,9 @@ def _compacted(client: OffsetsClient, topics: Collection[str]) -> set[str]:
     }
 
 
-class Search(NamedTuple):
-    """A record to search for on the mirror, and the range of offsets to search."""
-
-    read: LastRead
-    start: int
-    end: int
-
-
 def look_for(
     client: OffsetsClient, searches: Mapping[TopicPartition, Search], *, within: float = 60.0
-) -> dict[TopicPartition, Scan]:
+) -> dict[TopicPartition, Search]:
     """
     Search for copies of records.
 
@@ -194,18 +186,16 @@ def look_for(
     as the wanted one.
 
     :param searches: partition of the mirror -> the record to search for.
-    :return: the searched ranges, which are shorter than requested if the time was up.
+    :return: the results, whose ranges are shorter than requested if the time was up.
     """
     ranges: dict[TopicPartition, OffsetRange] = {}
-    by_time: set[TopicPartition] = set()
     end = time.monotonic() + within
     for tp, search in searches.items():
         start = search.start
         if search.end - start > MOST_RECORDS and search.read.identity.timestamp >= 0:
             first = client.offsets_for_time([tp], search.read.identity.timestamp)[tp]
-            if first is not None and start < first:
-                start = min(first, search.end)
-                by_time.add(tp)
+            if first is not None:
+                start = min(max(start, first), search.end)
         ranges[tp] = OffsetRange(start, min(search.end, start + MOST_RECORDS))
     found: dict[TopicPartition, list[RecordIdentity]] = {tp: [] for tp in searches}
     alike: dict[TopicPartition, list[int]] = {tp: [] for tp in searches}
@@ -218,14 +208,15 @@ def look_for(
 
     reached = client.read_records(ranges, take, within=max(0.1, end - time.monotonic()))
     return {
-        tp: Scan(
+        tp: Search(
+            search.read,
             ranges[tp].start,
             reached[tp],
             [each.offset for each in found[tp] if each[1:] == search.read.identity[1:]],
             alike[tp],
             records=len(found[tp]),
             repeats=len(found[tp]) - len({each[1:] for each in found[tp]}),
-            by_time=tp in by_time,
+            by_time=search.start < ranges[tp].start,
         )
         for tp, search in searches.items()
     }

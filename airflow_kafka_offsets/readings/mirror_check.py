@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import PlanRefusedError
@@ -10,10 +9,8 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
-from airflow_kafka_offsets.model.offset_syncs import bracket
-from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, Offsets, TopicPartition
-from airflow_kafka_offsets.model.readiness import Readiness
-from airflow_kafka_offsets.model.translation import LastRead
+from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.translation import LastRead, Search
 from airflow_kafka_offsets.readings.failover import (
     gather_evidence,
     left_out_refusals,
@@ -22,7 +19,7 @@ from airflow_kafka_offsets.readings.failover import (
     selected_sources,
     translate_sources,
 )
-from airflow_kafka_offsets.readings.mirror import Search, look_for, record_identities
+from airflow_kafka_offsets.readings.mirror import look_for, record_identities
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -80,29 +77,10 @@ def check_mirror(
         kept_batch=kept.batch_id,
         syncs_on_mirror=mirror.syncs_on == "target",
         copies_aborted=copies_aborted_records(source, target, mirror, logs, there),
-        keeps_times=_keeps_times(target, mirror, sources, evidence, there),
         notes=(*missing, *notes),
         group_ids=selection.group_ids,
         refusals=left_out_refusals(target, state.kafka_offsets, selection.scope),
     )
-
-
-def _keeps_times(
-    target: OffsetsClient, mirror: Mirror, sources: Mapping[str, Offsets], evidence: Readiness, there: Logs
-) -> bool | None:
-    """Return whether copies have the timestamps of the source; ``None`` if no copy was found."""
-    searches: dict[TopicPartition, Search] = {}
-    for offsets in sources.values():
-        for tp, position in offsets.items():
-            last = next((each for each in evidence.read.get(tp, ()) if each.position == position), None)
-            copy = mirror.partition(tp)
-            if last is not None and copy in there and len(searches) < _SAMPLE:
-                syncs = evidence.syncs.get(tp, ())
-                searches[copy] = Search(last, *bracket(syncs, last.place, there[copy]).search)
-    scans = look_for(target, searches)
-    if any(scan.copies for scan in scans.values()):
-        return True
-    return False if any(scan.alike for scan in scans.values()) else None
 
 
 def copies_aborted_records(
@@ -131,6 +109,6 @@ def copies_aborted_records(
             low, high = max(there[copy].start, there[copy].end - 2 * _BACK), there[copy].end
             aborted[copy] = Search(LastRead(first.offset + 1, first), low, high)
             after[copy] = Search(LastRead(last.offset + 1, last), low, high)
-    copied = [copy for copy, scan in look_for(target, after).items() if scan.copies or scan.alike]
-    scans = look_for(target, {copy: aborted[copy] for copy in copied})
-    return any(scan.copies or scan.alike for scan in scans.values()) if scans else None
+    copied = [copy for copy, each in look_for(target, after).items() if each.found]
+    searches = look_for(target, {copy: aborted[copy] for copy in copied})
+    return any(each.found for each in searches.values()) if searches else None

@@ -17,10 +17,10 @@ from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
-from airflow_kafka_offsets.model.translation import Translation
+from airflow_kafka_offsets.model.translation import Search, Translation
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.readings.failover import read_last
-from airflow_kafka_offsets.readings.mirror import Search, last_reads, look_for
+from airflow_kafka_offsets.readings.mirror import last_reads, look_for
 from airflow_kafka_offsets.readings.positions import existing_partitions
 
 if TYPE_CHECKING:
@@ -157,13 +157,8 @@ def unread_refusals(
             continue
         start = max(log.start, targets.get(tp, 0))
         searches[mirror.partition(tp)] = Search(last, min(start, log.end), log.end)
-    scans = look_for(client, searches)
-    missing += [
-        tp
-        for tp in unread
-        if (search := searches.get(copy := mirror.partition(tp))) is not None
-        and not scans[copy].copies_between(search.start, search.end)
-    ]
+    results = look_for(client, searches)
+    missing += [tp for tp in unread if (copy := mirror.partition(tp)) in results and not results[copy].found]
     if not missing:
         return []
     return [

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync
 from airflow_kafka_offsets.model.offsets import LogRange
-from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Scan, record_digest
+from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Search, record_digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,15 +84,15 @@ class Mirror:
         alike = any(each.identity[1:] == read[-1].identity[1:] for each in read[-17:-1])
         return LastRead(position, read[-1].identity, distinct=not alike)
 
-    def scan(self, start: int, end: int, last: LastRead) -> Scan:
-        """Look at a part of the mirror's log, as the reader does."""
+    def search(self, search: Search) -> Search:
+        """Search a part of the mirror's log, as the reader does."""
         copies: list[int] = []
         seen: set[tuple[int, str]] = set()
         repeats = 0
-        for at in range(start, end):
+        for at in range(search.start, search.end):
             found = self.log[at].identity[1:]
             repeats += found in seen
             seen.add(found)
-            if last.identity[1:] == found:
+            if search.read.identity[1:] == found:
                 copies.append(at)
-        return Scan(start, end, copies, (), end - start, repeats)
+        return replace(search, copies=copies, records=search.end - search.start, repeats=repeats)

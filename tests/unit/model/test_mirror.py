@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.model.translation import Translation, translate
+from airflow_kafka_offsets.model.translation import Evidence, LastRead, RecordIdentity, Search, Translation
 from airflow_kafka_offsets.readings.failover import translate_sources
 
 STANDBY = {"kafka_config_id": "standby"}
@@ -104,7 +104,7 @@ def test_syncs_of_a_topic_that_was_created_again_on_the_mirror_count_no_more():
     # A topic of few records has only the sync of the first one.
     few, again = [OffsetSync(0, 0)], [OffsetSync(57, 0)]
     assert in_this_log([*few, *again]) == again
-    assert translate(30, LogRange(0, 10), in_this_log([*few, *again])) == Translation(0)
+    assert Evidence(30, LogRange(0, 10), in_this_log([*few, *again])).translate() == Translation(0)
     assert in_this_log([*first, *first[1:]]) == [*first, *first[1:]]  # a restarted mirror repeats a sync
 
 
@@ -137,6 +137,17 @@ def test_a_position_that_the_mirror_has_deleted_is_not_ready():
     assert "its position on orders-0 is one that the mirror has deleted" in "\n".join(
         check.failures(None, None)
     )
+
+
+@pytest.mark.parametrize(
+    ("found", "kept"),
+    [([{"alike": [4]}, {"copies": [3]}], True), ([{}, {"alike": [4]}], False), ([{}], None), ([], None)],
+)
+def test_one_copy_with_its_time_shows_that_the_mirror_keeps_times(found, kept):
+    orders, last = TopicPartition("orders", 0), LastRead(7, RecordIdentity(6, 1, "d"))
+    searches = [Search(last, 0, 9, **each) for each in found]
+    now = TranslatedPartition("0", orders, 7, orders, Translation(5), searches=searches)
+    assert MirrorCheck("s3a://x", 3, [now], [], 3, syncs_on_mirror=True).keeps_times is kept
 
 
 def test_a_check_names_what_is_missing():

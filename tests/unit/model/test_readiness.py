@@ -14,11 +14,11 @@ from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.readiness import POSITIONS, Readiness, around
 from airflow_kafka_offsets.model.text import MAX_VALUES
 from airflow_kafka_offsets.model.translation import (
+    Evidence,
     LastRead,
     RecordIdentity,
     Translation,
     record_digest,
-    translate,
 )
 
 PARTITION = TopicPartition("orders", 0)
@@ -172,8 +172,7 @@ def test_a_sync_from_before_a_topic_was_created_again_does_not_count_for_the_new
     # The topic is empty when the first commit sees it, and its mirror has written the old sync just before.
     found = after_commits(("b", old), ("b", new))
     assert found == new
-    log = LogRange(0, 260)
-    assert translate(150, log, found) == Translation(49)
+    assert Evidence(150, LogRange(0, 260), found).translate() == Translation(49)
     for present in (new, [OffsetSync(101, 90)]):
         assert after_commits(("b", present)) == present
     assert after_commits(("b", [OffsetSync(90, 90)])) == []  # a restarted mirror repeats a sync

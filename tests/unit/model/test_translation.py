@@ -9,15 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_mirror import Mirror, Record
 
-from airflow_kafka_offsets.model.offset_syncs import OffsetSync, bracket
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync
 from airflow_kafka_offsets.model.offsets import LogRange
-from airflow_kafka_offsets.model.translation import (
-    LastRead,
-    RecordIdentity,
-    Scan,
-    Sighting,
-    translate,
-)
+from airflow_kafka_offsets.model.translation import Evidence, LastRead, RecordIdentity, Search
 
 EXAMPLES = 1_500 if os.environ.get("LONG_TESTS") else 300
 
@@ -51,12 +45,6 @@ def mirrors(draw):
     return mirror
 
 
-def sightings(mirror, read):
-    """Look for records where the syncs say, as the reader does."""
-    log, syncs = mirror.range, mirror.syncs
-    return [Sighting(last, mirror.scan(*bracket(syncs, last.place, log).search, last)) for last in read]
-
-
 def check(mirror, position, read, *, continues=False):
     """
     Check the translation of a position.
@@ -64,7 +52,10 @@ def check(mirror, position, read, *, continues=False):
     :param continues: whether the mirror copies the rest of the source then.
     """
     source = LogRange(mirror.records[0].offset, mirror.records[-1].offset + 1) if continues else None
-    found = translate(position, mirror.range, mirror.syncs, sightings(mirror, read), source)
+    evidence = Evidence(position, mirror.range, mirror.syncs, read, source)
+    while search := evidence.next_search():
+        evidence = evidence.with_search(mirror.search(search))
+    found = evidence.translate()
     if found.offset is None or found.offset < mirror.start:  # refused: it is unknown, or deleted
         return
     lost = [
@@ -98,9 +89,11 @@ def test_by_the_last_record_nothing_is_lost_and_no_more_read_again_than_it_says(
 
 def test_a_record_like_the_one_that_was_read_is_no_place_beyond_the_syncs():
     read = LastRead(60, RecordIdentity(59, 1, "d"))
-    alike = Sighting(read, Scan(70, 90, [], [75, 80], 20))
-    syncs = [OffsetSync(50, 50), OffsetSync(90, 90)]
-    assert (translate(60, LogRange(70, 100), syncs, [alike]).offset or 0) <= 76
+    evidence = Evidence(60, LogRange(70, 100), [OffsetSync(50, 50), OffsetSync(90, 90)], [read])
+    assert evidence.next_search() == Search(read, 70, 90)
+    evidence = evidence.with_search(Search(read, 70, 90, [], [75, 80], 20))
+    assert evidence.next_search() is None
+    assert (evidence.translate().offset or 0) <= 76
 
 
 @pytest.mark.parametrize(
@@ -113,10 +106,10 @@ def test_a_record_like_the_one_that_was_read_is_no_place_beyond_the_syncs():
     ],
 )
 def test_a_place_that_the_mirror_may_have_deleted_is_no_translation_to_its_log_start(position, syncs):
-    assert (translate(position, LogRange(600, 1_000), syncs).offset or 0) < 600
-    assert translate(position, LogRange(0, 1_000), syncs).offset == 0
+    assert (Evidence(position, LogRange(600, 1_000), syncs).translate().offset or 0) < 600
+    assert Evidence(position, LogRange(0, 1_000), syncs).translate().offset == 0
 
 
 def test_syncs_of_an_empty_topic_show_another_name():
-    found = translate(70, LogRange(0, 0), [OffsetSync(0, 0)], [])
+    found = Evidence(70, LogRange(0, 0), [OffsetSync(0, 0)]).translate()
     assert (found.offset, "another name" in found.why) == (None, True)
