@@ -19,6 +19,7 @@ from airflow.api_fastapi.core_api.security import (
     GetUserDep,
     get_user,
     requires_access_asset,
+    requires_access_asset_alias,
     requires_access_dag,
 )
 from fastapi import Depends, FastAPI, HTTPException, Request
@@ -103,8 +104,9 @@ class ReadableDags:
         return dag_id != "~" and self._passes(*(requires_access_dag("GET", each, dag_id) for each in _SHOWN))
 
     def may_read_assets(self) -> bool:
-        """Return whether the user may read assets, whose events are in a pipeline's history."""
-        return self._passes(requires_access_asset("GET"))
+        """Return whether the user may list assets, whose events are in a pipeline's history."""
+        # Airflow's list names the aliases of each asset.
+        return self._passes(requires_access_asset("GET"), requires_access_asset_alias("GET"))
 
     def _passes(self, *guards: Callable[..., None]) -> bool:
         try:
