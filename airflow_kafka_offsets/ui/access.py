@@ -49,6 +49,8 @@ class Rights:
         """Whether a user may read a DAG, by user and DAG."""
         self.ids: SingleFlightCache[str, frozenset[str]] = SingleFlightCache(REMEMBERED, _MOST_USERS)
         """The DAGs that Airflow's own lists show to a user, by user."""
+        self.assets: SingleFlightCache[str, bool] = SingleFlightCache(REMEMBERED, _MOST_USERS)
+        """Whether a user may list assets, by user."""
         self.asking = asyncio.Lock()
 
 
@@ -103,10 +105,15 @@ class ReadableDags:
         # In Airflow's API, a tilde means all DAGs.
         return dag_id != "~" and self._passes(*(requires_access_dag("GET", each, dag_id) for each in _SHOWN))
 
-    def may_read_assets(self) -> bool:
+    async def may_read_assets(self) -> bool:
         """Return whether the user may list assets, whose events are in a pipeline's history."""
-        # Airflow's list names the aliases of each asset.
-        return self._passes(requires_access_asset("GET"), requires_access_asset_alias("GET"))
+
+        async def ask() -> bool:
+            # Airflow's list names the aliases of each asset.
+            guards = (requires_access_asset("GET"), requires_access_asset_alias("GET"))
+            return await run_in_thread(lambda: self._passes(*guards))
+
+        return await self.rights.assets.get(self.identity, ask)
 
     def _passes(self, *guards: Callable[..., None]) -> bool:
         try:
