@@ -16,8 +16,7 @@ from airflow_kafka_offsets.model.text import MAX_SIZE, escape_controls, is_plain
 RETENTION = "offsets.retention.minutes"
 """Name of the broker's setting for how long offsets of a group without members are kept."""
 
-_ALIASES = {"metadata.broker.list": SERVERS}
-"""Another name of a setting -> its name."""
+_OLD_SERVERS = "metadata.broker.list"
 # An allow-list: consumer settings such as isolation.level would change the meaning of responses.
 _KEPT = re.compile(
     r"(security|sasl|ssl|enable\.ssl|enable\.sasl|socket|reconnect\.backoff|https\.ca)\..*"
@@ -84,12 +83,8 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if _passes(key, value):
             _check_value(key, value)
             check_guarded(key, value)
-            name = _ALIASES.get(key, key)
-            if kept.setdefault(name, value) != value:
-                raise UsageError(
-                    f"{SERVERS} of the Kafka configuration and its old name metadata.broker.list differ; "
-                    "expected the brokers of one cluster: remove one of the two"
-                )
+            kept[key] = value
+    _replace_old_name(kept, "the Kafka configuration")
     check_servers(kept.get(SERVERS))
     if not str(kept.get(SERVERS, "")).strip():
         raise UsageError(
@@ -151,8 +146,19 @@ def load_properties(path: str | Path) -> dict[str, str]:
             raise UsageError(f"{where}: expected four hexadecimal digits after \\u") from None
         if key in _JAVA_ONLY:
             raise UsageError(f"{where}: {_java_only(key)}")
-        settings[_ALIASES.get(key, key)] = value
+        settings[key] = value
+    _replace_old_name(settings, str(path))
     return settings
+
+
+def _replace_old_name(settings: dict[str, Any], where: str) -> None:
+    if servers := settings.pop(_OLD_SERVERS, None):
+        settings[SERVERS] = settings.get(SERVERS) or servers
+        if settings[SERVERS] != servers:
+            raise UsageError(
+                f"{SERVERS} of {where} and its old name {_OLD_SERVERS} differ; expected the brokers of one "
+                "cluster: remove one of the two"
+            )
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -204,7 +210,7 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
 def _passes(key: str, value: Any) -> bool:
     if key in _CALLBACKS:
         return callable(value)
-    known = _KEPT.fullmatch(_ALIASES.get(key, key)) is not None
+    known = key == _OLD_SERVERS or _KEPT.fullmatch(key) is not None
     # Clients refuse empty texts, and forms store empty fields.
     return known and value not in (None, "")
 

@@ -53,23 +53,25 @@ class Connection:
     """
     A Consumer that never subscribes, and the errors that it reports in the background.
 
-    :param group_id: the only group whose commits it can read and write.
+    :param group_id: the only group whose commits it can read and write; ``None`` to read logs only.
     :raises BrokerError: if the configuration is refused.
     """
 
-    def __init__(self, config: Mapping[str, Any], group_id: str, isolation_level: IsolationLevel) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], group_id: str | None, isolation_level: IsolationLevel
+    ) -> None:
         self.scrub = scrubber(config)
         self.background_errors = BackgroundErrors(self.scrub, partial(probe_listener, config))
         self.commit_responses: list[tuple[KafkaError | None, list[ClientPartition]]] = []
         self.fastest = math.inf
         """Seconds of the fastest response about logs so far."""
         self._users_error_cb = config.get("error_cb")
-        self._reads_logs = group_id == OWN_GROUP
+        self._reads_logs = group_id is None
         parse_choice(isolation_level, IsolationLevel, "isolation_level")
         settings = {
             **_DEFAULTS,
             **config,
-            "group.id": parse_group(group_id),
+            "group.id": OWN_GROUP if group_id is None else parse_group(group_id),
             "isolation.level": isolation_level,
             # A Consumer must never commit automatically: close() would commit the position that it has read
             # to.
@@ -148,9 +150,9 @@ class Connection:
 
 
 class Connections:
-    """Open connections of one group, at most :data:`MAX_KEPT` for each isolation level."""
+    """Open connections to read logs, or of one group, at most :data:`MAX_KEPT` for each isolation level."""
 
-    def __init__(self, config: Mapping[str, Any], group_id: str = OWN_GROUP) -> None:
+    def __init__(self, config: Mapping[str, Any], group_id: str | None = None) -> None:
         self._config = dict(config)
         self._group_id = group_id
         # The key also has the index among the connections of the isolation level.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -67,8 +66,10 @@ class SupervisedProcess:
         self._close()
         if self._supervisor.returncode < 0:
             # The supervisor itself was killed, so the program still runs.
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                program = psutil.Process(self.pid)
+                program.kill()
+                _wait([program], supervisor.GRACE)
 
     def end_all(self) -> None:
         """End the program and all its descendants, including those in other process groups."""

@@ -19,6 +19,7 @@ from airflow.api_fastapi.core_api.security import (
     GetUserDep,
     get_user,
     requires_access_asset,
+    requires_access_asset_alias,
     requires_access_dag,
 )
 from fastapi import Depends, FastAPI, HTTPException, Request
@@ -48,6 +49,8 @@ class Rights:
         """Whether a user may read a DAG, by user and DAG."""
         self.ids: SingleFlightCache[str, frozenset[str]] = SingleFlightCache(REMEMBERED, _MOST_USERS)
         """The DAGs that Airflow's own lists show to a user, by user."""
+        self.assets: SingleFlightCache[str, bool] = SingleFlightCache(REMEMBERED, _MOST_USERS)
+        """Whether a user may list assets, by user."""
         self.asking = asyncio.Lock()
 
 
@@ -102,9 +105,15 @@ class ReadableDags:
         # In Airflow's API, a tilde means all DAGs.
         return dag_id != "~" and self._passes(*(requires_access_dag("GET", each, dag_id) for each in _SHOWN))
 
-    def may_read_assets(self) -> bool:
-        """Return whether the user may read assets, whose events are in a pipeline's history."""
-        return self._passes(requires_access_asset("GET"))
+    async def may_read_assets(self) -> bool:
+        """Return whether the user may list assets, whose events are in a pipeline's history."""
+
+        async def ask() -> bool:
+            # Airflow's list names the aliases of each asset.
+            guards = (requires_access_asset("GET"), requires_access_asset_alias("GET"))
+            return await run_in_thread(lambda: self._passes(*guards))
+
+        return await self.rights.assets.get(self.identity, ask)
 
     def _passes(self, *guards: Callable[..., None]) -> bool:
         try:

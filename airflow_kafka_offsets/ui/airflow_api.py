@@ -57,6 +57,10 @@ class AmbiguousError(AirflowError):
     """The address of a task in a loop (Airflow 3.4) matches several instances of a run."""
 
 
+class TooLargeError(AirflowError):
+    """The answer is larger than any that the tab needs."""
+
+
 class FindAirflow:
     """
     A root middleware that adds Airflow's app to the requests of the tab.
@@ -148,6 +152,7 @@ class AsUser:
         :param steps: parts of the path below ``/api/v2``.
         :raises RefusedError: if the user may not read the resource.
         :raises AmbiguousError: if the address may match several resources.
+        :raises TooLargeError: if the response has more than 20 MB.
         :raises AirflowError: if the call fails.
         """
         # A name must stay one part of the path. A tilde would mean all resources.
@@ -219,7 +224,7 @@ class AsUser:
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
                 if size > _MOST_BYTES:
-                    raise AirflowError(f"an answer of Airflow's API has more than {_MOST_BYTES >> 20} MB")
+                    raise TooLargeError(f"an answer of Airflow's API has more than {_MOST_BYTES >> 20} MB")
 
         await self.app(scope, receive, send)
         return status, b"".join(parts)

@@ -173,7 +173,9 @@ class LiveWorker:
             )
         with self._lend(names["kafka_config_id"], end) as client:
             reading = PipelineNow(client, named, checkpoint, end).read()
-        return {**reading, "pace": self._progress.rates(names, reading)}
+            # The connection may lead to another cluster by now, with other offsets.
+            pace = self._progress.rates({**names, "servers": client.servers}, reading)
+        return {**reading, "pace": pace}
 
     def _times(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         with self._lend(request["names"]["kafka_config_id"], end) as client:

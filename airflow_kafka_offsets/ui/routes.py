@@ -113,7 +113,7 @@ async def pipeline_history(
         return await run_in_thread(lambda: pack_model(_history(moves, [*problems, *listed.problems], answer)))
 
     # Made once for all users who may read the same DAGs and assets, because these users see the same moves.
-    assets = await run_in_thread(readable.may_read_assets)
+    assets = await readable.may_read_assets()
     viewed = (pipeline.dag_id, pipeline.key, batches, ids, frozenset(elsewhere), assets)
     return packed_response(request, await histories.get(viewed, read))
 

@@ -15,6 +15,7 @@ from airflow_kafka_offsets.ui.airflow_api import (
     AirflowError,
     AmbiguousError,
     AsUser,
+    TooLargeError,
     run_in_thread,
 )
 from airflow_kafka_offsets.ui.pipelines import NamedTask
@@ -64,6 +65,9 @@ class TaskOutcomes:
             return None
         try:
             entry = await result_entry(ask, row)
+        except TooLargeError:
+            # No result of this package, but perhaps that of a derived task.
+            entry = None
         except AirflowError as error:
             if budget is None:
                 raise
@@ -89,7 +93,7 @@ class Budget:
         self.unread = 0
         """Values that were not read in time."""
         self.errors: list[AirflowError] = []
-        """Errors for values that cannot be read, such as that of a derived task with more than 20 MB."""
+        """Errors for values that cannot be read now."""
 
     @property
     def is_over(self) -> bool:

@@ -44,6 +44,7 @@ class WatchedProgress:
         """
         Note a reading of a pipeline.
 
+        :param names: the names of the pipeline, and the servers of its cluster.
         :return: records per second: written (``records_in``), read (``records_out``) and decrease of the lag
             (``lag_falls``), and ``seconds_left`` until the lag is 0. Unknown values are ``None``.
         """

@@ -70,7 +70,7 @@ def rights(database) -> Iterator[Any]:
     yield SomeDagsOnly
     SomeDagsOnly.readable = {}
     SomeDagsOnly.without_xcom = {}
-    SomeDagsOnly.without_assets = ()
+    SomeDagsOnly.without_assets = SomeDagsOnly.without_aliases = ()
 
 
 @pytest.fixture

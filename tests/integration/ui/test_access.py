@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import quote
 
 import pytest
@@ -133,14 +134,32 @@ def test_events_of_another_dag_show_to_those_who_may_read_it(browser, metadata, 
     assert browser.moves("orders", "bob") == []
 
 
-def test_events_that_one_viewer_may_read_are_not_kept_for_another(browser, metadata, shared, rights):
+@pytest.mark.parametrize("missing", ["without_assets", "without_aliases"])
+def test_events_that_one_viewer_may_read_are_not_kept_for_another(browser, metadata, shared, rights, missing):
     metadata.add_event("kafka-group://kafka_default/shared", "orders", "run 1", "commit", moved_by=7)
-    rights.without_assets = {"bob"}
+    setattr(rights, missing, {"bob"})
     path = f"/kafka-offsets{browser.address('orders', 'history')}"
 
-    found = [browser.client(user).get(path).json() for user in ("ann", "bob", "ann")]
+    found = [browser.client(user).get(path).json() for user in ("bob", "ann", "bob")]
 
-    assert [[move["moved_by"] for move in each["moves"]] for each in found] == [[7], [], [7]]
+    assert [[move["moved_by"] for move in each["moves"]] for each in found] == [[], [7], []]
+
+
+def test_the_right_to_assets_is_asked_for_once_by_the_requests_of_a_page(monkeypatch):
+    """A history that is there already must not wait for its turn."""
+    from airflow_kafka_offsets.ui import access
+
+    asked: list[str] = []
+    for name in ("requires_access_asset", "requires_access_asset_alias"):
+        monkeypatch.setattr(access, name, lambda method: lambda *_: asked.append(method))
+    rights = access.Rights()
+
+    async def ask() -> list[bool]:
+        readable = access.ReadableDags(None, None, "ann", rights)  # type: ignore[arg-type]
+        return [await readable.may_read_assets() for _ in range(3)]
+
+    assert asyncio.run(ask()) == [True, True, True]
+    assert asked == ["GET", "GET"]
 
 
 def test_an_event_that_airflow_cannot_list_hides_no_receipt(browser, metadata, two_dags):

@@ -140,6 +140,9 @@ def test_a_mark_at_the_beginning_of_a_file_is_not_part_of_a_name(tmp_path):
 
 def test_the_old_name_of_the_brokers_counts_in_a_file(tmp_path):
     assert load_properties(write(tmp_path, "metadata.broker.list=kafka-1:9092\n")) == SERVER
+    both = write(tmp_path, "metadata.broker.list=other:9092\nbootstrap.servers=kafka-1:9092\n")
+    with pytest.raises(UsageError, match=rf"bootstrap\.servers of {both} and its old name .* differ"):
+        load_properties(both)
 
 
 @pytest.mark.parametrize(

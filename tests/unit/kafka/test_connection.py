@@ -28,7 +28,7 @@ def test_a_refused_setting_may_be_the_connections_or_a_files():
         Connection({**BROKER, "security.protocol": "SASLL"}, "g", "read_uncommitted")
 
 
-@pytest.mark.parametrize(("group", "stays"), [(OWN_GROUP, True), ("g", False)])
+@pytest.mark.parametrize(("group", "stays"), [(None, True), ("g", False), (OWN_GROUP, False)])
 def test_only_who_joins_a_group_needs_a_right_on_it(group, stays):
     opened = Connection(BROKER, group, "read_uncommitted")
     opened.add_error(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
@@ -45,7 +45,7 @@ class Made(SimpleNamespace):
 @pytest.fixture
 def made(monkeypatch):
     """Counts the connections that are made, by group and isolation level."""
-    counts: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str | None, str]] = Counter()
 
     def make(_, group_id, isolation_level):
         counts[group_id, isolation_level] += 1
@@ -62,7 +62,7 @@ def test_each_request_has_one_up_to_a_limit_and_a_second_round_opens_none(made, 
     first = kept.get_several(requests, isolation_level)
     assert len(set(first)) == min(requests, MAX_KEPT)
     assert kept.get_several(requests, isolation_level) == first
-    assert made == {(OWN_GROUP, isolation_level): min(requests, MAX_KEPT)}
+    assert made == {(None, isolation_level): min(requests, MAX_KEPT)}
 
 
 def test_those_that_are_missing_are_opened_at_once(monkeypatch):

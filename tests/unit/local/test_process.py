@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from breakable_kafka import freeze
 
 from airflow_kafka_offsets.local import broker
-from airflow_kafka_offsets.local.process import end_processes, find_processes
+from airflow_kafka_offsets.local.process import SupervisedProcess, end_processes, find_processes
 
 BUSY = """
 import threading
@@ -70,6 +71,24 @@ def test_of_processes_that_are_ended_together_the_rest_is_killed_soon_after_most
         for process in started:
             process.kill()
             process.communicate()
+
+
+def test_a_program_whose_supervisor_was_killed_has_ended_when_end_returns(monkeypatch, tmp_path):
+    """The next start in the directory of a Kafka would find it otherwise."""
+    command = [sys.executable, "-c", "import signal; signal.pause()", str(tmp_path)]
+    process = SupervisedProcess(command, tmp_path / "log", tmp_path)
+    kill = os.kill
+    try:
+        supervisor = psutil.Process(process.pid).parent()
+        assert supervisor is not None
+        supervisor.kill()
+        # A busy machine takes its time.
+        monkeypatch.setattr(os, "kill", lambda *to: threading.Timer(0.5, kill, to).start())
+        process.end()
+        assert find_processes(str(tmp_path)) == []
+    finally:
+        for each in find_processes(str(tmp_path)):
+            kill(each.pid, signal.SIGKILL)
 
 
 def test_a_broker_that_ends_while_it_is_looked_for_is_no_error(monkeypatch, tmp_path):

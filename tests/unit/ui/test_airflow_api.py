@@ -101,13 +101,27 @@ def test_what_there_is_not_and_what_is_no_name_is_none(step):
     )
 
 
-def test_a_result_that_is_too_large_hides_no_other(monkeypatch):
-    monkeypatch.setattr(airflow_api, "_MOST_BYTES", 100)
-    row = {"id": "1", "dag_id": "d", "dag_run_id": "r", "task_id": "t", "map_index": -1, "state": "success"}
-    budget = Budget(60.0)
+ROW = {"id": "1", "dag_id": "d", "dag_run_id": "r", "task_id": "t", "map_index": -1, "state": "success"}
 
-    assert asyncio.run(TaskOutcomes().read(as_user(airflow()), row, "commit", budget)) is None
-    assert [str(error) for error in budget.errors] == ["an answer of Airflow's API has more than 0 MB"]
+
+def test_a_result_that_is_too_large_is_none_of_this_package_and_is_read_once(monkeypatch):
+    monkeypatch.setattr(airflow_api, "_MOST_BYTES", 100)
+    app, outcomes = airflow(), TaskOutcomes()
+
+    for budget in (None, Budget(60.0)):
+        assert asyncio.run(outcomes.read(as_user(app), ROW, "commit", budget)) is None
+        assert budget is None or budget.errors == []
+    assert len(app.state.asked) == 1
+
+
+def test_a_result_that_airflow_cannot_give_hides_no_other_and_is_asked_for_again():
+    budget, outcomes = Budget(60.0), TaskOutcomes()
+    broken = as_user(airflow())
+    ask: Any = SimpleNamespace(get=lambda *_, **__: broken.get("500"))
+
+    for _ in range(2):
+        assert asyncio.run(outcomes.read(ask, ROW, "commit", budget)) is None
+    assert [str(error) for error in budget.errors] == ["Airflow's API answered with status 500"] * 2
 
 
 def test_two_users_are_two():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
@@ -146,3 +148,17 @@ def test_a_connection_that_was_changed_to_another_cluster_is_opened_again(monkey
     assert (first.servers, second.servers) == ("127.0.0.1:1", "127.0.0.1:2")
     assert lent() is second
     second.close()
+
+
+def test_the_rates_of_one_cluster_are_not_continued_on_another(monkeypatch):
+    worker, of = live_worker.LiveWorker(), []
+    clients = [SimpleNamespace(servers=server) for server in ("left:9092", "left:9092", "right:9092")]
+    monkeypatch.setattr(worker, "_lend", lambda *_: nullcontext(clients.pop(0)))
+    monkeypatch.setattr(live_worker, "PipelineNow", lambda *_: SimpleNamespace(read=dict))
+    monkeypatch.setattr(worker._progress, "rates", lambda names, _: of.append(json.dumps(names)))
+    names = dict.fromkeys(PIPELINE_PARAMETERS) | {"group_id": "g"}
+    for _ in range(3):
+        request = {"id": 1, "question": "now", "names": names, "end": time.monotonic() + 60}
+        assert "error" not in worker.answer(request)
+
+    assert of[0] == of[1] != of[2]
