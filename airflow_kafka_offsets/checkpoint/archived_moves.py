@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import count, takewhile
 
-from airflow_kafka_offsets.checkpoint.archive import file_digest, read_archived_move
+from airflow_kafka_offsets.checkpoint.archive import file_digest, moves_of_batch, read_archived_move
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, archive_number
 from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
@@ -100,8 +100,19 @@ class ArchivedMoves:
         return next((each for each in found if each.log_ids.cluster), None)
 
     def has_rewritten(self, batch_id: int | None) -> bool:
-        """Whether the newest move may have written other offsets into the file of a batch."""
-        return self.newest is not None and self.newest.batch_id == batch_id
+        """Whether the file of a batch may have other offsets than those that the batch has read."""
+        if batch_id is None:
+            return False
+        path = f"offsets/{batch_id}"
+        # Spark has planned the batch after any older move.
+        moves = [
+            *takewhile(lambda each: path in each.files or each.newest_planned >= batch_id, self.of_query)
+        ]
+        # A failover may write the same offsets, which are those of other records.
+        if any(each.is_failover and each.batch_id == batch_id for each in moves):
+            return True
+        data = self.checkpoint.read_file(path) if moves else None
+        return data is not None and bool(moves_of_batch(moves, batch_id, data))
 
     def of_receipt(self, receipt: CheckpointReceipt) -> ArchivedMove | None:
         """Return the archive of a receipt's move; ``None`` if the move changed no file."""
@@ -196,7 +207,7 @@ class ArchivedMoves:
 
     def failover_refusals(self, batch_id: int) -> list[str]:
         """Return why the query cannot go back to a batch: the batch's offsets are of another cluster."""
-        found = (each for each in reversed(self) if each.has_failed_over and each.batch_id > batch_id)
+        found = (each for each in self.of_query if each.has_failed_over and each.batch_id > batch_id)
         failover = next(found, None)
         if failover is None:
             return []

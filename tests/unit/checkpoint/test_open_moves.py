@@ -123,3 +123,15 @@ def test_the_cluster_of_a_query_that_was_replaced_is_not_that_of_the_new_one(tmp
     assert found is not None
     Query(tmp_path, "99999999-2222-3333-4444-555555555555")
     assert ArchivedMoves(SparkCheckpoint(query.location)).on_cluster is None
+
+
+def test_a_failover_of_a_query_that_was_replaced_keeps_no_batch_from_the_new_one(tmp_path):
+    query = Query(tmp_path)
+    for batch in range(3):
+        query.run(batch, {"orders": {0: 5 + batch}})
+    apply_plan(tmp_path, replace(seek(tmp_path), kind="failover", archive="0001-failover"))
+    spark, policy = SparkCheckpoint(query.location), CheckpointPolicy(sink="noop")
+    assert "failover 0001-failover" in plan_truncate(spark, 1, policy).refusals[0]
+    again = Query(tmp_path, "99999999-2222-3333-4444-555555555555")
+    again.run(2, {"orders": {0: 7}})
+    assert plan_truncate(spark, 1, policy).refusals == ()
