@@ -14,9 +14,9 @@ from datetime import datetime, timezone
 
 from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archived_move, write_archive
 from airflow_kafka_offsets.checkpoint.archive_names import DIRECTORY, MANIFEST
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches
-from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cleanup import clean_up
 from airflow_kafka_offsets.errors import (
@@ -78,9 +78,7 @@ def apply_checkpoint_plan(
         log.info("Moved and read back: checkpoint %s, archive %s", checkpoint.location, plan.archive)
     else:
         # A plan without changes must not hide that another move was begun and not finished.
-        newest = unfinished_move(checkpoint)
-        if newest is not None and newest.name not in (plan.archive, plan.undoes):
-            raise unfinished_refusal(checkpoint, newest)
+        ArchivedMoves(checkpoint).refuse_unfinished(plan.archive, plan.undoes)
     if commit is not None:
         try:
             commit()

@@ -22,21 +22,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.archive_names import ARCHIVE_NAME, DIRECTORY, MANIFEST, archive_names
+from airflow_kafka_offsets.checkpoint.archive_names import ARCHIVE_NAME, DIRECTORY, MANIFEST
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.log import is_query_id
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointFormatError,
     OffsetsFormatError,
-    PlanRefusedError,
     StorageError,
 )
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
@@ -125,66 +124,6 @@ def mark_undone(checkpoint: SparkCheckpoint, name: str, made_by: str) -> None:
     checkpoint.write_file(f"{DIRECTORY}/{name}/{UNDONE}", f"{made_by}\n".encode())
 
 
-def newest_archived_move(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
-    """Return the archive of the newest move that has begun; ``None`` if there was no move."""
-    return next(archived_moves_from_newest(checkpoint), None)
-
-
-def archived_moves_from_newest(checkpoint: SparkCheckpoint) -> Iterator[ArchivedMove]:
-    """Read the archives of a checkpoint, newest first; skip directories without a manifest."""
-    found = (read_archived_move(checkpoint, name) for name in reversed(archive_names(checkpoint)))
-    return (archive for archive in found if archive is not None)
-
-
-def newest_archived_move_with_cluster(checkpoint: SparkCheckpoint) -> ArchivedMove | None:
-    """
-    Return the archive of the newest move that names its cluster (a move without a broker names none).
-
-    A failover that was taken back or abandoned does not count, nor does a move of another query in the same
-    place.
-    """
-    found = (
-        each
-        for each in archived_moves_from_newest(checkpoint)
-        if each.has_failed_over or not each.is_failover
-    )
-    newest = next((archive for archive in found if archive.log_ids.cluster), None)
-    return newest if newest is not None and newest.query_id == checkpoint.query_id() else None
-
-
-def read_archived_moves(checkpoint: SparkCheckpoint) -> list[ArchivedMove]:
-    """
-    Return the archives of a checkpoint, oldest first; skip directories without a manifest.
-
-    :raises CheckpointFormatError: if a manifest is invalid.
-    """
-    return list(archived_moves_from_newest(checkpoint))[::-1]
-
-
-def find_archived_move(checkpoint: SparkCheckpoint, name: str | None) -> ArchivedMove:
-    """
-    Return an archive by its name, or the newest move that was not taken back.
-
-    :raises CheckpointError: if there is no such archive; lists the existing ones.
-    :raises PlanRefusedError: if the archive is of another query.
-    """
-    archives = read_archived_moves(checkpoint)
-    for archive in reversed(archives):
-        if archive.name == name or (name is None and not archive.undone and archive.kind != "restore"):
-            if archive.query_id != (now := checkpoint.query_id()):
-                raise PlanRefusedError(
-                    f"{checkpoint.location}: archive {archive.name} belongs to query {archive.query_id}, but "
-                    f"the checkpoint belongs to query {now}: give the archive's own checkpoint"
-                )
-            return archive
-    there = ", ".join(f"{a.name} ({'undone' if a.undone else a.created})" for a in archives)
-    remedy = "name one of them, or give" if there else "correct the location, or restore the group with"
-    raise CheckpointError(
-        f"{checkpoint.location}: found no {f'archive {name}' if name else 'move to take back'}; there are: "
-        f"{there or 'none'}: {remedy} the offsets from a receipt or a CSV file"
-    )
-
-
 def read_copy(checkpoint: SparkCheckpoint, archive: ArchivedMove, path: str) -> bytes | None:
     """
     Return a file as it was before the move, ``None`` if it did not exist.
@@ -228,6 +167,23 @@ def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove |
             "offsets from a receipt or a CSV file"
         ) from None
     return replace(archived, abandoned=_is_abandoned(checkpoint, archived))
+
+
+def moves_of_batch(moves: Iterable[ArchivedMove], batch_id: int, data: bytes) -> list[ArchivedMove]:
+    """
+    Return the moves that have written other offsets into the file of a batch since Spark wrote it.
+
+    :param moves: newest first; so is the result. It is empty if the moves were taken back.
+    :param data: the file's content.
+    """
+    content = written_by_spark = file_digest(data)
+    found = []
+    for move in moves:
+        before, after = move.files.get(f"offsets/{batch_id}", (None, None))
+        if before is not None and after == written_by_spark and move.batch_id == batch_id:
+            found.append(move)
+            written_by_spark = before
+    return [] if written_by_spark == content else found
 
 
 def _is_abandoned(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> bool:

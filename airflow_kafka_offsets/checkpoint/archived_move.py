@@ -1,13 +1,13 @@
-"""Moves in a checkpoint's archive: their values, and how one is found among them."""
+"""One move in a checkpoint's archive."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointReceipt, MoveKind
+from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
@@ -117,32 +117,3 @@ class ArchivedMove:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.made_by}, {self.created})"
-
-
-def archived_move_of_receipt(
-    archives: Sequence[ArchivedMove], receipt: CheckpointReceipt
-) -> ArchivedMove | None:
-    """Return the archive of a receipt's move; ``None`` if the move changed no file."""
-    # A refused move has a receipt but no archive, and a later move may have the archive name in that receipt.
-    for archive in archives:
-        if (archive.name, archive.before, archive.after) == (receipt.archive, receipt.before, receipt.after):
-            return archive
-    return None
-
-
-def restore_of_move(archives: Sequence[ArchivedMove], archived_move: ArchivedMove) -> ArchivedMove | None:
-    """Return the newest finished move that has undone another one; ``None`` if no move has."""
-    return next(
-        (each for each in reversed(archives) if each.undoes == archived_move.name and each.done), None
-    )
-
-
-def later_moves(archives: Sequence[ArchivedMove], move: ArchivedMove) -> list[ArchivedMove]:
-    """Return the later moves in effect: neither one that was undone, nor the one that undid it."""
-    return [
-        each
-        for each in archives
-        if each.number > move.number
-        and not each.undone
-        and (each.undoes is None or archive_number(each.undoes) < move.number)
-    ]

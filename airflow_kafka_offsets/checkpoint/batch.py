@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.guards import (
-    failover_refusals,
     read_checkpoint_batches,
     unfinished_refusals,
 )
@@ -111,7 +111,7 @@ def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str,
         ones.
     """
     refusals = unfinished_refusals(read_checkpoint_batches(checkpoint), batch_id)
-    refusals += failover_refusals(checkpoint, batch_id)
+    refusals += ArchivedMoves(checkpoint).failover_refusals(batch_id)
     if refusals:
         raise PlanRefusedError(refusals)
     return checkpoint.entry(batch_id).kafka_offsets

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.checkpoint.archive import read_archived_move
 from airflow_kafka_offsets.checkpoint.archive_names import CLAIM, DIRECTORY, archive_names
 from airflow_kafka_offsets.checkpoint.archived_move import archive_number
-from airflow_kafka_offsets.checkpoint.open_moves import still_unfinished, unfinished_refusal
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.errors import CheckpointMovedError, StorageError
 
 if TYPE_CHECKING:
@@ -54,15 +54,8 @@ class Claim:
                 "nothing was changed; running it again plans from the offsets that the other move has "
                 "written"
             )
-        before = (
-            read_archived_move(self._checkpoint, name)
-            for name in reversed(names)
-            if archive_number(name) < mine
-        )
-        newest = next((archive for archive in before if archive is not None), None)
-        unfinished = still_unfinished(self._checkpoint, newest)
-        if unfinished is not None and unfinished.name != undoes:
-            raise unfinished_refusal(self._checkpoint, unfinished)
+        earlier = [name for name in names if archive_number(name) < mine]
+        ArchivedMoves(self._checkpoint, earlier).refuse_unfinished(undoes)
 
     def withdraw(self) -> None:
         """Release the checkpoint; if the storage fails, the claim stays but does not block later moves."""

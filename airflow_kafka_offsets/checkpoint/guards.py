@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from airflow_kafka_offsets.checkpoint.archive import archived_moves_from_newest
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sinks import newest_recorded_batch
@@ -196,19 +195,6 @@ def unfinished_refusals(batches: CheckpointBatches, batch_id: int) -> list[str]:
         f"{batches.state.location}: batch {batch_id} is not a finished batch of the checkpoint; "
         f"finished batches: {_ranges(both)}{begun}: Spark keeps the last 100 "
         "(spark.sql.streaming.minBatchesToRetain); give one of these, or seek to an offset or a time"
-    ]
-
-
-def failover_refusals(checkpoint: SparkCheckpoint, batch_id: int) -> list[str]:
-    """Return why a query cannot go back to a batch: the offsets of the batch are of another cluster."""
-    moves = archived_moves_from_newest(checkpoint)
-    failover = next((each for each in moves if each.has_failed_over and each.batch_id > batch_id), None)
-    if failover is None:
-        return []
-    return [
-        f"{checkpoint.location}: failover {failover} has moved the query to another cluster or topic after "
-        f"batch {failover.batch_id - 1}, where the offsets of batch {batch_id} are other records: give batch "
-        f"{failover.batch_id} or a later one, or a time"
     ]
 
 

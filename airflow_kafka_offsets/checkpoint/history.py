@@ -18,7 +18,7 @@ from threading import Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
-from airflow_kafka_offsets.checkpoint.archive import file_digest, read_archived_move
+from airflow_kafka_offsets.checkpoint.archive import moves_of_batch, read_archived_move
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, check_commit_log, parse_offset_log
@@ -221,19 +221,10 @@ def _batch_end(
     checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[ArchivedMove]
 ) -> tuple[OffsetLogEntry, Mapping[str, Offsets], str | None]:
     """Return a batch's file, where the batch ended before later moves, and the archive of the newest one."""
-    path = f"offsets/{number}"
-    name = checkpoint.name(path)
+    name = checkpoint.name(f"offsets/{number}")
     entry = parse_offset_log(decode(data, name), name)
-    content = written_by_spark = file_digest(data)
-    moves = []
-    for archive in reversed(archives):
-        before, after = archive.files.get(path, (None, None))
-        if before is not None and after == written_by_spark and archive.batch_id == number:
-            moves.append(archive)
-            written_by_spark = before
-    if written_by_spark == content:  # never moved, or taken back
-        return entry, entry.kafka_offsets, None
-    return entry, moves[-1].before, moves[0].name
+    moves = moves_of_batch(reversed(archives), number, data)
+    return (entry, moves[-1].before, moves[0].name) if moves else (entry, entry.kafka_offsets, None)
 
 
 def _duration(at: datetime | None, planned: datetime | None, committed: datetime | None) -> float | None:

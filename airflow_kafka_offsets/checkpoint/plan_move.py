@@ -26,12 +26,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from airflow_kafka_offsets.checkpoint.archive import find_archived_move, read_archived_moves, read_copy
+from airflow_kafka_offsets.checkpoint.archive import read_copy
 from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, has_run_since, resume_plan
 from airflow_kafka_offsets.checkpoint.guards import (
     CheckpointBatches,
-    failover_refusals,
     link_refusals,
     pending_refusals,
     read_checkpoint_batches,
@@ -40,7 +40,6 @@ from airflow_kafka_offsets.checkpoint.guards import (
     truncate_refusals,
     unknown_partition_refusals,
 )
-from airflow_kafka_offsets.checkpoint.open_moves import has_run_since, resume_plan, unfinished_move_of_request
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import StateFiles, is_stateful, read_state, snapshots_after
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
@@ -75,7 +74,7 @@ def plan_seek(
     policy = policy or CheckpointPolicy()
     request = request or digest(kind, undoes, sources_json(targets))
     batches = read_checkpoint_batches(checkpoint)
-    earlier = unfinished_move_of_request(checkpoint, request, batches, undoes)
+    earlier = ArchivedMoves(checkpoint).begun_by(request, batches, undoes)
     before = batches.state.kafka_offsets
     refusals = restart_refusals(batches)
     refusals += unknown_partition_refusals(batches, targets)
@@ -107,7 +106,8 @@ def plan_truncate(
     policy = policy or CheckpointPolicy()
     request = digest("truncate", batch_id)
     batches = read_checkpoint_batches(checkpoint)
-    earlier = unfinished_move_of_request(checkpoint, request, batches)
+    moves = ArchivedMoves(checkpoint)
+    earlier = moves.begun_by(request, batches)
     after = checkpoint.entry(batch_id).kafka_offsets if batch_id in batches.planned else {}
     # commits/N before offsets/N: between the two removals Spark would run batch N again, which is safe.
     steps = [
@@ -120,7 +120,7 @@ def plan_truncate(
     there = steps and batch_id in batches.planned & batches.committed
     state: StateFiles = read_state(checkpoint) if there else {}
     refusals = truncate_refusals(checkpoint, batches, batch_id, policy, state)
-    refusals += failover_refusals(checkpoint, batch_id)
+    refusals += moves.failover_refusals(batch_id)
     derived = () if refusals else snapshots_after(state, batch_id + 1)
     refusals += link_refusals(checkpoint, derived)
     discarded = batches.pending
@@ -141,7 +141,8 @@ def plan_put_back_archive(
     :raises CheckpointError: if there is no such archive, or for the reasons that all plans share.
     :raises PlanRefusedError: if the archive is of another query, or of the time before a failover.
     """
-    archived = find_archived_move(checkpoint, archive)
+    moves = ArchivedMoves(checkpoint)
+    archived = moves.find(archive)
     if archived.undoes is not None and not archived.is_over:
         raise CheckpointError(
             f"{checkpoint.location}: {archived.name} is itself a restore, and was not finished: restore "
@@ -151,16 +152,15 @@ def plan_put_back_archive(
     request = digest("undo", archived.name)
     batches = read_checkpoint_batches(checkpoint)
     # An interrupted restore continues in the way it began: its files may look as if the query had not run.
-    archives = read_archived_moves(checkpoint)
-    begun = [one for one in archives if one.undoes == archived.name and not one.copies]
+    begun = [one for one in moves if one.undoes == archived.name and not one.copies]
     moved = begun or archived.carried or has_run_since(checkpoint, archived, batches)
-    if refusal := _past_failover(checkpoint, archived, archives, moved=bool(moved)):
+    if refusal := _past_failover(moves, archived, moved=bool(moved)):
         raise PlanRefusedError(refusal)
     if moved:
         return plan_seek(
             checkpoint, archived.before, policy, kind="restore", undoes=archived.name, request=request
         )
-    earlier = unfinished_move_of_request(checkpoint, request, batches, archived.name)
+    earlier = moves.begun_by(request, batches, archived.name)
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
     # First remove files, newest first; then write files, oldest first.
@@ -171,9 +171,7 @@ def plan_put_back_archive(
     return replace(plan, log_ids=archived.left, left=archived.log_ids) if archived.is_failover else plan
 
 
-def _past_failover(
-    checkpoint: SparkCheckpoint, archived: ArchivedMove, archives: Sequence[ArchivedMove], *, moved: bool
-) -> str | None:
+def _past_failover(moves: ArchivedMoves, archived: ArchivedMove, *, moved: bool) -> str | None:
     """
     Return why a move cannot be taken back: a failover has moved the query to another cluster since.
 
@@ -181,17 +179,16 @@ def _past_failover(
     """
     if archived.abandoned:
         return (
-            f"{checkpoint.location}: failover {archived} was interrupted before it changed the checkpoint, "
-            "and the query has run since: there is nothing to take back"
+            f"{moves.checkpoint.location}: failover {archived} was interrupted before it changed the "
+            "checkpoint, and the query has run since: there is nothing to take back"
         )
-    later = [each for each in archives if each.has_failed_over and each.number > archived.number]
-    if archived.fails_over and moved:
-        later.append(archived)
-    if not later or (archived.undone and not moved):
+    later = (each for each in moves.of_query if each.has_failed_over and each.number > archived.number)
+    failover = archived if archived.fails_over and moved else next(later, None)
+    if failover is None or (archived.undone and not moved):
         return None
     return (
-        f"{checkpoint.location}: failover {later[-1]} has moved the query to another cluster or topic, where "
-        "the offsets of before are other records: move it back with a failover in the other direction "
+        f"{moves.checkpoint.location}: failover {failover} has moved the query to another cluster or topic, "
+        "where the offsets of before are other records: move it back with a failover in the other direction "
         "('failover back'), which translates its position there"
     )
 
@@ -219,7 +216,7 @@ def plan_checkpoint_failover(
     :param again: sentence about the records that may be read again; empty if no record may be.
     """
     batches = read_checkpoint_batches(checkpoint)
-    earlier = unfinished_move_of_request(checkpoint, request, batches)
+    earlier = ArchivedMoves(checkpoint).begun_by(request, batches)
     before = batches.state.kafka_offsets
     found = [*refusals, *restart_refusals(batches), *pending_refusals(checkpoint, batches, policy)]
     if again and not policy.allow_stateful and is_stateful(checkpoint):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.guards import (
     CheckpointBatches,
     orphan_refusals,
     read_checkpoint_batches,
 )
-from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
@@ -47,8 +47,7 @@ def finished_position(
     :raises UsageError: if there is no such Kafka source, or if there are several and none is named.
     """
     batches = read_checkpoint_batches(checkpoint)
-    if move := unfinished_move(checkpoint):
-        raise unfinished_refusal(checkpoint, move)
+    ArchivedMoves(checkpoint).refuse_unfinished()
     refusals = [*orphan_refusals(batches), *_pending(batches)]
     if not allow_stateful and is_stateful(checkpoint):
         refusals.append(

@@ -93,7 +93,8 @@ def plan_checkpoint_commit(
         records.
     """
     # Read before the position, so that a move in between is detected as a later move.
-    known_moves = KnownMoves.read(checkpoint)
+    known_moves = KnownMoves(checkpoint)
+    known_moves.refuse_unfinished()
     state = _read(checkpoint)
     targets = assign_offsets(selection, state.kafka_offsets)
     metadata = replace(metadata, query=state.query_id, batch=state.batch_id, move=known_moves.number)
@@ -109,8 +110,8 @@ def plan_checkpoint_commit(
         query=None if allow_new_query else state.query_id,
         may_go_back=partial(known_moves.rewindable_partitions, state.query_id),
         # If a move has rewritten the batch's file, its offsets are not those that the batch has read.
-        read_at=None if known_moves.has_rewritten(state) else state.batch_timestamp_ms,
-        log_check=LogCheck(allow_new_cluster, checkpoint=checkpoint),
+        read_at=None if known_moves.has_rewritten(state.batch_id) else state.batch_timestamp_ms,
+        log_check=LogCheck(allow_new_cluster, moves=known_moves),
         if_lost=(
             "Spark would fail there at its next start, and clamp moves only the group: let the query finish "
             "one run with failOnDataLoss=false, or move checkpoint and group forward with a reset to "
@@ -121,7 +122,7 @@ def plan_checkpoint_commit(
         group_plans, targets, lambda: selection.assign_offsets(checkpoint.read().kafka_offsets)
     )
     # After a move, the query's first offsets do not show what it has read.
-    if allow_new_query and not known_moves.has_moved(state.query_id):
+    if allow_new_query and known_moves.newest is None:
         group_plans = _refuse_skipped(group_plans, checkpoint, state)
     return PositionCommit(PipelinePlan(group_plans), metadata, known_moves)
 

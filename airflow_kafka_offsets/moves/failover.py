@@ -6,13 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archived_move, read_attachment
+from airflow_kafka_offsets.checkpoint.archive import read_attachment
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
-from airflow_kafka_offsets.checkpoint.open_moves import (
-    has_run_since,
-    resume_plan,
-    unfinished_move_of_request,
-)
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, has_run_since, resume_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -146,9 +142,10 @@ def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | 
 
     :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     """
-    if unfinished := unfinished_move_of_request(checkpoint, request):
+    moves = ArchivedMoves(checkpoint)
+    if unfinished := moves.begun_by(request):
         return unfinished
-    newest = newest_archived_move(checkpoint)
+    newest = moves.newest
     if newest is None or not newest.fails_over or newest.request != request:
         return None
     return None if has_run_since(checkpoint, newest) else newest

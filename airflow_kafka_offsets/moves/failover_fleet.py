@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
@@ -125,7 +125,7 @@ def fail_over_fleet(
 
 def _was_moved_before(member: FleetMember, target: OffsetsClient) -> bool:
     """Return whether the same request has moved the checkpoint to the mirror, and is finished."""
-    moved = newest_archived_move_with_cluster(member.checkpoint)
+    moved = ArchivedMoves(member.checkpoint).on_cluster
     request = failover_request(target.cluster_id(), member.selection, member.mirror)
     return moved is not None and moved.fails_over and moved.done and moved.request == request
 

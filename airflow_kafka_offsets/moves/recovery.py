@@ -6,14 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
-from airflow_kafka_offsets.checkpoint.archived_move import (
-    ArchivedMove,
-    archived_move_of_receipt,
-    later_moves,
-    restore_of_move,
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_moves import (
+    ArchivedMoves,
+    discarded_batches,
+    has_finished_since,
 )
-from airflow_kafka_offsets.checkpoint.open_moves import discarded_batches, has_finished_since
 from airflow_kafka_offsets.model.checkpoint_plan import (
     CheckpointPlan,
     CheckpointReceipt,
@@ -82,22 +80,22 @@ def _read_moved_checkpoint(
             f"{state.query_id}"
         )
         return replace(made, not_restorable=f"{made.name} is not put back: {why}: it was replaced since")
-    archives = read_archived_moves(checkpoint)
-    mine = archived_move_of_receipt(archives, receipt)
+    moves = ArchivedMoves(checkpoint)
+    mine = moves.of_receipt(receipt)
     made = replace(made, now=state.kafka_offsets)
     if mine is None:
         return made
     leftover = tuple(
         f"{made.name}: this task does not undo move {each} of the same run"
-        for each in archives
+        for each in moves
         if each.number < mine.number and _left_behind(each, mine, state)
     )
     made = replace(made, number=mine.number, made_by=mine.made_by.identity, other_moves=leftover)
     if mine.undone:
-        restoring_move = restore_of_move(archives, mine)
+        restoring_move = moves.restore_of(mine)
         # An earlier try of this task has undone the move, but its result was lost.
         if restoring_move is not None and metadata.is_same_instance(restoring_move.made_by):
-            again = _moved_again(made, archives, restoring_move)
+            again = _moved_again(made, moves, restoring_move)
             return replace(made, restored=True, not_restorable=again)
         return replace(
             made,
@@ -105,16 +103,16 @@ def _read_moved_checkpoint(
             f"{f' by {restoring_move}' if restoring_move else ''}, and the reset has not run since, so no "
             "record was read again: clear the reset too (with Downstream), or trigger a new run",
         )
-    if again := _moved_again(made, archives, mine):
+    if again := _moved_again(made, moves, mine):
         return replace(made, not_restorable=again)
     # Without records to read, the query has no work and finishes no batch.
     return replace(made, has_worked=has_finished_since(state, mine) or not _unread(client, receipt))
 
 
-def _moved_again(made: MovedCheckpoint, archives: Sequence[ArchivedMove], move: ArchivedMove) -> str:
+def _moved_again(made: MovedCheckpoint, moves: ArchivedMoves, move: ArchivedMove) -> str:
     """Return that a later move is in effect; empty if none is."""
-    newer = later_moves(archives, move)
-    return f"{made.name} was moved again by {newer[-1]}, and is not put back" if newer else ""
+    newer = next(moves.in_effect(move.number), None)
+    return f"{made.name} was moved again by {newer}, and is not put back" if newer else ""
 
 
 def _left_behind(earlier: ArchivedMove, mine: ArchivedMove, state: CheckpointState) -> bool:
@@ -177,9 +175,9 @@ def plan_of_earlier_restore(
     receipt = read_checkpoint_receipt(value)
     if receipt is None or checkpoint is None:
         return None
-    archives = read_archived_moves(checkpoint)
-    moved = archived_move_of_receipt(archives, receipt)
-    restoring_move = None if moved is None else restore_of_move(archives, moved)
+    moves = ArchivedMoves(checkpoint)
+    moved = moves.of_receipt(receipt)
+    restoring_move = None if moved is None else moves.restore_of(moved)
     if moved is None or restoring_move is None or not metadata.is_same_instance(restoring_move.made_by):
         return None
     before, after = archived_group_offsets(checkpoint, restoring_move)

@@ -8,17 +8,14 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, later_moves
-from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends, source_offsets_at_batch
-from airflow_kafka_offsets.checkpoint.open_moves import (
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_moves import (
     has_run_since,
-    refuse_taken_back,
     restore_command,
     resume_plan,
-    unfinished_move,
     unfinished_refusal,
 )
+from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends, source_offsets_at_batch
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
@@ -77,12 +74,13 @@ def plan_reset(
     :raises MoveUnfinishedError: if a move of another request was started and not finished.
     :raises PlanRefusedError: if the pipeline's names do not match the checkpoint.
     """
-    log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
+    moves = None if checkpoint is None else KnownMoves(checkpoint)
+    log_check = LogCheck(allow_new_cluster, moves=moves)
     plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range, log_check=log_check)
     plan_place = partial(
         plan, place=place, on_no_commit=on_no_commit, metadata=metadata, interrupted=interrupted
     )
-    if checkpoint is None:
+    if checkpoint is None or moves is None:
         if saved is not None:
             return PipelinePlan(_to_known(plan, saved, place, old_offsets=False))
         if place.batch_id is not None:
@@ -95,7 +93,7 @@ def plan_reset(
     request = digest(repr(place), selection.group_id, selection.scope.as_json())
     if saved is not None:
         request = digest("plan", who.plan)
-    open_move = _open_move(client, checkpoint, who, request, place, cleared=bool(interrupted))
+    open_move = _open_move(client, moves, who, request, place, cleared=bool(interrupted))
     resumes = open_move is not None and open_move.request == request
     if open_move is not None and not resumes:
         if saved is None:
@@ -106,7 +104,7 @@ def plan_reset(
     before: dict[str, Positions] = {}
     known = saved
     if open_move is None:
-        KnownMoves.read(checkpoint).log_unfinished_recovery(sources, who)
+        moves.log_unfinished_recovery(sources, who)
     else:
         before, planned = archived_group_offsets(checkpoint, open_move)
         known = planned if resumes else None
@@ -179,7 +177,7 @@ def _plan_from(
 
 def _open_move(
     client: OffsetsClient,
-    checkpoint: SparkCheckpoint,
+    moves: KnownMoves,
     metadata: CommitMetadata,
     request: str,
     place: Place,
@@ -196,7 +194,7 @@ def _open_move(
     :param cleared: whether the task continues its move after it was cleared too, because it has downstream
         tasks.
     """
-    unfinished = unfinished_move(checkpoint)
+    checkpoint, unfinished = moves.checkpoint, moves.unfinished()
     if unfinished is not None:
         same = metadata.is_same_task(unfinished.made_by) or not (metadata.run or unfinished.made_by.run)
         follows = place.traits.relative or place.traits.starts_from_commits
@@ -205,27 +203,25 @@ def _open_move(
             return unfinished
         # With another target, the remaining writes would not match those that were already made.
         raise unfinished_refusal(checkpoint, unfinished)
-    refuse_taken_back(checkpoint, metadata)
-    archives = read_archived_moves(checkpoint)
-    mine = [
-        each
-        for each in archives
-        if not each.undone and (metadata.is_same_task(each.made_by) or metadata.is_same_plan(each.made_by))
-    ]
-    last = mine[-1].made_by if mine else CommitMetadata()
-    retried = metadata.is_same_instance(last) or metadata.is_same_plan(last)
-    if not mine or not (cleared or retried):
+    moves.refuse_taken_back(metadata)
+    standing = ((each, each.made_by) for each in moves.of_query if not each.undone)
+    found = (each for each, by in standing if metadata.is_same_task(by) or metadata.is_same_plan(by))
+    mine = next(found, None)
+    if mine is None:
+        return None
+    retried = metadata.is_same_instance(mine.made_by) or metadata.is_same_plan(mine.made_by)
+    if not (cleared or retried):
         return None
     # On a retry, other commits to the group do not matter while the checkpoint is still at the target.
-    if retried and not later_moves(archives, mine[-1]) and not has_run_since(checkpoint, mine[-1]):
-        return mine[-1]
-    _, after = archived_group_offsets(checkpoint, mine[-1])
+    if retried and not any(moves.in_effect(mine.number)) and not has_run_since(checkpoint, mine):
+        return mine
+    _, after = archived_group_offsets(checkpoint, mine)
     still = any(
         (by := CommitMetadata.of(commit)) is not None and metadata.is_same_task(by)
         for group, offsets in after.items()
         for commit in client.committed(group, offsets).values()
     )
-    return mine[-1] if still else None
+    return mine if still else None
 
 
 def plan_checkpoint_seek(
@@ -250,7 +246,8 @@ def plan_checkpoint_seek(
     scope = scope or TopicScope()
     request = digest(repr(place), None, scope.as_json())
     sources = movable_sources(checkpoint)
-    unfinished = unfinished_move(checkpoint)
+    moves = KnownMoves(checkpoint)
+    unfinished = moves.unfinished()
     if unfinished is not None and unfinished.request == request:
         plan = plan_seek(checkpoint, unfinished.after, policy, request=request)
         ids = known_log_ids(client, {tp.topic for offsets in unfinished.after.values() for tp in offsets})
@@ -259,7 +256,7 @@ def plan_checkpoint_seek(
     everything = {tp for offsets in sources.values() for tp in offsets}
     if refusals := GroupSelection(None, scope).unmatched_names(sources, partitions=True):
         raise MisnamedError(refusals)
-    log_check = LogCheck(allow_new_cluster, checkpoint=checkpoint)
+    log_check = LogCheck(allow_new_cluster, moves=moves)
     named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
     unknown = sorted(set(named or ()) - everything)
     if unknown:

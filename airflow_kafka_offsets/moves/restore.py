@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import find_archived_move, read_archived_moves
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, archived_move_of_receipt
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
@@ -70,7 +70,8 @@ def plan_restore_receipt(
     receipt = read_checkpoint_receipt(value)
     of_checkpoint = [] if receipt is None else [receipt.log_ids]
     then = LogIds.union([*of_checkpoint, *(group.log_ids for group in groups)])
-    log_check = LogCheck(allow_new_cluster, "the receipt", then, checkpoint)
+    moves = None if checkpoint is None else ArchivedMoves(checkpoint)
+    log_check = LogCheck(allow_new_cluster, "the receipt", then, moves)
     group_plans = _plan_groups(client, before, selection, "receipt", on_out_of_range, on_no_commit, log_check)
     judged = partial(
         refuse_stale,
@@ -81,7 +82,7 @@ def plan_restore_receipt(
     )
     # Only groups are restored. A note says so, because a checkpoint that stays behind makes its query read
     # all records again.
-    if receipt is None or checkpoint is None:
+    if receipt is None or checkpoint is None or moves is None:
         remarks = []
         if receipt is not None:
             moved = f"the checkpoint {shorten(receipt.location)} moved with the group"
@@ -100,7 +101,7 @@ def plan_restore_receipt(
             f"is of query {query_id}: the checkpoint was replaced since; restore only the groups with "
             f"{parameter_text('checkpoint_location', None)}"
         )
-    archive = archived_move_of_receipt(read_archived_moves(checkpoint), receipt)
+    archive = moves.of_receipt(receipt)
     plan = _with_checkpoint(
         client, group_plans, checkpoint, receipt.before, archive, on_out_of_range, policy, log_check
     )
@@ -125,10 +126,11 @@ def plan_restore_archive(
     :param on_no_commit: see :func:`plan_restore_receipt`; ``allow_stale`` likewise.
     :raises CheckpointError: if there is no such archive.
     """
-    archive = find_archived_move(checkpoint, name)
+    moves = ArchivedMoves(checkpoint)
+    archive = moves.find(name)
     before, after = archived_group_offsets(checkpoint, archive)
     origin = f"archive {archive.name}"
-    log_check = LogCheck(allow_new_cluster, origin, archive.log_ids, checkpoint)
+    log_check = LogCheck(allow_new_cluster, origin, archive.log_ids, moves)
     group_plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
     plan = _with_checkpoint(
         client, group_plans, checkpoint, archive.before, archive, on_out_of_range, policy, log_check
@@ -211,12 +213,13 @@ def plan_restore_file(
     within = {
         group: {tp: positions[tp] for tp in positions if tp in scope} for group, positions in offsets.items()
     }
+    moves = None if checkpoint is None else ArchivedMoves(checkpoint)
     group_plans = plan_commits(
         client,
         within,
         source={"restore": uri},
         on_out_of_range=on_out_of_range,
-        log_check=LogCheck(allow_new_cluster, checkpoint=checkpoint),
+        log_check=LogCheck(allow_new_cluster, moves=moves),
         refuse_active=True,
     )
     group_plans = [
@@ -296,6 +299,6 @@ def _with_checkpoint(
         restored = restored.with_group_plans(compared.values())
     plan = PipelinePlan.combine(group_plans, restored)
     if restored.resumes:
-        resumed = find_archived_move(checkpoint, restored.archive)
+        resumed = ArchivedMoves(checkpoint).find(restored.archive)
         plan = plan.with_before(archived_group_offsets(checkpoint, resumed)[0])
     return plan

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
@@ -109,8 +109,8 @@ def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt
         # Another checkpoint does not show it, and a restore there is refused.
         if checkpoint is None or checkpoint.query_id() != moved.query_id:
             return True
-        archives = read_archived_moves(checkpoint)
-        if any(each.made_by.plan == receipt["plan"] and not each.undone for each in archives):
+        moves = ArchivedMoves(checkpoint)
+        if any(each.made_by.plan == receipt["plan"] and not each.undone for each in moves):
             return True
     elsewhere: list[str] = []
     for group in read_receipt(receipt):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, later_moves
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -40,9 +40,9 @@ def refuse_stale(
     :param same_run: whether the move is known to be of this run; otherwise the archive decides.
     """
     # Read after the plan has taken its archive's number: the claim finds any move that begins from now on.
-    later = later_moves(read_archived_moves(checkpoint), archive) if checkpoint and archive else []
+    later = [*ArchivedMoves(checkpoint).in_effect(archive.number)] if checkpoint and archive else []
     same_run = same_run or (archive is not None and metadata.is_same_run(archive.made_by))
-    found = [f"move {each} followed" for each in later if not metadata.is_same_run(each.made_by)]
+    found = [f"move {each} followed" for each in reversed(later) if not metadata.is_same_run(each.made_by)]
     changes: list[tuple[int, int]] = []
     for group_plan in plan.group_plans:
         to = moved_to.get(group_plan.group_id, {})

@@ -125,7 +125,7 @@ class FailOverOperator(PlannedMoveOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the pipeline, and return the receipt."""
-        from airflow_kafka_offsets.checkpoint.open_moves import refuse_taken_back
+        from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
         from airflow_kafka_offsets.moves.failover import plan_failover
         from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
 
@@ -137,7 +137,7 @@ class FailOverOperator(PlannedMoveOperator):
             mirror = Mirror.parse(self.mirror)
             metadata = self.move_metadata(context)
             checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
-            refuse_taken_back(checkpoint, metadata)
+            ArchivedMoves(checkpoint).refuse_taken_back(metadata)
             target = clients.enter_context(self.open_client(mirror.kafka_config_id))
             if approved is not None:
                 now, max_age = datetime.now(tz=timezone.utc), self.parse_parameter("max_age")

@@ -7,8 +7,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archived_move, newest_archived_move_with_cluster
-from airflow_kafka_offsets.checkpoint.open_moves import still_unfinished
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     DriftError,
@@ -74,8 +72,9 @@ def pipeline_drift(
     :raises BrokerError: if the broker does not answer.
     """
     state = checkpoint.read()
-    moves = KnownMoves(checkpoint, None if state.batch_id is None else newest_archived_move(checkpoint))
-    unfinished = still_unfinished(checkpoint, moves.newest)
+    # Before its first finished batch, the query was not moved yet.
+    moves = KnownMoves(checkpoint, () if state.batch_id is None else None)
+    unfinished = moves.unfinished()
     targets = _targets(state, selection)
     committed = _committed(client, state, targets, selection)
     # Without a second read, an active pipeline could be reported as a group ahead of its checkpoint.
@@ -85,7 +84,7 @@ def pipeline_drift(
         targets = _targets(state, selection)
     # The logs are read last, so that no position of an active pipeline is beyond the log end.
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
-    moved_to, now = _log_ids(client, checkpoint, committed)
+    moved_to, now = _log_ids(client, moves, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
     batch = _newest_batch(checkpoint, state)
     minutes = client.offsets_retention_minutes() if ask_retention else None
@@ -94,7 +93,7 @@ def pipeline_drift(
     recovery = moves.unfinished_recovery(state.kafka_offsets, committed)
     read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
     # If a move has rewritten the batch's file, its offsets are not those that the batch has read.
-    read_at = None if moves.has_rewritten(state) else state.batch_timestamp_ms
+    read_at = None if moves.has_rewritten(state.batch_id) else state.batch_timestamp_ms
     reports = []
     for group, partitions in looked_at.items():
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
@@ -187,7 +186,7 @@ def _committed(
 
 
 def _log_ids(
-    client: OffsetsClient, checkpoint: SparkCheckpoint, committed: Mapping[str, Commits]
+    client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, Commits]
 ) -> tuple[LogIds, LogIds]:
     """
     Return the ids that the newest move has recorded, and the current ids; refuse another cluster.
@@ -197,8 +196,8 @@ def _log_ids(
     now = LogIds(client.cluster_id())
     allowed = parameter_text("allow_new_cluster", True)
     remedy = f"commit or reset with {allowed} if the pipeline was moved there"
-    check = LogCheck(checkpoint=checkpoint, remedy=remedy)
-    archive = newest_archived_move_with_cluster(checkpoint)
+    check = LogCheck(moves=moves, remedy=remedy)
+    archive = moves.on_cluster
     moved = UNKNOWN_LOGS if archive is None else archive.log_ids
     topics = set(moved.topics)
     for group, commits in committed.items():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import MisnamedError, OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
@@ -57,7 +57,7 @@ def recorded_cluster(checkpoint: SparkCheckpoint, kept: Readiness) -> tuple[str,
 
     :param kept: see :func:`read_kept`; used if no move has recorded a cluster.
     """
-    moved = newest_archived_move_with_cluster(checkpoint)
+    moved = ArchivedMoves(checkpoint).on_cluster
     if moved is not None:
         return moved.log_ids.cluster, f"its move {moved}"
     return kept.cluster, "its last commit with a mirror"

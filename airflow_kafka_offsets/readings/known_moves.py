@@ -11,22 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import (
-    archived_moves_from_newest,
-    newest_archived_move,
-    read_archived_moves,
-    read_attachment,
-)
+from airflow_kafka_offsets.checkpoint.archive import read_attachment
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
-from airflow_kafka_offsets.checkpoint.open_moves import (
-    has_finished_since,
-    restore_command,
-    still_unfinished,
-    unfinished_refusal,
-)
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, has_finished_since, restore_command
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import (
@@ -42,7 +32,6 @@ from airflow_kafka_offsets.model.recovery import MovedCheckpoint, shortfall
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
@@ -55,48 +44,8 @@ def archived_group_offsets(
     return read_groups_file(read_attachment(checkpoint, archive, GROUPS_FILE))
 
 
-@dataclass(frozen=True)
-class KnownMoves:
-    """The moves of a checkpoint at the time before its position was read."""
-
-    checkpoint: SparkCheckpoint
-    newest: ArchivedMove | None
-    """``None`` if the checkpoint was never moved."""
-
-    @classmethod
-    def read(cls, checkpoint: SparkCheckpoint) -> KnownMoves:
-        """
-        Read the moves of a checkpoint; call this before reading its position.
-
-        :raises MoveUnfinishedError: if a move was started and not finished.
-        """
-        newest = newest_archived_move(checkpoint)
-        if unfinished := still_unfinished(checkpoint, newest):
-            raise unfinished_refusal(checkpoint, unfinished)
-        return cls(checkpoint, newest)
-
-    @property
-    def number(self) -> int:
-        """Number of the newest move for the commit's metadata; 0 without a move."""
-        return 0 if self.newest is None else self.newest.number
-
-    @property
-    def _in_effect(self) -> ArchivedMove | None:
-        """The newest move that was not taken back and does not take another one back."""
-        if self.newest is None or (self.newest.undoes is None and not self.newest.undone):
-            return self.newest
-        # Another run may have moved the checkpoint and taken that back: it is where this move has left it.
-        earlier = archived_moves_from_newest(self.checkpoint)
-        return next((each for each in earlier if each.undoes is None and not each.undone), None)
-
-    def has_moved(self, query_id: str) -> bool:
-        """Whether the newest move is of this query, and not of one that was in its place before."""
-        return self.newest is not None and self.newest.query_id == query_id
-
-    def has_rewritten(self, state: CheckpointState) -> bool:
-        """Whether the newest move may have written other offsets into the file of the newest batch."""
-        moved = self.newest if self.has_moved(state.query_id) else None
-        return moved is not None and moved.batch_id == state.batch_id
+class KnownMoves(ArchivedMoves):
+    """The moves of a checkpoint, and what they mean for the commits of its groups."""
 
     def unfinished_recovery(
         self, sources: Mapping[str, Offsets], commits: Mapping[str, Commits] | None = None
@@ -110,10 +59,8 @@ class KnownMoves:
         :param sources: source -> offsets of the newest finished batch.
         :param commits: group -> its last commits in the partitions to check.
         """
-        moved = self._in_effect
+        moved = next(self.in_effect(), None)
         if moved is None or not moved.recovery or not moved.done:
-            return None
-        if moved.query_id != self.checkpoint.query_id():  # another query is in its place
             return None
         missed = MovedCheckpoint(self.checkpoint.location, moved.before, moved.after, sources).shortfall
         if not missed and commits:
@@ -132,7 +79,7 @@ class KnownMoves:
 
     def log_unfinished_recovery(self, sources: Mapping[str, Offsets], metadata: CommitMetadata) -> None:
         """Log a warning about a recovery of another run that is neither finished nor undone."""
-        moved = self._in_effect
+        moved = next(self.in_effect(), None)
         own = moved is not None and metadata.is_same_run(moved.made_by)
         if not own and (text := self.unfinished_recovery(sources)):
             log.warning("%s", text)
@@ -144,7 +91,7 @@ class KnownMoves:
         :param outcome: a sentence about the commits that were written, for the error text.
         :raises CheckpointMovedError: if a move has started.
         """
-        now = newest_archived_move(self.checkpoint)
+        now = next(reversed(ArchivedMoves(self.checkpoint)), None)
         if now is not None and now.number != self.number:
             raise CheckpointMovedError(
                 f"{self.checkpoint.location}: move {now} started while its position was being committed; "
@@ -159,7 +106,7 @@ class KnownMoves:
 
         :raises PlanRefusedError: if it has not, because the job was marked as success or did nothing.
         """
-        moved = self._in_effect
+        moved = next(self.in_effect(), None)
         # A commit by the command line belongs to no run, so there is nothing to check.
         if moved is None or not run.run or not moved.name.endswith("-seek"):
             return
@@ -193,10 +140,11 @@ class KnownMoves:
                 known[tp] = made.move
         if not known:
             return ()
+        first = min(known.values())
         moves = {
             each.number: archived_group_offsets(self.checkpoint, each)[1]
-            for each in read_archived_moves(self.checkpoint)
-            if not each.undone and each.number > min(known.values())
+            for each in takewhile(lambda each: each.number > first, self.of_query)
+            if not each.undone
         }
         return {
             tp

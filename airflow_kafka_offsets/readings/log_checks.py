@@ -8,10 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import (
-    archived_moves_from_newest,
-    newest_archived_move_with_cluster,
-)
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
@@ -22,7 +18,7 @@ from airflow_kafka_offsets.readings.log_ids import known_log_ids
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
@@ -40,14 +36,14 @@ class LogCheck:
     :param allow_new_cluster: whether the caller confirms that the offsets belong to the current logs.
     :param what: the origin of the offsets, such as ``the receipt``.
     :param recorded: the ids that the origin has recorded.
-    :param checkpoint: its archives name the cluster of the newest move; used if the group's commits do not
-        name a cluster.
+    :param moves: the moves of the checkpoint; the newest names its cluster, which counts if the group's
+        commits do not name a cluster.
     """
 
     allow_new_cluster: bool = False
     what: str = ""
     recorded: LogIds = UNKNOWN_LOGS
-    checkpoint: SparkCheckpoint | None = None
+    moves: ArchivedMoves | None = None
     remedy: str = ""
 
     def refusals(
@@ -70,19 +66,19 @@ class LogCheck:
 
     def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
         """Return why a checkpoint counts elsewhere, unless its group was committed here since."""
-        if self.checkpoint is None or not current.cluster:
+        if self.moves is None or not current.cluster:
             return []
-        archive = newest_archived_move_with_cluster(self.checkpoint)
+        archive = self.moves.on_cluster
         if archive is None:
             return []
-        what = f"the newest move of {self.checkpoint.location} (archive {archive.name})"
+        what = f"the newest move of {self.moves.checkpoint.location} (archive {archive.name})"
         refusals = other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
         if not refusals or not log_ids_of(commits, current).cluster:
             return refusals
         since = committed_after(commits.values(), archive)
         if since is None:
             # A commit of many partitions has no time. Only a failover then shows that the pipeline has left.
-            since = not any(each.has_failed_over for each in archived_moves_from_newest(self.checkpoint))
+            since = not any(each.has_failed_over for each in self.moves.of_query)
         return [] if since else refusals
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from airflow_kafka_offsets.checkpoint.apply_move import wait_until_quiet
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.successor import finished_position
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
@@ -116,7 +117,7 @@ def starting_offsets(
     with open_broker_client(options or {}, spark=spark, client_config=client_config) as kafka:
         if isinstance(source, SparkCheckpoint):
             remedy = "move the old checkpoint to the new cluster first (FailOverOperator)"
-            check = LogCheck(checkpoint=source, remedy=remedy)
+            check = LogCheck(moves=ArchivedMoves(source), remedy=remedy)
             if refusals := check.refusals(LogIds(kafka.cluster_id())):
                 raise PlanRefusedError(refusals)
             known = found.offsets

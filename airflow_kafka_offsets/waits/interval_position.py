@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves, read_attachment
-from airflow_kafka_offsets.checkpoint.open_moves import still_unfinished
+from airflow_kafka_offsets.checkpoint.archive import read_attachment
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
@@ -86,9 +86,9 @@ class IntervalPosition(Wait):
         """
         if checkpoint is None:
             return None, {}
-        moves = read_archived_moves(checkpoint)
-        if moves and still_unfinished(checkpoint, moves[-1]):
-            moves.pop()
+        archive = ArchivedMoves(checkpoint)
+        unfinished = archive.unfinished()
+        moves = [each for each in archive if each is not unfinished]
         led: list[Positions] = []
         for move in moves:
             if since is None or move.number <= since or move.undone or move.abandoned:

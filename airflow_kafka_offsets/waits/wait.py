@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
@@ -189,7 +189,7 @@ class Wait:
                 raise
             return None
         # Only the archives of its moves record the cluster of a checkpoint.
-        return replace(state, moved=newest_archived_move_with_cluster(checkpoint))
+        return replace(state, moved=ArchivedMoves(checkpoint).on_cluster)
 
     def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
         """Return the positions of each group or source; empty before a checkpoint's first finished batch."""

@@ -14,7 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -164,9 +164,7 @@ def sparks_own(found: dict[str, bytes]) -> dict[str, bytes]:
 
 def kept_by(checkpoint: SparkCheckpoint, token: str) -> ArchivedMove | None:
     """The archive of a run's newest move that was not taken back."""
-    mine = [
-        each for each in read_archived_moves(checkpoint) if each.made_by.token == token and not each.undone
-    ]
+    mine = [each for each in ArchivedMoves(checkpoint) if each.made_by.token == token and not each.undone]
     return mine[-1] if mine else None
 
 

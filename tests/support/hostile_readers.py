@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import file_digest, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archive import file_digest
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.batch import batch_bounds, finished_batch_ends
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
-from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move, unfinished_refusal
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
@@ -539,7 +539,7 @@ def _ask_moves(checkpoint: SparkCheckpoint) -> None:
                 raise HostileInputError(f"a plan is shown as {shown!r}")
 
 
-_QUESTIONS = (_ask_state, _ask_batch, _ask_history, _ask_moves, read_archived_moves)
+_QUESTIONS = (_ask_state, _ask_batch, _ask_history, _ask_moves, lambda spark: [*ArchivedMoves(spark)])
 
 _ORIGINAL, _MOVED = _LOG % 7, _LOG % 3
 
@@ -614,7 +614,7 @@ def _read_manifest(data: bytes) -> None:
             try:
                 if not done:
                     checkpoint.remove_file("_kafka_offsets/0001-seek/done")
-                if unfinished := unfinished_move(checkpoint):
+                if unfinished := ArchivedMoves(checkpoint).unfinished():
                     # It is shown, and a command with its names is recommended.
                     raise unfinished_refusal(checkpoint, unfinished)
                 apply_checkpoint_plan(checkpoint, plan_put_back_archive(checkpoint), quiet_period=0)

@@ -25,7 +25,7 @@ from concurrent_movers import (
 from every_schedule import Ending, Event, Exploration, Script, State, run_alone
 from fsspec.implementations.memory import MemoryFileSystem
 
-from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 
@@ -278,7 +278,7 @@ def _look(files: frozenset[tuple[str, bytes]], what: str) -> Any:
     for path, data in files:
         fs.pipe_file(f"/{path}", data)
     checkpoint = SparkCheckpoint(LOCATION, fs=fs)
-    return unfinished_move(checkpoint) if what == "open" else checkpoint.read().kafka_offsets
+    return ArchivedMoves(checkpoint).unfinished() if what == "open" else checkpoint.read().kafka_offsets
 
 
 def _put(pair: tuple[Any, Any], number: int, value: Any) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from mirrored_clusters import MIRRORS, READ, SYNCS, keep_readiness, produce, pro
 from mirrored_pipeline import Pipeline
 from written_query import Query
 
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -58,7 +58,7 @@ def test_checkpoint_and_group_move_and_are_read_back(mirrored, each_way, failove
     assert receipt["failover"]["kinds"] == {"exact (record)": 2}
     assert each_way.at() == {TopicPartition(each_way.copy, number): at for number, at in READ.items()}
     assert each_way.committed() == READ
-    (archive,) = read_archived_moves(SparkCheckpoint(each_way.query.location))
+    (archive,) = ArchivedMoves(SparkCheckpoint(each_way.query.location))
     assert archive.name == "0001-failover"
     assert archive.done
     assert archive.left.cluster == mirrored.on_source.cluster_id()

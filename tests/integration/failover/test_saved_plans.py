@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_task import TaskInstance
 from mirrored_clusters import READ
 
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -85,7 +85,7 @@ def test_it_is_applied_as_planned_and_names_who_approved_it(pipeline, mirrored, 
     made = CommitMetadata.parse(commit and commit.metadata)
     assert made is not None
     assert (made.tool, made.plan, made.approved_by) == ("failover", plan["digest"], "ada")
-    (archive,) = read_archived_moves(SparkCheckpoint(pipeline.query.location))
+    (archive,) = ArchivedMoves(SparkCheckpoint(pipeline.query.location))
     assert archive.made_by.plan == plan["digest"]
     assert archive.left.cluster == mirrored.on_source.cluster_id()
 

@@ -7,7 +7,7 @@ import pytest
 from written_query import COMMIT_LOG, offset_log
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -71,4 +71,4 @@ def test_a_checkpoint_is_moved_and_put_back(checkpoint):
     assert checkpoint.listed() == ({0}, {0})
     apply_checkpoint_plan(checkpoint, plan_put_back_archive(checkpoint), quiet_period=0)
     assert stands(checkpoint) == (2, 3, 20)
-    assert [each.undone for each in read_archived_moves(checkpoint)] == [True, False, True, False]
+    assert [each.undone for each in ArchivedMoves(checkpoint)] == [True, False, True, False]

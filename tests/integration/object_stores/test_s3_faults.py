@@ -12,9 +12,8 @@ import pytest
 from written_query import COMMIT_LOG, offset_log
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.batch import batch_bounds
-from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
@@ -192,7 +191,7 @@ def test_an_archive_that_is_not_listed_yet_is_not_written_over(late):
         assert late.seek(7).archive == "0001-seek"
         assert late.seek(8).archive == "0002-seek"
         assert late.truncate(1).archive == "0003-truncate"
-        assert [each.name for each in read_archived_moves(late.opened())] == [
+        assert [each.name for each in ArchivedMoves(late.opened())] == [
             "0001-seek",
             "0002-seek",
             "0003-truncate",
@@ -206,7 +205,7 @@ def test_an_archive_that_is_not_listed_yet_is_not_written_over(late):
 def test_a_move_that_is_not_listed_yet_is_found_unfinished(late):
     with late.faults.fault("PUT", "cp/offsets/2$", "denied"), pytest.raises(StorageError):
         late.seek(7)
-    kept = unfinished_move(late.opened())
+    kept = ArchivedMoves(late.opened()).unfinished()
     assert kept is not None
     with pytest.raises(PlanRefusedError, match="was begun and not finished"):
         late.seek(8)
@@ -318,7 +317,7 @@ def test_a_move_that_meets_a_failing_request_is_finished_by_another_try(s3, open
         if error is not None:
             trouble.move(checkpoint)
             assert trouble.stands(checkpoint)
-        assert unfinished_move(checkpoint.opened()) is None
+        assert ArchivedMoves(checkpoint.opened()).unfinished() is None
         assert outcome != "done, answer lost" or error is None
 
 
@@ -327,7 +326,7 @@ def test_a_move_that_meets_a_failing_request_is_finished_by_another_try(s3, open
 @pytest.mark.parametrize("move", MOVES)
 def test_a_move_that_meets_a_failing_request_is_taken_back(s3, opened, move, outcome, kinds):
     for checkpoint, error, before in Trouble(s3, opened, move, outcome, kinds):
-        if error is not None and not read_archived_moves(checkpoint.opened()):
+        if error is not None and not [*ArchivedMoves(checkpoint.opened())]:
             assert "the checkpoint was not changed" in str(error)
         else:
             checkpoint.restore()

@@ -10,8 +10,9 @@ from functools import partial
 import pytest
 from checkpoint_moves import apply_plan, files, interrupt, offset_of, restore, seek, truncate
 
-from airflow_kafka_offsets.checkpoint.archive import file_digest, read_archived_moves
+from airflow_kafka_offsets.checkpoint.archive import file_digest
 from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -154,7 +155,7 @@ def test_archives_are_ordered_by_number_also_beyond_four_digits(three):
     apply_plan(three, seek(three, 1))
     (three / "_kafka_offsets/10000-seek").rename(three / "_kafka_offsets/9999-seek")
     apply_plan(three, seek(three, 2))
-    assert [archive.name for archive in read_archived_moves(spark)] == ["9999-seek", "10000-seek"]
+    assert [archive.name for archive in ArchivedMoves(spark)] == ["9999-seek", "10000-seek"]
     assert restore(three).undoes == "10000-seek"
 
 
@@ -204,7 +205,7 @@ def test_who_has_made_a_move_takes_one_line_of_an_error(three, field):
         seek(three, 3)
     assert len(str(caught.value)) < 2_000
     assert (
-        sys.getsizeof(read_archived_moves(SparkCheckpoint(str(three)))[-1].made_by.__dict__[field]) < 10_000
+        sys.getsizeof(list(ArchivedMoves(SparkCheckpoint(str(three))))[-1].made_by.__dict__[field]) < 10_000
     )
 
 

@@ -22,7 +22,7 @@ import pytest
 from checkpoint_moves import files, kept_by, spark_starts, with_checksums
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.open_moves import resume_plan
+from airflow_kafka_offsets.checkpoint.archived_moves import resume_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError

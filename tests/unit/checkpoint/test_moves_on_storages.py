@@ -12,8 +12,8 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, StorageError
@@ -105,14 +105,14 @@ def test_a_seek_and_its_restore_on_every_storage(storage):
     state = spark.read()
     assert (state.batch_id, state.pending_batch_id) == (2, None)
     assert state.kafka_offsets == {"0": {ORDERS_0: 3}}
-    assert [archive.name for archive in read_archived_moves(spark)] == ["0001-seek"]
+    assert [archive.name for archive in ArchivedMoves(spark)] == ["0001-seek"]
 
     apply_checkpoint_plan(spark, plan_put_back_archive(spark), quiet_period=0)
 
     fs.invalidate_cache()
     after = {path: fs.cat_file(path) for path in fs.find(root) if "_kafka_offsets" not in path}
     assert after == before
-    assert [archive.undone for archive in read_archived_moves(spark)] == [True, False]
+    assert [archive.undone for archive in ArchivedMoves(spark)] == [True, False]
 
 
 def test_a_truncation_and_its_restore_on_every_storage(storage):

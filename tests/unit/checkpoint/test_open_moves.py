@@ -19,8 +19,7 @@ from checkpoint_moves import (
 )
 from written_query import Query
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster, read_archived_moves
-from airflow_kafka_offsets.checkpoint.open_moves import resume_plan, unfinished_move
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, resume_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
@@ -47,7 +46,7 @@ def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_on
         "0001-seek",
         (3,),
     )
-    assert [archive.name for archive in read_archived_moves(spark)] == ["0001-seek"]
+    assert [archive.name for archive in ArchivedMoves(spark)] == ["0001-seek"]
     assert offset_of(begun) == 3
     apply_plan(begun, restore(begun))
     assert sparks_own(files(begun)) == sparks_own(original)
@@ -70,11 +69,11 @@ def test_an_unfinished_restore_that_has_put_a_pending_batch_back_is_still_found(
     # As if it had been interrupted before its end.
     (begun / "_kafka_offsets/0002-restore/done").unlink()
     (begun / "_kafka_offsets/0001-seek/undone").unlink()
-    found = unfinished_move(spark)
+    found = ArchivedMoves(spark).unfinished()
     assert found is not None
     assert found.name == "0002-restore"
     assert apply_plan(begun, restore(begun, "0001-seek")).archive == "0002-restore"
-    assert unfinished_move(spark) is None
+    assert ArchivedMoves(spark).unfinished() is None
 
 
 def test_the_rest_of_a_move_is_not_carried_out_once_the_query_has_begun_a_batch(begun):
@@ -104,14 +103,14 @@ def test_an_unfinished_move_of_a_query_that_was_replaced_keeps_nothing_from_the_
     spark = SparkCheckpoint(query.location)
     apply_plan(tmp_path, plan_truncate(spark, 1, CheckpointPolicy(sink="kafka")))
     (tmp_path / "_kafka_offsets/0001-truncate/done").unlink()
-    assert unfinished_move(spark) is not None
+    assert ArchivedMoves(spark).unfinished() is not None
     # Its files are removed, but not the archives, and a new query begins there.
     for directory in ("offsets", "commits"):
         shutil.rmtree(tmp_path / directory)
     again = Query(tmp_path, "99999999-2222-3333-4444-555555555555")
     again.run(0, {"orders": {0: 5}})
     spark = SparkCheckpoint(query.location)
-    assert unfinished_move(spark) is None
+    assert ArchivedMoves(spark).unfinished() is None
     assert apply_plan(tmp_path, seek(tmp_path)).archive == "0002-seek"
 
 
@@ -120,7 +119,19 @@ def test_the_cluster_of_a_query_that_was_replaced_is_not_that_of_the_new_one(tmp
     query.run(0, {"orders": {0: 5}})
     apply_plan(tmp_path, replace(seek(tmp_path), log_ids=LogIds("cluster-1")))
     spark = SparkCheckpoint(query.location)
-    found = newest_archived_move_with_cluster(spark)
+    found = ArchivedMoves(spark).on_cluster
     assert found is not None
     Query(tmp_path, "99999999-2222-3333-4444-555555555555")
-    assert newest_archived_move_with_cluster(SparkCheckpoint(query.location)) is None
+    assert ArchivedMoves(SparkCheckpoint(query.location)).on_cluster is None
+
+
+def test_a_failover_of_a_query_that_was_replaced_keeps_no_batch_from_the_new_one(tmp_path):
+    query = Query(tmp_path)
+    for batch in range(3):
+        query.run(batch, {"orders": {0: 5 + batch}})
+    apply_plan(tmp_path, replace(seek(tmp_path), kind="failover", archive="0001-failover"))
+    spark, policy = SparkCheckpoint(query.location), CheckpointPolicy(sink="noop")
+    assert "failover 0001-failover" in plan_truncate(spark, 1, policy).refusals[0]
+    again = Query(tmp_path, "99999999-2222-3333-4444-555555555555")
+    again.run(2, {"orders": {0: 7}})
+    assert plan_truncate(spark, 1, policy).refusals == ()

@@ -18,8 +18,7 @@ from checkpoint_moves import (
     truncate,
 )
 
-from airflow_kafka_offsets.checkpoint.archive import newest_archived_move
-from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 
@@ -181,7 +180,7 @@ def test_an_archive_of_the_kind_undo_is_one_of_a_restore(three):
     apply_plan(three, seek(three))
     apply_plan(three, restore(three))
     called_undo(three)
-    newest = newest_archived_move(SparkCheckpoint(str(three)))
+    newest = ArchivedMoves(SparkCheckpoint(str(three))).newest
     assert newest is not None
     assert (newest.name, newest.kind, newest.undoes) == ("0002-undo", "restore", "0001-seek")
     with pytest.raises(CheckpointError, match=r"found no move to take back; .* 0002-undo \(20"):
@@ -197,4 +196,4 @@ def test_an_undo_that_was_interrupted_is_finished_as_a_restore(three):
     (three / "_kafka_offsets/0002-undo/done").unlink()
     (three / "_kafka_offsets/0001-seek/undone").unlink()
     assert apply_plan(three, restore(three, "0001-seek")).archive == "0002-undo"
-    assert unfinished_move(SparkCheckpoint(str(three))) is None
+    assert ArchivedMoves(SparkCheckpoint(str(three))).unfinished() is None

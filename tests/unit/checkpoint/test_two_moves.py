@@ -11,9 +11,8 @@ from checkpoint_moves import apply_plan, files, interrupt, offset_of, restore, s
 
 from airflow_kafka_offsets import cleanup
 from airflow_kafka_offsets.checkpoint import apply_move, archive
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.claim import Claim
-from airflow_kafka_offsets.checkpoint.open_moves import unfinished_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointMovedError, GroupMovedError, MoveUnfinishedError
 
@@ -48,7 +47,7 @@ def test_a_plan_without_a_change_does_not_hide_a_move_that_is_not_finished(three
     with pytest.raises(MoveUnfinishedError, match="0002-restore .* was begun and not finished"):
         apply_plan(three, nothing_left)
     apply_plan(three, restore(three, "0001-seek"))
-    assert all(each.is_over for each in read_archived_moves(SparkCheckpoint(str(three))))
+    assert all(each.is_over for each in ArchivedMoves(SparkCheckpoint(str(three))))
 
 
 def test_a_restore_that_gives_up_does_not_hide_the_unfinished_move_that_it_was_to_take_back(three):
@@ -59,13 +58,13 @@ def test_a_restore_that_gives_up_does_not_hide_the_unfinished_move_that_it_was_t
     interrupt(three, seek(three, 3), before="verify_checkpoint")
     with pytest.raises(GroupMovedError):
         apply_plan(three, restore(three, "0001-seek"), last_check=refuse)
-    found = unfinished_move(spark)
+    found = ArchivedMoves(spark).unfinished()
     assert found is not None
     assert found.name == "0001-seek"
     with pytest.raises(MoveUnfinishedError):
         seek(three, 4)
     assert apply_plan(three, restore(three, "0001-seek")).archive == "0003-restore"
-    assert (offset_of(three), unfinished_move(spark)) == (7, None)
+    assert (offset_of(three), ArchivedMoves(spark).unfinished()) == (7, None)
 
 
 def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three):
@@ -108,7 +107,7 @@ def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(th
     monkeypatch.undo()
 
     assert offset_of(three) == 7
-    assert (unfinished_move(SparkCheckpoint(str(three))) is None) == (step == "_check_planned")
+    assert (ArchivedMoves(SparkCheckpoint(str(three))).unfinished() is None) == (step == "_check_planned")
 
 
 def test_of_two_moves_that_were_planned_together_the_one_that_claims_later_is_refused(three, monkeypatch):
@@ -126,7 +125,7 @@ def test_of_two_moves_that_were_planned_together_the_one_that_claims_later_is_re
     apply_plan(three, first)
 
     assert offset_of(three) == 3
-    assert [each.name for each in read_archived_moves(SparkCheckpoint(str(three)))] == ["0001-seek"]
+    assert [each.name for each in ArchivedMoves(SparkCheckpoint(str(three)))] == ["0001-seek"]
 
 
 def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its_manifest(three, monkeypatch):
@@ -142,7 +141,7 @@ def test_a_move_notices_one_that_was_planned_after_its_claim_and_done_before_its
         apply_plan(three, seek(three, 3))
 
     assert offset_of(three) == 4
-    assert unfinished_move(SparkCheckpoint(str(three))) is None
+    assert ArchivedMoves(SparkCheckpoint(str(three))).unfinished() is None
 
 
 def test_a_move_that_was_planned_before_another_one_leaves_its_archive_alone(three):

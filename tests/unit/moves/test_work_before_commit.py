@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 import pytest
 from written_query import Query
 
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
+from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
 
@@ -53,3 +57,24 @@ def test_moves_of_a_query_that_was_replaced_do_not_hide_what_the_new_one_has_ski
     names = (pipeline.client, pipeline.checkpoint, pipeline.group, made_by)
     with pytest.raises(PlanRefusedError, match="nor the group's last query has read 60 records"):
         plan_checkpoint_commit(*names, allow_new_query=True).plan.check()
+
+
+def test_a_batch_that_was_moved_may_end_at_newer_records_also_after_a_later_move(broker, pipeline, commit):
+    def truncate(batch):
+        plan = plan_truncate(pipeline.checkpoint, batch, CheckpointPolicy(sink="noop"))
+        apply_checkpoint_plan(pipeline.checkpoint, plan, quiet_period=0)
+        broker.forget("g")
+
+    now = time.time()
+    for partition in (0, 1):
+        broker.append("orders", partition, [int(now * 1_000) - 60_000] * 10)
+    pipeline.query.run(1, {"orders": {0: 90, 1: 90}}, at=now - 3_600)
+    pipeline.reset(110, OTHER)
+    pipeline.run(2, 110)
+    truncate(1)
+    commit().check()
+    # The query plans the batch again, and its file has what the batch has read.
+    truncate(0)
+    pipeline.query.run(1, {"orders": {0: 110, 1: 110}}, at=now - 3_600)
+    with pytest.raises(PlanRefusedError, match="is newer than the batch"):
+        commit().check()

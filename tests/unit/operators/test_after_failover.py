@@ -14,7 +14,7 @@ from written_query import Query
 
 from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import newest_archived_move_with_cluster
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover, plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
@@ -158,7 +158,7 @@ def test_a_failover_that_was_interrupted_before_its_first_change_does_not_move_a
             pipeline.fail_over()
     checkpoint = SparkCheckpoint(pipeline.query.location)
     # It may still be finished.
-    moved = newest_archived_move_with_cluster(checkpoint)
+    moved = ArchivedMoves(checkpoint).on_cluster
     assert moved is not None
     assert moved.name == "0002-failover"
     pipeline.query.run(2, {"orders": {0: 85}})

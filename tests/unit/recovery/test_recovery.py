@@ -14,7 +14,7 @@ from recovery_pipeline import BACK, DONE, ENDS, READ, broken_commit
 from waiting import Store
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
@@ -457,7 +457,7 @@ def test_a_reset_whose_group_moves_while_it_is_prepared_changes_nothing_and_is_t
     receipt = pipeline.run("reset")
     assert receipt["before"] == {pipeline.topic: {"0": 61, "1": 62}}
     assert pipeline.at()[0] == {0: 58, 1: 59}
-    found = read_archived_moves(SparkCheckpoint(pipeline.query.location))
+    found = list(ArchivedMoves(SparkCheckpoint(pipeline.query.location)))
     assert [(each.name, each.done) for each in found] == [("0002-seek", True)]
 
 

@@ -9,7 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from recovery_pipeline import BACK, DONE, ENDS, READ
 
-from airflow_kafka_offsets.checkpoint.archive import read_archived_moves
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("memory")
 
 def archives(pipeline):
     """{name: whether it was taken back}."""
-    return {each.name: each.undone for each in read_archived_moves(SparkCheckpoint(pipeline.query.location))}
+    return {each.name: each.undone for each in ArchivedMoves(SparkCheckpoint(pipeline.query.location))}
 
 
 def other_run(pipeline, task, run_id="hourly"):

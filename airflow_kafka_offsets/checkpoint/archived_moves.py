@@ -1,0 +1,276 @@
+"""
+The moves of a checkpoint as one value, which answers every question about them.
+
+Which move was begun and not finished, which is in effect, which was taken back, which has named the cluster?
+The archive of a checkpoint outlives its query: a new query at the same location has the moves of the replaced
+one in its archive. They keep their names and numbers, and say nothing about the new query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import count, takewhile
+
+from airflow_kafka_offsets.checkpoint.archive import file_digest, moves_of_batch, read_archived_move
+from airflow_kafka_offsets.checkpoint.archive_names import archive_names
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, archive_number
+from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
+from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointReceipt
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+
+
+class ArchivedMoves:
+    """
+    The moves in a checkpoint's archive, oldest first; directories without a manifest are skipped.
+
+    An archive is read when a question first needs it, and only once, so that all answers agree. To see what
+    has changed since, for example right before a write, make a new value.
+
+    :param names: names of the archives, oldest first; by default all that there are.
+    :raises CheckpointFormatError: by each question, if a manifest is invalid.
+    """
+
+    def __init__(self, checkpoint: SparkCheckpoint, names: Iterable[str] | None = None) -> None:
+        self.checkpoint = checkpoint
+        self._names = names
+        self._read: list[ArchivedMove] = []
+
+    def __iter__(self) -> Iterator[ArchivedMove]:
+        return iter([*reversed(self)][::-1])
+
+    def __reversed__(self) -> Iterator[ArchivedMove]:
+        for position in count():
+            while position == len(self._read):
+                if not self._unread:
+                    return
+                archive = read_archived_move(self.checkpoint, self._unread[-1])
+                self._unread.pop()
+                if archive is not None:
+                    self._read.append(archive)
+            yield self._read[position]
+
+    @cached_property
+    def _unread(self) -> list[str]:
+        return list(archive_names(self.checkpoint) if self._names is None else self._names)
+
+    @cached_property
+    def query_id(self) -> str:
+        """The id of the query that is at the location now."""
+        return self.checkpoint.query_id()
+
+    @property
+    def number(self) -> int:
+        """The number of the newest move, whichever query it moved; 0 without a move."""
+        newest = next(reversed(self), None)
+        return 0 if newest is None else newest.number
+
+    @property
+    def of_query(self) -> Iterator[ArchivedMove]:
+        """The moves of the query that is at the location now, newest first."""
+        return (each for each in reversed(self) if each.query_id == self.query_id)
+
+    @property
+    def newest(self) -> ArchivedMove | None:
+        """The query's newest move that has begun."""
+        return next(self.of_query, None)
+
+    def in_effect(self, after: int = 0) -> Iterator[ArchivedMove]:
+        """
+        Return the query's moves in effect, newest first: none that was undone, nor the one that undid it.
+
+        :param after: number of a move: only later moves, with restores of the moves before it.
+        """
+        for each in takewhile(lambda each: each.number > after, self.of_query):
+            if not each.undone and (each.undoes is None or archive_number(each.undoes) < after):
+                yield each
+
+    @property
+    def on_cluster(self) -> ArchivedMove | None:
+        """
+        The query's newest move that names its cluster (a move without a broker names none).
+
+        A failover that was taken back or abandoned does not count.
+        """
+        found = (each for each in self.of_query if each.has_failed_over or not each.is_failover)
+        return next((each for each in found if each.log_ids.cluster), None)
+
+    def has_rewritten(self, batch_id: int | None) -> bool:
+        """Whether the file of a batch may have other offsets than those that the batch has read."""
+        if batch_id is None:
+            return False
+        path = f"offsets/{batch_id}"
+        # Spark has planned the batch after any older move.
+        moves = [
+            *takewhile(lambda each: path in each.files or each.newest_planned >= batch_id, self.of_query)
+        ]
+        # A failover may write the same offsets, which are those of other records.
+        if any(each.is_failover and each.batch_id == batch_id for each in moves):
+            return True
+        data = self.checkpoint.read_file(path) if moves else None
+        return data is not None and bool(moves_of_batch(moves, batch_id, data))
+
+    def of_receipt(self, receipt: CheckpointReceipt) -> ArchivedMove | None:
+        """Return the archive of a receipt's move; ``None`` if the move changed no file."""
+        # A refused move has a receipt but no archive, and a later move may have the archive name in that
+        # receipt.
+        of_receipt = (receipt.archive, receipt.before, receipt.after)
+        return next((each for each in self if (each.name, each.before, each.after) == of_receipt), None)
+
+    def restore_of(self, move: ArchivedMove) -> ArchivedMove | None:
+        """Return the newest finished move that has undone another one; ``None`` if no move has."""
+        return next((each for each in reversed(self) if each.undoes == move.name and each.done), None)
+
+    def find(self, name: str | None) -> ArchivedMove:
+        """
+        Return a move by its archive's name, or the newest move that was not taken back.
+
+        :raises CheckpointError: if there is no such archive; lists the existing ones.
+        :raises PlanRefusedError: if the archive is of another query.
+        """
+        location = self.checkpoint.location
+        for move in reversed(self):
+            if move.name == name or (name is None and not move.undone and move.kind != "restore"):
+                if move.query_id != self.query_id:
+                    raise PlanRefusedError(
+                        f"{location}: archive {move.name} belongs to query {move.query_id}, but the "
+                        f"checkpoint belongs to query {self.query_id}: give the archive's own checkpoint"
+                    )
+                return move
+        there = ", ".join(f"{each.name} ({'undone' if each.undone else each.created})" for each in self)
+        remedy = "name one of them, or give" if there else "correct the location, or restore the group with"
+        raise CheckpointError(
+            f"{location}: found no {f'archive {name}' if name else 'move to take back'}; there are: "
+            f"{there or 'none'}: {remedy} the offsets from a receipt or a CSV file"
+        )
+
+    def unfinished(self, batches: CheckpointBatches | None = None) -> ArchivedMove | None:
+        """
+        Return the move that was begun and not finished, ``None`` if every move is finished.
+
+        If the query has run since the move, the query's position counts and the move is over. A move of
+        another query, in whose place this one has begun, is over too: nothing of it can be finished.
+
+        :raises CheckpointError: if the checkpoint cannot be read.
+        """
+        newest = self.newest
+        if newest is None or newest.is_over or has_run_since(self.checkpoint, newest, batches):
+            return None
+        return newest
+
+    def refuse_unfinished(self, *allowed: str | None) -> None:
+        """
+        Refuse to go on while a move is unfinished.
+
+        :param allowed: names of archives whose moves may be unfinished.
+        :raises MoveUnfinishedError: names the move.
+        """
+        unfinished = self.unfinished()
+        if unfinished is not None and unfinished.name not in allowed:
+            raise unfinished_refusal(self.checkpoint, unfinished)
+
+    def begun_by(
+        self, request: str, batches: CheckpointBatches | None = None, undoes: str | None = None
+    ) -> ArchivedMove | None:
+        """
+        Return the unfinished move that the same request began, ``None`` if no move is unfinished.
+
+        :param undoes: name of a move that may be unfinished: this request takes it back.
+        :raises MoveUnfinishedError: if another request began the unfinished move.
+        """
+        unfinished = self.unfinished(batches)
+        if unfinished is None or unfinished.name == undoes:
+            return None
+        if unfinished.request != request:
+            raise unfinished_refusal(self.checkpoint, unfinished)
+        return unfinished
+
+    def refuse_taken_back(self, metadata: CommitMetadata) -> None:
+        """
+        Refuse to move again in a retry if a restore has taken back the move of an earlier try.
+
+        :param metadata: metadata of the task; all its tries have the same token.
+        :raises PlanRefusedError: the text names the restore.
+        """
+        moves = (each for each in reversed(self) if each.kind != "restore")
+        last = next((each for each in moves if metadata.is_same_instance(each.made_by)), None)
+        taken_back = None if last is None else self.restore_of(last)
+        if last is not None and taken_back is not None:
+            raise PlanRefusedError(
+                f"{self.checkpoint.location}: move {last.name} of an earlier try of this task was taken back "
+                f"by {taken_back}, so this try does not move again: clear the task, or trigger a new run"
+            )
+
+    def failover_refusals(self, batch_id: int) -> list[str]:
+        """Return why the query cannot go back to a batch: the batch's offsets are of another cluster."""
+        found = (each for each in self.of_query if each.has_failed_over and each.batch_id > batch_id)
+        failover = next(found, None)
+        if failover is None:
+            return []
+        return [
+            f"{self.checkpoint.location}: failover {failover} has moved the query to another cluster or "
+            f"topic after batch {failover.batch_id - 1}, where the offsets of batch {batch_id} are other "
+            f"records: give batch {failover.batch_id} or a later one, or a time"
+        ]
+
+
+def has_run_since(
+    checkpoint: SparkCheckpoint, archived: ArchivedMove, batches: CheckpointBatches | None = None
+) -> bool:
+    """Return whether the query has planned or finished a batch since a move."""
+    batches = batches or read_checkpoint_batches(checkpoint)
+    if archived.has_newer_batches(batches.planned, batches.committed):
+        return True
+    # In an interrupted move each file still has one of the two known contents.
+    return any(file_digest(checkpoint.read_file(path)) not in known for path, known in archived.files.items())
+
+
+def has_finished_since(state: CheckpointState, archived: ArchivedMove) -> bool:
+    """Return whether the query has finished a batch since a seek; an unfinished batch does not count."""
+    return state.batch_id is not None and state.batch_id > archived.newest_committed
+
+
+def unfinished_refusal(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> MoveUnfinishedError:
+    """Return the error for a move that meets an unfinished one."""
+    return MoveUnfinishedError(
+        f"{checkpoint.location}: move {archived} was begun and not finished: it is running, or was "
+        "interrupted. The same task, or the same command, finishes it when it runs again; "
+        f"{restore_command(checkpoint, archived.undoes or archived.name)} "
+        f"{'finishes it' if archived.undoes else 'takes it back'}",
+        retriable=True,
+    )
+
+
+def restore_command(checkpoint: SparkCheckpoint, archive: str, *, pending: bool = False) -> str:
+    """Return the command that takes a move back, to be quoted in an error text."""
+    discard = " --on-pending-batch discard --sink SINK" if pending else ""
+    return (
+        f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
+        f"{archive}{discard} --execute'"
+    )
+
+
+def resume_plan(
+    checkpoint: SparkCheckpoint, plan: CheckpointPlan, archived: ArchivedMove | None
+) -> CheckpointPlan:
+    """Return a plan as the rest of an interrupted move; unchanged if there is no such move."""
+    if archived is None or has_run_since(checkpoint, archived):
+        return plan
+    return replace(
+        plan,
+        before=archived.before,
+        archive=archived.name,
+        discarded=discarded_batches(archived),
+        resumes=True,
+    )
+
+
+def discarded_batches(archived: ArchivedMove) -> tuple[int, ...]:
+    """Return the unfinished batches that a move has removed."""
+    removed = [path for path, (_, after) in archived.files.items() if after is None]
+    batches = sorted(int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/"))
+    return tuple(batch for batch in batches if batch > archived.batch_id)
