@@ -11,8 +11,8 @@ from measuring import Contestant, Section, Target, interleaved
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.interval import IntervalSchedule
+from airflow_kafka_offsets.model.interval_feed import complete_intervals
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.readings.record_progress import complete_intervals
 from airflow_kafka_offsets.waits.interval_position import IntervalPosition
 
 SIZES = (1, 100, 1_000)
@@ -69,10 +69,10 @@ def _look(client: OffsetsClient, group: str, topic: str, hours: int) -> Callable
     schedule = IntervalSchedule.parse("hour")
 
     def look() -> None:
-        progress = position.read(client, None, None)
-        if progress is None:
+        found = position.read(client, None, None)
+        if found is None:
             raise SystemExit("no position")
-        complete, _ = complete_intervals(progress, schedule, DAY, timedelta(0), 200)
+        complete, _ = complete_intervals(found.times, schedule, DAY, timedelta(0), 200)
         if len(complete) != hours:
             raise SystemExit(f"{group}: found {len(complete)} complete hours, expected {hours}")
 

@@ -13,13 +13,9 @@ from memory_broker import MemoryBroker, MemoryClient
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.interval import IntervalSchedule
+from airflow_kafka_offsets.model.interval_feed import complete_intervals, end_after_reset
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.readings.record_progress import (
-    RecordProgress,
-    complete_intervals,
-    end_after_reset,
-    next_incomplete,
-)
+from airflow_kafka_offsets.readings.record_progress import RecordProgress
 
 HOUR = 3_600_000
 DAY = datetime(2026, 3, 1, tzinfo=timezone.utc)
@@ -99,8 +95,7 @@ def test_the_last_hour_of_the_log_is_not_complete_while_records_of_it_may_come()
     client = broker_with([0.1, 0.9])
     assert complete(progress(client, [2])) == []
     assert complete(progress(client, [2], idle_after=600.0)) == []  # the whole topic is silent
-    found, missing = next_incomplete(progress(client, [2]), SCHEDULE, DAY, timedelta(0))
-    assert (found.key[11:13], set(missing.values())) == ("00", {"holds no record since"})
+    assert set(progress(client, [2]).missing(at(1)).values()) == {"holds no record since"}
 
 
 def test_an_empty_topic_has_no_complete_hour():
@@ -122,8 +117,7 @@ def test_a_record_ahead_of_the_clock_shows_nothing():
     ahead = broker_with([0.5, 90.0])
     read = progress(ahead, [2], now=now)
     assert complete(read) == []
-    _, missing = next_incomplete(read, SCHEDULE, DAY, timedelta(0))
-    assert "ahead of the clock, at offset 1" in str(missing.values())
+    assert "ahead of the clock, at offset 1" in str(read.missing(at(1)).values())
 
 
 def test_a_clock_that_is_a_little_ahead_does_no_harm():
