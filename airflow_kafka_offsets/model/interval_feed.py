@@ -29,7 +29,6 @@ Notes = Sequence[tuple[int, str]]
 
 _VERSION = 1
 _SHOWN = 3
-_YEAR = 366 * 86_400_000
 
 
 class RecordTimes(Protocol):
@@ -45,9 +44,8 @@ class RecordTimes(Protocol):
     def time(self) -> int | None:
         """The timestamp of the first unread record, at most now; ``None`` without any position."""
 
-    @property
-    def estimate(self) -> int:
-        """The time that probably all partitions have reached."""
+    def reached(self, moments: Sequence[int]) -> int:
+        """Return how many of ascending times all partitions have reached."""
 
     def missing(self, moment: int) -> Mapping[TopicPartition, str]:
         """Return why partitions have not reached a time; empty if all have."""
@@ -157,41 +155,56 @@ class IntervalFeed:
 
     def continued(self, kept: Emitted | None, position: CompletingPosition) -> tuple[Emitted | None, Notes]:
         """
-        Return what was emitted, corrected for resets, or where the intervals begin.
+        Return what was emitted, corrected for resets, or where the intervals begin; and lines for the log.
 
         ``None`` while nothing determines where they begin.
 
         :raises PlanRefusedError: if they are other intervals than before, or would begin at a wrong time.
         """
-        schedule = self.schedule
+        schedule, move, notes = self.schedule, position.move, []
         meaning = {"every": schedule.cron or schedule.every, "timezone": schedule.zone, **position.owner}
+        start_from = None if self.start_from is None else self.start_from.isoformat()
         if kept is None or self._begins_again(kept, meaning):
-            emitted, notes = self._begun(meaning, position)
+            first = self.start_from or _first_unread(position.times)
+            if first is None:
+                return None, []
+            begin = schedule.containing(first)
+            emitted = Emitted(begin.start, meaning, start_from, move, begin.start)
+            now = "now " if kept and kept.meaning == meaning else ""
+            notes.append((logging.INFO, f"the first interval is {now}{begin}"))
         else:
-            emitted, notes = self._begun_earlier(kept)
-            readings = [position.times]
-            if position.move is not None and kept.move is not None and kept.move < position.move:
-                readings.append(position.moved)
-            end = emitted.end
-            if not emitted.waits_for_start:
+            end = kept.end
+            if start_from not in (None, kept.start_from):
+                text = (
+                    f"start_from was {kept.start_from} and is now {start_from}. This has no effect: the "
+                    f"intervals continue at {end.isoformat()}. To begin again, delete the state {KEY} of the "
+                    "asset, or use another asset"
+                )
+                notes.append((logging.WARNING, text))
+            if not kept.waits_for_start:
+                has_moved = move is not None and kept.move is not None and kept.move < move
+                readings = [position.times, position.moved] if has_moved else [position.times]
                 end = min(end_after_reset(each, schedule, end) for each in readings)
-            if end < emitted.end:
+            if end < kept.end:
                 text = (
                     f"the position was moved back. The intervals from {schedule.containing(end)} until "
-                    f"{emitted.end.isoformat()} are emitted again when they are complete again"
+                    f"{kept.end.isoformat()} are emitted again when they are complete again"
                 )
-                notes = [*notes, (logging.WARNING, text)]
-            emitted = replace(emitted, end=end, move=position.move)
-        if emitted is not None:
-            # An id that the broker does not return this time is not forgotten.
-            emitted = replace(emitted, logs=position.recorded_logs(kept) | position.logs)
-        return emitted, notes
+                notes.append((logging.WARNING, text))
+            emitted = replace(kept, end=end, move=move)
+        # An id that the broker does not return this time is not forgotten.
+        return replace(emitted, logs=position.recorded_logs(kept) | position.logs), notes
 
     def _begins_again(self, kept: Emitted, meaning: Mapping[str, Any]) -> bool:
-        before = kept.meaning
+        start, before = self.start_from, kept.meaning
+        if start is not None and start.isoformat() == kept.start_from:
+            start = None
         if before == meaning:
-            return False
-        if self._has_other_start(kept) or kept.waits_for_start:  # nothing was emitted yet
+            if start is None or kept.begin is None:
+                return False
+            # A later beginning is not accepted: a template with a new time in each run would skip intervals.
+            return self.schedule.containing(start).start <= kept.end <= kept.begin
+        if start is not None or kept.waits_for_start:  # nothing was emitted yet
             return True
         changes = [
             f"{name} was {before.get(name)!r} and is {meaning.get(name)!r}"
@@ -204,80 +217,42 @@ class IntervalFeed:
             f"time, such as {kept.end.isoformat()!r}, to begin there"
         )
 
-    def _begun(
-        self, meaning: Mapping[str, Any], position: CompletingPosition
-    ) -> tuple[Emitted | None, Notes]:
-        moment = self.start_from
-        if moment is None:
-            first = position.times.time
-            if first is None:
-                return None, []
-            # A first record that is older than a year probably has a wrong timestamp.
-            if position.times.now - first > _YEAR:
-                raise PlanRefusedError(
-                    f"the first unread record is of {iso_time(first)}, and intervals would be emitted from "
-                    "this time on: set start_from to a time in the first interval to emit"
-                )
-            moment = _moment(first)
-        begin = self.schedule.containing(moment)
-        emitted = Emitted(begin.start, meaning, self._start_text, position.move, begin.start)
-        return emitted, [(logging.INFO, f"the first interval is {begin}")]
-
-    def _begun_earlier(self, kept: Emitted) -> tuple[Emitted, Notes]:
-        """Return the intervals with another ``start_from``, if it was changed before the first event."""
-        if self.start_from is None or not self._has_other_start(kept):
-            return kept, []
-        begin = self.schedule.containing(self.start_from)
-        # A later beginning is not accepted: a template with a new time in each run would skip intervals.
-        if kept.begin is not None and begin.start <= kept.end <= kept.begin:
-            earlier = replace(kept, end=begin.start, begin=begin.start, start_from=self._start_text)
-            return earlier, [(logging.INFO, f"the first interval is now {begin}")]
-        text = (
-            f"start_from was {kept.start_from} and is now {self._start_text}. This has no effect: the "
-            f"intervals continue at {kept.end.isoformat()}. To begin again, delete the state {KEY} of the "
-            "asset, or use another asset"
+    def completed(self, since: datetime, times: RecordTimes) -> CompletedIntervals:
+        """Return the complete intervals that start at or after a time."""
+        passed = takewhile(
+            lambda each: complete_at(each, self.lateness) <= times.now, self.schedule.since(since)
         )
-        return kept, [(logging.WARNING, text)]
-
-    @property
-    def _start_text(self) -> str | None:
-        return None if self.start_from is None else self.start_from.isoformat()
-
-    def _has_other_start(self, kept: Emitted) -> bool:
-        return self.start_from is not None and self._start_text != kept.start_from
-
-    def completed(self, emitted: Emitted, times: RecordTimes) -> CompletedIntervals:
-        """Return the intervals to emit now, and for the log the reason why there are no more."""
-        found, more = complete_intervals(times, self.schedule, emitted.end, self.lateness, self.limit)
-        notes = []
+        ended = list(islice(passed, self.limit + 1))
+        count = times.reached([complete_at(each, self.lateness) for each in ended])
+        found, notes = ended[: min(count, self.limit)], []
         if found:
             several = f" to {found[-1]}" if len(found) > 1 else ""
             notes.append((logging.INFO, f"complete: {found[0]}{several} ({len(found)})"))
-        completed = CompletedIntervals(self, emitted, found, more, notes)
-        if more:
+        if count > self.limit:
             text = "more intervals are complete than max_intervals: the next run emits the rest"
             notes.append((logging.WARNING, text))
         else:
-            following = next(self.schedule.since(completed.end))
+            following = next(self.schedule.since(found[-1].end if found else since))
             moment = complete_at(following, self.lateness)
             missing = times.missing(moment) if moment <= times.now else {}
             reasons = "; ".join(f"{tp} {why}" for tp, why in sorted(missing.items())[:_SHOWN])
             others = f" and {len(missing) - _SHOWN} more partitions" if len(missing) > _SHOWN else ""
             text = f"the next interval is {following}: {reasons or 'it has not ended'}{others}"
             notes.append((logging.INFO, text))
-        return completed
+        return CompletedIntervals(self, since, found, count > self.limit, notes)
 
 
 class CompletedIntervals(NamedTuple):
     """
     The intervals that a task emits for an asset.
 
-    :param emitted: what was emitted before.
+    :param since: the end of the last interval that was emitted before.
     :param more: whether more intervals are complete than may be emitted at once.
+    :param notes: lines for the log, also why there are no more.
     """
 
     feed: IntervalFeed
-    emitted: Emitted
+    since: datetime
     intervals: Sequence[Interval]
     more: bool
     notes: Notes
@@ -285,7 +260,7 @@ class CompletedIntervals(NamedTuple):
     @property
     def end(self) -> datetime:
         """The end of the last interval that is emitted after this task."""
-        return self.intervals[-1].end if self.intervals else self.emitted.end
+        return self.intervals[-1].end if self.intervals else self.since
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON, for the task's result."""
@@ -296,21 +271,6 @@ class CompletedIntervals(NamedTuple):
             "complete_until": self.end.isoformat(),
             "more": self.more,
         }
-
-
-def complete_intervals(
-    times: RecordTimes, schedule: IntervalSchedule, since: datetime, lateness: timedelta, limit: int
-) -> tuple[list[Interval], bool]:
-    """
-    Return the complete intervals that start at or after a time, and whether the limit has cut the list.
-
-    An interval is complete when all partitions have reached its end plus ``lateness``.
-    """
-    passed = takewhile(lambda each: complete_at(each, lateness) <= times.now, schedule.since(since))
-    found = list(islice(passed, limit + 1))
-    moments = [complete_at(each, lateness) for each in found]
-    count = _reached(times, moments) if found else 0
-    return found[: min(count, limit)], count > limit
 
 
 def end_after_reset(times: RecordTimes, schedule: IntervalSchedule, end: datetime) -> datetime:
@@ -342,19 +302,18 @@ def parse_moment(text: str) -> datetime:
     return moment
 
 
+def _first_unread(times: RecordTimes) -> datetime | None:
+    first = times.time
+    if first is None:
+        return None
+    # A first record that is older than a year probably has a wrong timestamp.
+    if times.now - first > 366 * 86_400_000:
+        raise PlanRefusedError(
+            f"the first unread record is of {iso_time(first)}, and intervals would be emitted from this time "
+            "on: set start_from to a time in the first interval to emit"
+        )
+    return _moment(first)
+
+
 def _moment(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, tz=timezone.utc)
-
-
-def _reached(times: RecordTimes, moments: Sequence[int]) -> int:
-    """Return the number of reached moments among ascending ones, by a search that starts at the estimate."""
-    low, high, step = 0, len(moments) + 1, 1
-    estimate = times.estimate
-    probe = max(1, sum(moment <= estimate for moment in moments))
-    while low + 1 < high:
-        if not times.missing(moments[probe - 1]):
-            low, probe = probe, min(high - 1, probe + step)
-            step *= 2
-        else:
-            high, probe = probe, (low + probe) // 2
-    return low

@@ -164,8 +164,12 @@ class CompletedIntervalsOperator(OffsetsOperator):
             idle_after = None
             if self.parse_parameter("on_idle_partition") == "ignore":
                 idle_after = IDLE_AFTER if self.idle_after is None else self.parse_parameter("idle_after")
+            start_from = (
+                None if self.start_from is None else self.parse_parameter("start_from").astimezone(UTC)
+            )
+            limits = self.parse_parameter("lateness"), self.parse_parameter("max_intervals")
             feeds = [
-                (IntervalMemory(context, asset), self._feed(asset, schedule))
+                (IntervalMemory(context, asset), IntervalFeed(asset.name, schedule, start_from, *limits))
                 for asset, schedule in zip(self._assets(), self._schedules(), strict=True)
             ]
             checkpoint = self.open_checkpoint()
@@ -182,41 +186,25 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     if emitted is not None:
                         # Kept now, so that the beginning or a reset is not forgotten if this task fails.
                         memory.keep(emitted)
-                        completed.append((memory, feed.completed(emitted, found.times)))
+                        completed.append((memory, feed.completed(emitted.end, found.times)))
                         self._note(feed, completed[-1][1].notes)
-            self.outlets = self._emit(context, completed)
+            token = uuid.uuid4().hex
+            told = [(memory, each) for memory, each in completed if each.intervals]
+            for memory, each in told:
+                memory.emit(each, token)
+            if told and "ti" in context:
+                # The last step: a task without a token has not reached its end.
+                context["ti"].xcom_push(key=KEY, value=token)
+            self.outlets = [memory.asset for memory, _ in told]
         return {
             "version": 1,
             "position": "checkpoint" if position.position_is_checkpoint else "group",
             "assets": {each.feed.name: each.as_json() for _, each in completed},
         }
 
-    def _emit(
-        self, context: Context, completed: Sequence[tuple[IntervalMemory, CompletedIntervals]]
-    ) -> list[Asset]:
-        """Let Airflow send events of intervals when the task succeeds, and return their assets."""
-        token = uuid.uuid4().hex
-        told = [(memory, each) for memory, each in completed if each.intervals]
-        for memory, each in told:
-            memory.emit(each, token)
-        if told and "ti" in context:
-            # The last step: a task without a token has not reached its end.
-            context["ti"].xcom_push(key=KEY, value=token)
-        return [memory.asset for memory, _ in told]
-
     def _note(self, feed: IntervalFeed, notes: Notes) -> None:
         for level, text in notes:
             self.log.log(level, "%s: %s", feed.name, text)
-
-    def _feed(self, asset: Asset, schedule: IntervalSchedule) -> IntervalFeed:
-        start_from = None if self.start_from is None else self.parse_parameter("start_from").astimezone(UTC)
-        return IntervalFeed(
-            asset.name,
-            schedule,
-            start_from,
-            self.parse_parameter("lateness"),
-            self.parse_parameter("max_intervals"),
-        )
 
     def _assets(self) -> list[Asset]:
         """Return the outlets, one for each schedule, as assets."""

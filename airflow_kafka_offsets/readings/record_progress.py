@@ -9,7 +9,7 @@ that is tried.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -106,16 +106,26 @@ class RecordProgress:
         unread = [time for tp, time in self._times.unread.items() if tp in self._known]
         return min([*unread, self.now]) if self.has_position else None
 
-    @property
-    def estimate(self) -> int:
-        """The time that probably all partitions have reached."""
+    def reached(self, moments: Sequence[int]) -> int:
+        """Return how many of ascending times all partitions have reached, by a search from an estimate."""
+        if not moments:
+            return 0
         times = self._times
         least = -1 if self._idle_after is None else self.now - int(self._idle_after * 1000)
-        # Idle partitions that were read to their end are ignored.
-        return min(
+        # Probably all partitions have reached it. Idle partitions that were read to their end are ignored.
+        estimate = min(
             (time for tp, time in times.newest.items() if tp in times.unread or time >= least),
             default=self.now,
         )
+        low, high, step = 0, len(moments) + 1, 1
+        probe = max(1, sum(moment <= estimate for moment in moments))
+        while low + 1 < high:
+            if not self.missing(moments[probe - 1]):
+                low, probe = probe, min(high - 1, probe + step)
+                step *= 2
+            else:
+                high, probe = probe, (low + probe) // 2
+        return low
 
     def missing(self, moment: int) -> dict[TopicPartition, str]:
         """Return why partitions have not reached a time; empty if all have. Results are cached."""

@@ -42,7 +42,7 @@ class IntervalMemory:
         names = ("dag_id", "run_id", "task_id")
         self.asset = asset
         self._context = context
-        self._found: object = None
+        self._found: Any = None
         self._store: Any = _VariableStore(asset.name) if stores is None else stores[asset]
         self._task = {name: getattr(context.get("ti"), name, None) for name in names}
         self._task |= {"map_index": map_index(context)}
@@ -81,7 +81,7 @@ class IntervalMemory:
             **self._task,
             "task_token": self._task_token,
         }
-        self._set(completed.emitted.as_json() | {"announced": announced})
+        self._set({**self._found, "announced": announced})
         if "outlet_events" not in self._context:
             return
         events: Any = self._context["outlet_events"][self.asset]
