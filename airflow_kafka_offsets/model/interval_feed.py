@@ -16,7 +16,7 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple, Protocol
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule, complete_at
+from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
@@ -219,12 +219,14 @@ class IntervalFeed:
 
     def completed(self, since: datetime, times: RecordTimes) -> CompletedIntervals:
         """Return the complete intervals that start at or after a time."""
-        passed = takewhile(
-            lambda each: complete_at(each, self.lateness) <= times.now, self.schedule.since(since)
-        )
-        ended = list(islice(passed, self.limit + 1))
-        count = times.reached([complete_at(each, self.lateness) for each in ended])
-        found, notes = ended[: min(count, self.limit)], []
+
+        def moment(interval: Interval) -> int:
+            return timestamp_ms(interval.end + self.lateness)
+
+        ended = takewhile(lambda each: moment(each) <= times.now, self.schedule.since(since))
+        at_most = list(islice(ended, self.limit + 1))
+        count = times.reached([moment(each) for each in at_most])
+        found, notes = at_most[: min(count, self.limit)], []
         if found:
             several = f" to {found[-1]}" if len(found) > 1 else ""
             notes.append((logging.INFO, f"complete: {found[0]}{several} ({len(found)})"))
@@ -233,8 +235,7 @@ class IntervalFeed:
             notes.append((logging.WARNING, text))
         else:
             following = next(self.schedule.since(found[-1].end if found else since))
-            moment = complete_at(following, self.lateness)
-            missing = times.missing(moment) if moment <= times.now else {}
+            missing = times.missing(moment(following)) if moment(following) <= times.now else {}
             reasons = "; ".join(f"{tp} {why}" for tp, why in sorted(missing.items())[:_SHOWN])
             others = f" and {len(missing) - _SHOWN} more partitions" if len(missing) > _SHOWN else ""
             text = f"the next interval is {following}: {reasons or 'it has not ended'}{others}"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, ClassVar
-from zoneinfo import ZoneInfo
 
 from airflow.sdk import Asset, Context, XComArg
 
@@ -27,8 +26,6 @@ from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_n
 from airflow_kafka_offsets.waits.interval_position import IntervalPosition
 from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy
 from airflow_kafka_offsets.waits.wait import PositionSource, Wait
-
-UTC = ZoneInfo("UTC")
 
 
 def _parse_max_intervals(value: object, parameter: str) -> int | None:
@@ -164,9 +161,9 @@ class CompletedIntervalsOperator(OffsetsOperator):
             idle_after = None
             if self.parse_parameter("on_idle_partition") == "ignore":
                 idle_after = IDLE_AFTER if self.idle_after is None else self.parse_parameter("idle_after")
-            start_from = (
-                None if self.start_from is None else self.parse_parameter("start_from").astimezone(UTC)
-            )
+            start_from = self.start_from
+            if start_from is not None:
+                start_from = self.parse_parameter("start_from").astimezone(timezone.utc)
             limits = self.parse_parameter("lateness"), self.parse_parameter("max_intervals")
             feeds = [
                 (IntervalMemory(context, asset), IntervalFeed(asset.name, schedule, start_from, *limits))
@@ -178,16 +175,17 @@ class CompletedIntervalsOperator(OffsetsOperator):
                 found = position.read(client, checkpoint, idle_after, [memory.emitted for memory, _ in feeds])
                 if found is None:
                     self.log.info("The checkpoint has not finished its first batch: no interval is complete")
-                elif not found.times.has_position:
-                    self.log.info("The group has no committed offset: no interval is complete")
-                for memory, feed in feeds if found else ():
-                    emitted, notes = feed.continued(memory.emitted, found)
-                    self._note(feed, notes)
-                    if emitted is not None:
-                        # Kept now, so that the beginning or a reset is not forgotten if this task fails.
-                        memory.keep(emitted)
-                        completed.append((memory, feed.completed(emitted.end, found.times)))
-                        self._note(feed, completed[-1][1].notes)
+                else:
+                    if not found.times.has_position:
+                        self.log.info("The group has no committed offset: no interval is complete")
+                    for memory, feed in feeds:
+                        emitted, notes = feed.continued(memory.emitted, found)
+                        self._note(feed, notes)
+                        if emitted is not None:
+                            # Kept now, so that the beginning or a reset is not forgotten if this task fails.
+                            memory.keep(emitted)
+                            completed.append((memory, feed.completed(emitted.end, found.times)))
+                            self._note(feed, completed[-1][1].notes)
             token = uuid.uuid4().hex
             told = [(memory, each) for memory, each in completed if each.intervals]
             for memory, each in told:

@@ -118,8 +118,8 @@ def test_a_start_from_that_each_run_sets_later_skips_no_interval(feed):
     found = [feed.run(read + 0.5, read + 0.7) for read in (0, 1, 2)]
     assert found == [[], ["01T00"], ["01T01"]]
     assert (
-        "start_from was 2026-03-01T00:42:00+00:00 and is now 2026-03-01T02:42:00+00:00. This has no effect: the "
-        "intervals continue at 2026-03-01T01:00:00+00:00. To begin again, delete the state "
+        "start_from was 2026-03-01T00:42:00+00:00 and is now 2026-03-01T02:42:00+00:00. This has no effect: "
+        "the intervals continue at 2026-03-01T01:00:00+00:00. To begin again, delete the state "
         "kafka_offsets.intervals of the asset, or use another asset"
     ) in feed.said
 
