@@ -11,8 +11,8 @@ from measuring import Contestant, Section, Target, interleaved
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.interval import IntervalSchedule
+from airflow_kafka_offsets.model.interval_feed import IntervalFeed
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.readings.record_progress import complete_intervals
 from airflow_kafka_offsets.waits.interval_position import IntervalPosition
 
 SIZES = (1, 100, 1_000)
@@ -66,13 +66,13 @@ def measure(cluster: Cluster, sizes: tuple[int, ...], pipelines: int, rounds: in
 
 def _look(client: OffsetsClient, group: str, topic: str, hours: int) -> Callable[[], None]:
     position = IntervalPosition(group_id=group, topics=[topic])
-    schedule = IntervalSchedule.parse("hour")
+    feed = IntervalFeed("hours", IntervalSchedule.parse("hour"), None, timedelta(0), 200)
 
     def look() -> None:
-        progress = position.read(client, None, None)
-        if progress is None:
+        found = position.read(client, None, None)
+        if found is None:
             raise SystemExit("no position")
-        complete, _ = complete_intervals(progress, schedule, DAY, timedelta(0), 200)
+        complete = feed.completed(DAY, found.times).intervals
         if len(complete) != hours:
             raise SystemExit(f"{group}: found {len(complete)} complete hours, expected {hours}")
 

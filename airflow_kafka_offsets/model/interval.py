@@ -21,7 +21,7 @@ from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.parameters import EPOCH, parse_duration, parse_text, timestamp_ms
+from airflow_kafka_offsets.model.parameters import EPOCH, parse_duration, parse_text
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
 
 KEY_FORMAT = "%Y-%m-%dT%H:%M:%S"
@@ -201,11 +201,6 @@ def parse_timezone(value: object, parameter: str = "timezone") -> str:
         expected = "the name of a time zone, such as 'UTC' or 'Europe/Berlin'"
         raise unexpected(parameter, name, expected) from None
     return name
-
-
-def complete_at(interval: Interval, lateness: timedelta) -> int:
-    """Return the record time, in ms since 1970, that has to be reached for an interval to be complete."""
-    return timestamp_ms(interval.end + lateness)
 
 
 def _parse_cron(cron: str, given: str) -> str:

@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, ClassVar
-from zoneinfo import ZoneInfo
 
 from airflow.sdk import Asset, Context, XComArg
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.interval import MOST_INTERVALS, IntervalSchedule, parse_timezone
-from airflow_kafka_offsets.model.log_ids import LogIds
+from airflow_kafka_offsets.model.interval_feed import KEY, CompletedIntervals, IntervalFeed, Notes
 from airflow_kafka_offsets.model.parameters import (
     choice_parser,
-    iso_time,
     parse_count,
     parse_duration,
     parse_interval,
     parse_time,
-    timestamp_ms,
 )
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
-from airflow_kafka_offsets.operators.interval_outlets import (
-    CompletedIntervals,
-    IntervalFeed,
-    check_assets,
-    check_meaning,
-    emit,
-    recorded_logs,
-    refuse_other_logs,
-)
-from airflow_kafka_offsets.readings.record_progress import (
-    RecordProgress,
-    complete_intervals,
-    end_after_reset,
-    next_incomplete,
-)
 from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER
-from airflow_kafka_offsets.task.interval_memory import KEY, Emitted, IntervalMemory
+from airflow_kafka_offsets.task.interval_memory import IntervalMemory
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.waits.interval_position import IntervalPosition
 from airflow_kafka_offsets.waits.topic import IdlePartitionPolicy
 from airflow_kafka_offsets.waits.wait import PositionSource, Wait
-
-UTC = ZoneInfo("UTC")
-_SHOWN = 3
 
 
 def _parse_max_intervals(value: object, parameter: str) -> int | None:
@@ -168,7 +147,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
             if not (is_template(self.every) or is_template(self.timezone)):
                 self._schedules()
             if not is_template(self.every):
-                check_assets(self.outlets, len(_as_list(self.every)))
+                self._assets()
         if self.on_idle_partition == "wait":
             self.refuse_unused("with on_idle_partition='wait'", "idle_after")
 
@@ -179,138 +158,64 @@ class CompletedIntervalsOperator(OffsetsOperator):
             self.outlets = []
             names = ("group_id", "topics", "checkpoint_location", "kafka_config_id", "position")
             position = IntervalPosition(**{name: getattr(self, name) for name in names})
-            assets = check_assets(self._group_outlets.declared, len(_as_list(self.every)))
-            feeds = []
-            for asset, schedule in zip(assets, self._schedules(), strict=True):
-                memory = IntervalMemory(context, asset)
-                feeds.append(IntervalFeed(asset, schedule, memory, memory.recall()))
-            checkpoint = self.open_checkpoint()
             idle_after = None
             if self.parse_parameter("on_idle_partition") == "ignore":
                 idle_after = IDLE_AFTER if self.idle_after is None else self.parse_parameter("idle_after")
-            seen = [each.emitted.move for each in feeds if each.emitted and each.emitted.move is not None]
-            move, led = position.moved_to(checkpoint, min(seen, default=None))
+            start_from = self.start_from
+            if start_from is not None:
+                start_from = self.parse_parameter("start_from").astimezone(timezone.utc)
+            limits = self.parse_parameter("lateness"), self.parse_parameter("max_intervals")
+            feeds = [
+                (IntervalMemory(context, asset), IntervalFeed(asset.name, schedule, start_from, *limits))
+                for asset, schedule in zip(self._assets(), self._schedules(), strict=True)
+            ]
+            checkpoint = self.open_checkpoint()
+            completed: list[tuple[IntervalMemory, CompletedIntervals]] = []
             with self.open_client() as client:
-                progress = position.read(client, checkpoint, idle_after)
-                completed = []
-                if progress is None:
+                found = position.read(client, checkpoint, idle_after, [memory.emitted for memory, _ in feeds])
+                if found is None:
                     self.log.info("The checkpoint has not finished its first batch: no interval is complete")
                 else:
-                    if not progress.has_position:
+                    if not found.times.has_position:
                         self.log.info("The group has no committed offset: no interval is complete")
-                    # The targets of moves count even if the position has passed them again since.
-                    back = {tp: at for tp, at in led.items() if tp in progress.logs}
-                    moved = RecordProgress(client, back, progress.logs, now=progress.now)
-                    ids = None
-                    meaning = position.meaning(checkpoint)
-                    if position.position_is_checkpoint:
-                        ids = position.logs_now(client, {tp.topic for tp in progress.logs})
-                        refuse_other_logs(feeds, move, meaning, ids)
-                    for feed in feeds:
-                        emitted = self._recall_emitted(feed, meaning, move, progress, moved, ids)
+                    for memory, feed in feeds:
+                        emitted, notes = feed.continued(memory.emitted, found)
+                        self._note(feed, notes)
                         if emitted is not None:
-                            completed.append(self._completed(feed, emitted, progress))
-            self.outlets = emit(context, completed)
+                            # Kept now, so that the beginning or a reset is not forgotten if this task fails.
+                            memory.keep(emitted)
+                            completed.append((memory, feed.completed(emitted.end, found.times)))
+                            self._note(feed, completed[-1][1].notes)
+            token = uuid.uuid4().hex
+            told = [(memory, each) for memory, each in completed if each.intervals]
+            for memory, each in told:
+                memory.emit(each, token)
+            if told and "ti" in context:
+                # The last step: a task without a token has not reached its end.
+                context["ti"].xcom_push(key=KEY, value=token)
+            self.outlets = [memory.asset for memory, _ in told]
         return {
             "version": 1,
             "position": "checkpoint" if position.position_is_checkpoint else "group",
-            "assets": {each.feed.asset.name: each.as_json() for each in completed},
+            "assets": {each.feed.name: each.as_json() for _, each in completed},
         }
 
-    def _recall_emitted(
-        self,
-        feed: IntervalFeed,
-        position: Mapping[str, Any],
-        move: int | None,
-        progress: RecordProgress,
-        moved: RecordProgress,
-        logs: LogIds | None,
-    ) -> Emitted | None:
-        """
-        Return and keep what was emitted for an asset, corrected for resets, or where its intervals begin.
+    def _note(self, feed: IntervalFeed, notes: Notes) -> None:
+        for level, text in notes:
+            self.log.log(level, "%s: %s", feed.name, text)
 
-        Return ``None`` while nothing determines where the intervals begin.
-        """
-        schedule = feed.schedule
-        start_from = None if self.start_from is None else self.parse_parameter("start_from").astimezone(UTC)
-        meaning = {"every": schedule.cron or schedule.every, "timezone": schedule.zone, **position}
-        emitted = feed.emitted and check_meaning(feed.asset, feed.emitted, meaning, start_from)
-        if emitted is None:
-            first = progress.time if start_from is None else timestamp_ms(start_from)
-            if first is None:
-                return None
-            # A first record that is older than a year probably has a wrong timestamp.
-            if start_from is None and progress.now - first > 366 * 86_400_000:
-                raise PlanRefusedError(
-                    f"the first unread record is of {iso_time(first)}, and intervals would be emitted from "
-                    "this time on: set start_from to a time in the first interval to emit"
-                )
-            begin = schedule.containing(datetime.fromtimestamp(first / 1000, tz=UTC))
-            self.log.info("%s: the first interval is %s", feed.asset.name, begin)
-            text = None if start_from is None else start_from.isoformat()
-            emitted = Emitted(begin.start, meaning, text, move, begin.start)
-        else:
-            emitted = self._begin_earlier(feed, emitted, start_from)
-            readings = [progress]
-            if move is not None and emitted.move is not None and emitted.move < move:
-                readings.append(moved)
-            end = emitted.end
-            if not emitted.waits_for_start:
-                end = min(end_after_reset(each, schedule, end) for each in readings)
-            if end < emitted.end:
-                self.log.warning(
-                    "%s: the position was moved back. The intervals from %s until %s are emitted again when "
-                    "they are complete again",
-                    *(feed.asset.name, schedule.containing(end), emitted.end.isoformat()),
-                )
-            emitted = replace(emitted, end=end, move=move)
-        if logs is not None:
-            # An id that the broker does not return this time is not forgotten.
-            emitted = replace(emitted, logs=recorded_logs(feed, move, position) | logs)
-        if emitted != feed.emitted:
-            # Kept now, so that the beginning or a reset is not forgotten if this task fails.
-            feed.memory.keep(emitted)
-        return emitted
-
-    def _begin_earlier(self, feed: IntervalFeed, emitted: Emitted, start_from: datetime | None) -> Emitted:
-        """Return the intervals with another ``start_from``, if it was changed before the first event."""
-        if start_from is None or start_from.isoformat() == emitted.start_from:
-            return emitted
-        begin = feed.schedule.containing(start_from)
-        if earlier := emitted.begun_at(begin.start, start_from.isoformat()):
-            self.log.info("%s: the first interval is now %s", feed.asset.name, begin)
-            return earlier
-        self.log.warning(
-            "%s: start_from was %s and is now %s. This has no effect: the intervals continue at %s. To begin "
-            "again, delete the state %s of the asset, or use another asset",
-            *(feed.asset.name, emitted.start_from, start_from.isoformat(), emitted.end.isoformat(), KEY),
-        )
-        return emitted
-
-    def _completed(
-        self, feed: IntervalFeed, emitted: Emitted, progress: RecordProgress
-    ) -> CompletedIntervals:
-        lateness = self.parse_parameter("lateness")
-        found, more = complete_intervals(
-            progress, feed.schedule, emitted.end, lateness, self.parse_parameter("max_intervals")
-        )
-        name = feed.asset.name
-        if found:
-            several = f" to {found[-1]}" if len(found) > 1 else ""
-            self.log.info("%s: complete: %s%s (%d)", name, found[0], several, len(found))
-        completed = CompletedIntervals(feed, emitted, found, more)
-        if more:
-            self.log.warning(
-                "%s: more intervals are complete than max_intervals: the next run emits the rest", name
+    def _assets(self) -> list[Asset]:
+        """Return the outlets, one for each schedule, as assets."""
+        count = len(_as_list(self.every))
+        outlets = self._group_outlets.declared or self.outlets
+        assets = [outlet for outlet in outlets if isinstance(outlet, Asset)]
+        if not len(outlets) == len({asset.name for asset in assets}) == count:
+            found = ", ".join(type(each).__name__ for each in outlets) or "none"
+            raise UsageError(
+                f"outlets: found {found}; expected {count} different assets, one for each interval in every, "
+                "in the same order"
             )
-        else:
-            interval, missing = next_incomplete(progress, feed.schedule, completed.end, lateness)
-            reasons = "; ".join(f"{tp} {why}" for tp, why in sorted(missing.items())[:_SHOWN])
-            others = f" and {len(missing) - _SHOWN} more partitions" if len(missing) > _SHOWN else ""
-            self.log.info(
-                "%s: the next interval is %s: %s%s", name, interval, reasons or "it has not ended", others
-            )
-        return completed
+        return assets
 
     def _schedules(self) -> list[IntervalSchedule]:
         schedules = [IntervalSchedule.parse(each, self.timezone) for each in _as_list(self.every)]

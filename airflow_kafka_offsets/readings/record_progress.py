@@ -1,5 +1,5 @@
 """
-Progress of positions in the time of the records, and the intervals that are complete.
+Progress of positions in the time of the records: what :mod:`airflow_kafka_offsets.model.interval_feed` asks.
 
 The module sends few requests to the broker. It fetches the timestamp of the record at each position once, for
 all intervals and schedules. If these timestamps are late enough, an interval is complete, and so are all
@@ -10,16 +10,13 @@ that is tried.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from itertools import islice, takewhile
 from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule, complete_at
 from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition, short_of, summarize
-from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
+from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.readings.topic_times import AHEAD, TIMES_WITHIN, idle_partitions, last_times
 
 
@@ -109,16 +106,26 @@ class RecordProgress:
         unread = [time for tp, time in self._times.unread.items() if tp in self._known]
         return min([*unread, self.now]) if self.has_position else None
 
-    @property
-    def estimate(self) -> int:
-        """The time that probably all partitions have reached."""
+    def reached(self, moments: Sequence[int]) -> int:
+        """Return how many of ascending times all partitions have reached, by a search from an estimate."""
+        if not moments:
+            return 0
         times = self._times
         least = -1 if self._idle_after is None else self.now - int(self._idle_after * 1000)
-        # Idle partitions that were read to their end are ignored.
-        return min(
+        # Probably all partitions have reached it. Idle partitions that were read to their end are ignored.
+        estimate = min(
             (time for tp, time in times.newest.items() if tp in times.unread or time >= least),
             default=self.now,
         )
+        low, high, step = 0, len(moments) + 1, 1
+        probe = max(1, sum(moment <= estimate for moment in moments))
+        while low + 1 < high:
+            if not self.missing(moments[probe - 1]):
+                low, probe = probe, min(high - 1, probe + step)
+                step *= 2
+            else:
+                high, probe = probe, (low + probe) // 2
+        return low
 
     def missing(self, moment: int) -> dict[TopicPartition, str]:
         """Return why partitions have not reached a time; empty if all have. Results are cached."""
@@ -154,11 +161,12 @@ class RecordProgress:
             missing |= {tp: "holds no record since, and is not idle" for tp in silent if tp not in idle}
         return missing
 
-    def taken_back(self, moment: int) -> list[TopicPartition]:
+    def taken_back(self, moment: int) -> int | None:
         """
-        Return the partitions whose position has moved back to before a time that it had reached.
+        Return the time of the first unread record of positions that are back before a time they had reached.
 
-        Partitions without a position, and partitions that were read to their end, are left out.
+        ``None`` if none has moved back. Partitions without a position, and partitions that were read to their
+        end, are left out.
 
         :raises BrokerUnavailableError: if a timestamp cannot be read.
         """
@@ -169,11 +177,7 @@ class RecordProgress:
         target = {tp: offset for tp, offset in first.items() if offset is not None}
         short = short_of({tp: self._at[tp] for tp in target}, target, self.logs)
         self._check_known(short.keys() & times.unknown)
-        return list(short)
-
-    def first_unread(self, partitions: Sequence[TopicPartition]) -> int:
-        """Return the timestamp of the first unread record in partitions with unread records."""
-        return min(self._times.unread[tp] for tp in partitions)
+        return min((times.unread[tp] for tp in short), default=None)
 
     def _unproven(self, claimed: Mapping[TopicPartition, int], moment: int) -> dict[TopicPartition, str]:
         """
@@ -198,63 +202,3 @@ class RecordProgress:
                 f"the times of the next records in {summarize(unknown)} could not be read: expected each "
                 "record to have a time; try again"
             )
-
-
-def complete_intervals(
-    progress: RecordProgress, schedule: IntervalSchedule, since: datetime, lateness: timedelta, limit: int
-) -> tuple[list[Interval], bool]:
-    """
-    Return the complete intervals that start at or after a time, and whether the limit has cut the list.
-
-    An interval is complete when all partitions have reached its end plus ``lateness``.
-    """
-    passed = takewhile(lambda each: complete_at(each, lateness) <= progress.now, schedule.since(since))
-    found = list(islice(passed, limit + 1))
-    moments = [complete_at(each, lateness) for each in found]
-    count = _reached(progress, moments) if found else 0
-    return found[: min(count, limit)], count > limit
-
-
-def next_incomplete(
-    progress: RecordProgress, schedule: IntervalSchedule, since: datetime, lateness: timedelta
-) -> tuple[Interval, dict[TopicPartition, str]]:
-    """Return the first interval at or after a time, and the partitions that it waits for, for the log."""
-    first = next(schedule.since(since))
-    moment = complete_at(first, lateness)
-    return first, progress.missing(moment) if moment <= progress.now else {}
-
-
-def end_after_reset(progress: RecordProgress, schedule: IntervalSchedule, end: datetime) -> datetime:
-    """
-    Return the end of the intervals that are still complete, among intervals that were complete up to ``end``.
-
-    The result is ``end``, unless a position has moved back to before it.
-    """
-    back = progress.taken_back(timestamp_ms(end))
-    if not back:
-        return end
-    first = datetime.fromtimestamp(progress.first_unread(back) / 1000, tz=timezone.utc)
-    read = schedule.containing(first).start
-    probe = schedule.containing(read).end
-    while read < probe < end:
-        if progress.taken_back(timestamp_ms(probe)):
-            end = probe
-        else:
-            read = probe
-        middle = schedule.containing(read + (end - read) / 2)
-        probe = middle.start if middle.start > read else middle.end
-    return read
-
-
-def _reached(progress: RecordProgress, moments: Sequence[int]) -> int:
-    """Return the number of reached moments among ascending ones, by a search that starts at the estimate."""
-    low, high, step = 0, len(moments) + 1, 1
-    estimate = progress.estimate
-    probe = max(1, sum(moment <= estimate for moment in moments))
-    while low + 1 < high:
-        if not progress.missing(moments[probe - 1]):
-            low, probe = probe, min(high - 1, probe + step)
-            step *= 2
-        else:
-            high, probe = probe, (low + probe) // 2
-    return low

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -23,128 +23,103 @@ from airflow.sdk import Asset, Context, Variable
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.interval_feed import KEY, CompletedIntervals, Emitted, parse_moment
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError
 from airflow_kafka_offsets.task.identity import commit_metadata, map_index
 
-KEY = "kafka_offsets.intervals"
-"""Key of the state that is kept with the asset, and of the XCom with a task's token."""
-
-_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Emitted:
-    """
-    The intervals of an asset that were emitted.
-
-    :param end: end of the newest emitted interval. All intervals from the first one up to here were emitted.
-    :param meaning: the schedule of the intervals, and the group or checkpoint that completes them.
-    :param start_from: value of this parameter when the first interval was emitted.
-    :param move: number of the checkpoint's newest move that was read; ``None`` without a checkpoint.
-    :param begin: start of the first interval; ``None`` if unknown.
-    :param logs: ids of the cluster and the topics of a checkpoint's position; unknown for a group, whose
-        commits have them.
-    """
-
-    end: datetime
-    meaning: Mapping[str, Any]
-    start_from: str | None
-    move: int | None
-    begin: datetime | None
-    logs: LogIds = UNKNOWN_LOGS
-
-    @property
-    def waits_for_start(self) -> bool:
-        """Whether ``start_from`` was given, and no interval was emitted: the position may be before it."""
-        return self.start_from is not None and self.end == self.begin
-
-    def begun_at(self, start: datetime, start_from: str) -> Emitted | None:
-        """Return these intervals with an earlier beginning; ``None`` if some of them were emitted."""
-        # A later beginning is not accepted: a template with a new time in each run would skip intervals.
-        if self.begin is None or not start <= self.end <= self.begin:
-            return None
-        return replace(self, end=start, begin=start, start_from=start_from)
-
 
 class IntervalMemory:
-    """Keeps the state of the intervals of one asset."""
+    """
+    Keeps what was emitted for one asset, and emits more.
+
+    :raises PlanRefusedError: if the kept state cannot be read. The error is retriable if another task is
+        about to emit, or if Airflow cannot answer whether a task has emitted.
+    """
 
     def __init__(self, context: Context, asset: Asset) -> None:
         stores: Any = context.get("asset_state_store")
         names = ("dag_id", "run_id", "task_id")
-        self._asset = asset
+        self.asset = asset
         self._context = context
-        self._found: object = None
+        self._found: Any = None
         self._store: Any = _VariableStore(asset.name) if stores is None else stores[asset]
         self._task = {name: getattr(context.get("ti"), name, None) for name in names}
         self._task |= {"map_index": map_index(context)}
         # Retries share it. A Clear, another loop iteration and a run that is created again have another one.
         self._task_token = commit_metadata(context).token
+        self.emitted = self._recall()
+        """``None`` if nothing is kept yet."""
 
-    def recall(self) -> Emitted | None:
-        """
-        Return what was emitted, ``None`` before the first event.
-
-        :raises PlanRefusedError: if the kept state cannot be read. The error is retriable if another task is
-            about to emit, or if Airflow cannot answer whether a task has emitted.
-        """
+    def _recall(self) -> Emitted | None:
         kept = self._found = self._store.get(KEY)
         if kept is None:
             return None
         emitted, announced = self._parse(kept)
-        if announced is None:
-            return emitted
-        if self._was_emitted(announced):
-            emitted = replace(emitted, end=datetime.fromisoformat(announced["end"]))
-        self.keep(emitted)
+        if announced is not None:
+            if self._was_emitted(announced):
+                emitted = replace(emitted, end=datetime.fromisoformat(announced["end"]))
+            self._set(emitted.as_json())
         return emitted
 
     def keep(self, emitted: Emitted) -> None:
-        """Keep what was emitted."""
-        self._set(_as_json(emitted))
+        """Keep what was emitted, if it has changed."""
+        if emitted != self.emitted:
+            self._set(emitted.as_json())
+            self.emitted = emitted
 
-    def announce(self, emitted: Emitted, end: datetime, token: str) -> None:
-        """Note that this try of the task, with its token, is about to emit the intervals up to an end."""
+    def emit(self, completed: CompletedIntervals, token: str) -> None:
+        """
+        Let Airflow send events of intervals when the task succeeds.
+
+        First note that this try of the task, with its token, is about to emit them.
+        """
         announced = {
-            "end": end.isoformat(),
+            "end": completed.end.isoformat(),
             "token": token,
             "at": datetime.now(tz=timezone.utc).isoformat(),
             **self._task,
             "task_token": self._task_token,
         }
-        self._set(_as_json(emitted) | {"announced": announced})
+        self._set({**self._found, "announced": announced})
+        if "outlet_events" not in self._context:
+            return
+        events: Any = self._context["outlet_events"][self.asset]
+        # All keys share one extra: each interval follows from its key.
+        extra = {
+            "version": 1,
+            "every": completed.feed.schedule.every,
+            "timezone": completed.feed.schedule.zone,
+            "start": completed.intervals[0].start.isoformat(),
+            "end": completed.end.isoformat(),
+            "token": token,
+        }
+        if hasattr(events, "add_partitions"):
+            events.add_partitions([interval.key for interval in completed.intervals])
+        else:
+            extra["intervals"] = [interval.as_json() for interval in completed.intervals]
+        events.extra = extra
 
     def _set(self, value: dict[str, Any]) -> None:
         if self._store.get(KEY) != self._found:
             raise PlanRefusedError(
-                f"another task has emitted for the asset {self._asset.name!r} since this task began: "
+                f"another task has emitted for the asset {self.asset.name!r} since this task began: "
                 "expected one task at a time; try again when that task has ended",
                 retriable=True,
             )
         self._store.set(KEY, value)
         self._found = value
 
-    def _parse(self, kept: object) -> tuple[Emitted, Mapping[str, Any] | None]:
+    def _parse(self, kept: Any) -> tuple[Emitted, Mapping[str, Any] | None]:
         try:
-            if not isinstance(kept, Mapping) or kept["version"] != _VERSION:
-                raise ValueError
-            emitted = Emitted(
-                _time(kept["end"]),
-                dict(kept["meaning"]),
-                kept.get("start_from"),
-                kept.get("move"),
-                None if kept.get("begin") is None else _time(kept["begin"]),
-                LogIds.parse(kept.get("logs")),
-            )
+            emitted = Emitted.parse(kept)
             announced = kept.get("announced")
             if announced is not None:
-                _time(announced["end"])
-                _time(announced["at"])
+                parse_moment(announced["end"])
+                parse_moment(announced["at"])
         except (KeyError, TypeError, ValueError):
             raise PlanRefusedError(
-                f"found {shorten(kept)} as {KEY!r} of the asset {self._asset.name!r}; expected a value that "
+                f"found {shorten(kept)} as {KEY!r} of the asset {self.asset.name!r}; expected a value that "
                 "this operator has kept: delete the value, and set start_from to a time in the first "
                 "interval to emit"
             ) from None
@@ -158,7 +133,7 @@ class IntervalMemory:
         state = self._state(ti, announced)
         if state == "running":
             raise PlanRefusedError(
-                f"{_describe_task(announced)} is emitting the intervals of the asset {self._asset.name!r}: "
+                f"{_describe_task(announced)} is emitting the intervals of the asset {self.asset.name!r}: "
                 "expected one task at a time; try again when that task has ended",
                 retriable=True,
             )
@@ -191,17 +166,17 @@ class IntervalMemory:
 
     def _is_in_events(self, announced: Mapping[str, Any]) -> bool:
         # Airflow's class for declared inlets is used because the asset is only an outlet of this task.
-        events: Any = type(self._context["inlet_events"])([self._asset])
+        events: Any = type(self._context["inlet_events"])([self.asset])
         # The clocks of two machines may differ.
-        since = _time(announced["at"]) - timedelta(hours=1)
+        since = parse_moment(announced["at"]) - timedelta(hours=1)
         try:
-            of_asset = events[self._asset]
+            of_asset = events[self.asset]
             # Airflow 3.1 returns a list of all events.
             found = list(of_asset.after(since.isoformat()) if hasattr(of_asset, "after") else of_asset)
         except (AirflowRuntimeError, ValueError) as error:
             raise PlanRefusedError(
                 f"it is not known whether {_describe_task(announced)} has emitted its intervals, because "
-                f"Airflow does not return the events of the asset {self._asset.name!r} ({error}): before "
+                f"Airflow does not return the events of the asset {self.asset.name!r} ({error}): before "
                 "3.4, Airflow cannot return them while a run that was started by an event is queued; try "
                 "again when these runs have started",
                 retriable=True,
@@ -260,24 +235,5 @@ class _VariableStore:
             )
 
 
-def _as_json(emitted: Emitted) -> dict[str, Any]:
-    return {
-        "version": _VERSION,
-        "end": emitted.end.isoformat(),
-        "meaning": dict(emitted.meaning),
-        "start_from": emitted.start_from,
-        "move": emitted.move,
-        "begin": None if emitted.begin is None else emitted.begin.isoformat(),
-        **({"logs": emitted.logs.as_json()} if emitted.logs else {}),
-    }
-
-
 def _describe_task(by: Mapping[str, Any]) -> str:
     return f"task {by.get('dag_id')}.{by.get('task_id')} of run {by.get('run_id')}"
-
-
-def _time(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError
-    return moment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,8 @@ from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.log_ids import LogIds
+from airflow_kafka_offsets.model.interval_feed import CompletingPosition, Emitted
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Positions, furthest_behind, summarize
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -29,7 +30,7 @@ class IntervalPosition(Wait):
     A recreated topic is refused, because its timestamps do not belong to the records before the position.
     """
 
-    def meaning(self, checkpoint: SparkCheckpoint | None) -> dict[str, Any]:
+    def _owner(self, checkpoint: SparkCheckpoint | None) -> dict[str, Any]:
         """
         Return the owner of the position, as plain JSON.
 
@@ -46,15 +47,24 @@ class IntervalPosition(Wait):
         return known_log_ids(client, topics)
 
     def read(
-        self, client: OffsetsReader, checkpoint: SparkCheckpoint | None, idle_after: float | None
-    ) -> RecordProgress | None:
+        self,
+        client: OffsetsReader,
+        checkpoint: SparkCheckpoint | None,
+        idle_after: float | None,
+        kept: Sequence[Emitted | None] = (),
+    ) -> CompletingPosition | None:
         """
-        Return the position's progress in the time of the records; ``None`` before a checkpoint's first batch.
+        Return the position and its moves; ``None`` before a checkpoint's first batch.
 
         :param idle_after: see :class:`~airflow_kafka_offsets.readings.record_progress.RecordProgress`.
+        :param kept: what was emitted for each asset.
         :raises DriftError: if the position belongs to other logs, or is beyond the log end.
-        :raises PlanRefusedError: if retention has deleted unread records.
+        :raises PlanRefusedError: if retention has deleted unread records, or the topics of a checkpoint were
+            created again since it was last read.
         """
+        seen = [each.move for each in kept if each is not None and each.move is not None]
+        # Read before the position: a move in between counts in the next run.
+        move, led = self._moved_to(checkpoint, min(seen, default=None))
         state = self.read_checkpoint(checkpoint)
         found = self.find_positions(client, state)
         if not found:
@@ -73,9 +83,22 @@ class IntervalPosition(Wait):
                 f"{parameter_text('to_offset', 'earliest')}; the intervals are then emitted as the rest is "
                 "read"
             )
-        return RecordProgress(client, positions, logs, now=int(time.time() * 1000), idle_after=idle_after)
+        times = RecordProgress(client, positions, logs, now=int(time.time() * 1000), idle_after=idle_after)
+        moved = RecordProgress(client, {tp: at for tp, at in led.items() if tp in logs}, logs, now=times.now)
+        of_logs = UNKNOWN_LOGS
+        if self.position_is_checkpoint:
+            of_logs = self.logs_now(client, {tp.topic for tp in logs})
+        position = CompletingPosition(self._owner(checkpoint), move, times, moved, of_logs)
+        remedy = "move the checkpoint to the present topics (ResetOffsetsOperator)"
+        for emitted in kept:
+            recorded = position.recorded_logs(emitted)
+            if refusals := other_logs_refusals("the checkpoint", recorded, of_logs, remedy=remedy):
+                raise PlanRefusedError(refusals)
+        return position
 
-    def moved_to(self, checkpoint: SparkCheckpoint | None, since: int | None) -> tuple[int | None, Positions]:
+    def _moved_to(
+        self, checkpoint: SparkCheckpoint | None, since: int | None
+    ) -> tuple[int | None, Positions]:
         """
         Return the number of the newest move that is over, and the lowest targets of moves after ``since``.
 

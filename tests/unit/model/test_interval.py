@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.interval import KEY_FORMAT, IntervalSchedule, complete_at
+from airflow_kafka_offsets.model.interval import KEY_FORMAT, IntervalSchedule
 
 UTC = timezone.utc
 ZONES = [
@@ -132,13 +132,6 @@ def test_the_same_intervals_are_told_whatever_they_are_called():
     names = ["hour", " hour ", "@hourly", "0 * * * *", "0  *  * * *"]
     assert {IntervalSchedule.parse(name).canonical for name in names} == {"0 * * * * UTC"}
     assert IntervalSchedule.parse("day").canonical != IntervalSchedule.parse("day", "Europe/Berlin").canonical
-
-
-def test_lateness_moves_when_an_interval_is_complete_and_not_the_interval():
-    found = IntervalSchedule.parse("hour").containing(datetime(2026, 3, 1, 14, 20, tzinfo=UTC))
-    end = int(datetime(2026, 3, 1, 15, tzinfo=UTC).timestamp() * 1000)
-    assert complete_at(found, timedelta(0)) == end
-    assert complete_at(found, timedelta(minutes=5)) == end + 300_000
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +19,7 @@ from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import BrokerUnavailableError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
 
@@ -98,6 +95,7 @@ def test_each_complete_hour_is_an_event_with_its_key_once(stream):
         }
     ]
     assert (result["version"], result["position"]) == (1, "group")
+    assert result["assets"]["hours"]["complete_until"] == "2026-03-01T01:00:00+00:00"
     stream.commit(3)
     stream.run()
     stream.run()
@@ -172,14 +170,6 @@ def test_on_airflow_before_3_3_one_event_has_all_intervals_in_its_extra(monkeypa
 # -- where it begins --
 
 
-def test_by_default_the_interval_in_which_the_position_is_comes_first(stream):
-    stream.write(0.5, 1.2, 1.8, 2.5, 3.5, read=2)
-    assert stream.run(start_from=None)["assets"]["hours"]["intervals"] == []
-    stream.commit(4)
-    stream.run(start_from=None)
-    assert stream.hours() == ["01T01", "01T02"]
-
-
 def test_where_it_begins_is_not_forgotten_if_the_first_task_is_killed():
     for kill_at in range(1, 8):
         stream = Stream()
@@ -190,78 +180,6 @@ def test_where_it_begins_is_not_forgotten_if_the_first_task_is_killed():
         stream.commit(3)
         stream.run("first", start_from=None)
         assert stream.hours() == ["01T01", "01T02"], kill_at
-
-
-def test_a_group_without_a_commit_begins_when_it_commits(stream):
-    stream.write(0.5, 1.5, 2.5, 3.5)
-    assert stream.run(start_from=None)["assets"] == {}
-    assert stream.airflow.kept == {}
-    stream.commit(2)
-    stream.run(start_from=None)
-    stream.commit(3)
-    stream.run(start_from=None)
-    assert stream.hours() == ["01T02"]
-
-
-def test_an_old_first_record_needs_a_place_to_begin(stream):
-    stream.write(-24 * 20_000, 0.5, read=0)
-    with pytest.raises(AirflowFailException, match="1971-.*set start_from"):
-        stream.run(start_from=None)
-    assert stream.airflow.kept == {}
-
-
-def test_another_start_from_has_no_effect_later_and_the_log_says_so(stream, capsys, caplog):
-    stream.write(0.5, 1.5, 2.5, read=2)
-    stream.run(start_from="2026-03-01T01:10:00")
-    assert "has no effect" not in capsys.readouterr().out + caplog.text
-    stream.run(start_from=START)
-    assert stream.hours() == ["01T01"]
-    said = capsys.readouterr().out + caplog.text
-    assert (
-        "start_from was 2026-03-01T01:10:00+00:00 and is now 2026-03-01T00:00:00+00:00. This has no effect: "
-        "the intervals continue at 2026-03-01T02:00:00+00:00. To begin again, delete the state "
-        "kafka_offsets.intervals of the asset, or use another asset"
-    ) in said
-
-
-@pytest.mark.parametrize("forgotten", [None, "2026-03-01T02:10:00"])
-def test_an_earlier_start_from_counts_before_the_first_event(stream, forgotten):
-    stream.write(0.5, 1.5, 2.5, read=3)
-    stream.run(start_from=forgotten)
-    assert stream.hours() == []
-    stream.run("second", start_from=START, kill_at=5)
-    stream.run("second", start_from=START)
-    stream.run(start_from=START)
-    assert stream.hours() == ["01T00", "01T01"]
-
-
-def test_a_start_from_that_each_run_sets_later_skips_no_interval(stream):
-    stream.write(0.5, 1.5, 2.5)
-    for read in (0, 2, 3):
-        stream.commit(read)
-        stream.run(start_from=f"2026-03-01T0{read}:40:00")
-    assert stream.hours() == ["01T00", "01T01"]
-
-
-def test_a_position_before_start_from_is_no_reset(stream):
-    start_from = "2026-03-01T03:00:00"
-    stream.write(0.5, 1.5, 2.5, 3.5, 4.5, 5.5)
-    for read in (1, 2, 5):
-        stream.commit(read)
-        stream.run(start_from=start_from)
-    assert stream.hours() == ["01T03", "01T04"]
-    for read in (1, 5):
-        stream.commit(read)
-        stream.run(start_from=start_from)
-    assert stream.hours()[2:] == ["01T01", "01T02", "01T03", "01T04"]
-
-
-def test_after_its_state_was_deleted_an_asset_begins_again(stream):
-    stream.write(0.5, 1.5, 2.5, read=3)
-    for _ in range(2):
-        stream.run()
-        stream.airflow.kept.clear()
-    assert stream.hours() == ["01T00", "01T01"] * 2
 
 
 # -- limits and gaps --
@@ -277,14 +195,6 @@ def test_idle_partitions_hold_hours_up_unless_they_are_left_out():
     stream.run(on_idle_partition="ignore", idle_after="PT1H")
     stream.run(on_idle_partition="ignore")
     assert stream.hours() == ["01T00", "01T01"]
-
-
-def test_more_than_the_limit_goes_on_in_the_next_run(stream):
-    stream.write(0.5, 10.5, read=2)
-    results = [stream.run(max_intervals=4)["assets"]["hours"] for _ in range(3)]
-    assert [len(each["intervals"]) for each in results] == [4, 4, 2]
-    assert [each["more"] for each in results] == [True, True, False]
-    assert stream.hours() == [f"01T{hour:02}" for hour in range(10)]
 
 
 # -- killed, tried again, cleared --
@@ -394,19 +304,6 @@ def test_two_tasks_after_one_another_agree(stream):
 # -- resets --
 
 
-def test_what_a_reset_takes_back_is_emitted_again_when_it_is_complete_again(stream):
-    stream.write(0.5, 1.5, 2.5, 3.5, 4.5, read=4)
-    stream.run()
-    stream.commit(2)
-    assert stream.run()["assets"]["hours"]["complete_until"] == "2026-03-01T02:00:00+00:00"
-    stream.commit(3)
-    stream.run()
-    stream.commit(5)
-    stream.run()
-    first, again = ["01T00", "01T01", "01T02", "01T03"], ["01T02", "01T03"]
-    assert stream.hours() == [*first, *again]
-
-
 def test_a_move_that_was_interrupted_counts_when_the_query_has_run_and_hides_no_later_move(stream, tmp_path):
     stream.write(*(0.5 + hour for hour in range(8)))
     query = Query(tmp_path / "checkpoint")
@@ -443,28 +340,6 @@ def test_a_reset_that_was_seen_is_not_forgotten_by_a_task_that_is_killed():
         stream.run("after")
         assert stream.hours()[3:] == (["01T01", "01T02"] if seen else []), kill_at
     assert seen
-
-
-def test_a_reset_takes_back_the_days_that_it_concerns(stream):
-    stream.write(0.5, 23.5, 30.5, 47.5, 48.5, read=5)
-    parameters: dict[str, Any] = {"every": ["hour", "day"], "outlets": [HOURS, DAYS]}
-    stream.run(**parameters)
-    stream.commit(2)
-    stream.run(**parameters)
-    stream.commit(5)
-    stream.run(**parameters)
-    assert stream.hours()[48:] == [f"02T{hour:02}" for hour in range(6, 24)]
-    assert [key[:10] for key in stream.airflow.keys("days")] == ["2026-03-01", "2026-03-02", "2026-03-02"]
-
-
-def test_a_group_whose_commits_kafka_forgot_takes_nothing_back(stream):
-    stream.write(0.5, 1.5, 2.5, read=2)
-    stream.run()
-    stream.broker.forget("etl")
-    stream.run()
-    stream.commit(3)
-    stream.run()
-    assert stream.hours() == ["01T00", "01T01"]
 
 
 def test_records_that_were_deleted_unread_after_kafka_forgot_the_group_complete_nothing(
@@ -515,14 +390,6 @@ def test_the_same_intervals_under_another_name_are_the_same(stream):
     stream.commit(3)
     stream.run(every="0 * * * *", lateness="PT5M", topics=["orders"])
     assert stream.hours() == ["01T00", "01T01"]
-
-
-def test_a_larger_lateness_takes_nothing_back(stream):
-    stream.write(0.5, 1.5, read=2)
-    stream.run()
-    stream.run(lateness="PT45M")
-    stream.run()
-    assert stream.hours() == ["01T00"]
 
 
 def test_records_that_were_deleted_unread_are_refused(stream):
@@ -686,54 +553,3 @@ def test_a_task_that_was_overtaken_by_another_one_emits_nothing(stream):
         stream.airflow.run(slow, "slow")
     assert refused.value.retriable
     assert stream.hours() == ["01T00"]
-
-
-def test_a_mistyped_group_is_corrected_before_the_first_event(stream):
-    stream.write(0.5, 1.5, read=2)
-    stream.run(group_id="etll")
-    stream.run()
-    assert stream.hours() == ["01T00"]
-
-
-# -- a checkpoint whose topic is created again --
-
-
-@pytest.fixture
-def of_checkpoint(stream, tmp_path):
-    """The stream, read by a query with a checkpoint; ``run`` emits the hours of the checkpoint."""
-    stream.write(0.5, 1.5, 2.5, 3.5)
-    query = Query(tmp_path / "checkpoint")
-    query.run(0, {"orders": {0: 3}})
-    named = {"group_id": None, "topics": None, "checkpoint_location": query.location}
-    stream.run(**named)
-    assert stream.hours() == ["01T00", "01T01", "01T02"]
-    return SimpleNamespace(stream=stream, query=query, run=partial(stream.run, **named))
-
-
-def recreate(stream: Stream) -> None:
-    stream.broker.delete_topic("orders")
-    stream.broker.create("orders", 1)
-    stream.write(3.1, 3.2, 3.3, 4.5, 5.5)
-
-
-def test_an_id_that_the_broker_does_not_return_once_is_not_forgotten(of_checkpoint, monkeypatch):
-    def no_topics(client: MemoryClient, topics: Any) -> Any:
-        raise BrokerUnavailableError("no answer")
-
-    with monkeypatch.context() as silent:
-        silent.setattr(MemoryClient, "log_ids", no_topics)
-        of_checkpoint.run()
-    recreate(of_checkpoint.stream)
-    with pytest.raises(AirflowFailException, match="'orders' was deleted and created again"):
-        of_checkpoint.run()
-
-
-def test_a_new_query_of_a_topic_that_was_created_again_may_begin_somewhere(of_checkpoint):
-    recreate(of_checkpoint.stream)
-    shutil.rmtree(of_checkpoint.query.root)
-    query = Query(of_checkpoint.query.root, "aaaaaaaa-2222-3333-4444-555555555555")
-    query.run(0, {"orders": {0: 4}})
-    with pytest.raises(AirflowFailException, match="query_id was .* set start_from to a new time"):
-        of_checkpoint.run()
-    of_checkpoint.run(start_from=(DAY + timedelta(hours=3)).isoformat())
-    assert of_checkpoint.stream.hours()[3:] == ["01T03", "01T04"]

@@ -13,13 +13,9 @@ from memory_broker import MemoryBroker, MemoryClient
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.interval import IntervalSchedule
+from airflow_kafka_offsets.model.interval_feed import IntervalFeed, end_after_reset
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.readings.record_progress import (
-    RecordProgress,
-    complete_intervals,
-    end_after_reset,
-    next_incomplete,
-)
+from airflow_kafka_offsets.readings.record_progress import RecordProgress
 
 HOUR = 3_600_000
 DAY = datetime(2026, 3, 1, tzinfo=timezone.utc)
@@ -76,10 +72,9 @@ def progress(client: Counting, positions: list[int | None], **parameters: Any) -
     return RecordProgress(client, read, client.log_ranges(tps), **{"now": NOW, **parameters})
 
 
-def complete(found: RecordProgress, since: float = 0, lateness: float = 0, limit: int = 200) -> list[str]:
-    start = DAY + timedelta(hours=since)
-    intervals, _ = complete_intervals(found, SCHEDULE, start, timedelta(hours=lateness), limit)
-    return [each.key[11:13] for each in intervals]
+def complete(found: RecordProgress, lateness: float = 0) -> list[str]:
+    feed = IntervalFeed("hours", SCHEDULE, None, timedelta(hours=lateness), 200)
+    return [each.key[11:13] for each in feed.completed(DAY, found).intervals]
 
 
 def test_an_hour_is_complete_when_every_partition_has_passed_its_records():
@@ -99,8 +94,7 @@ def test_the_last_hour_of_the_log_is_not_complete_while_records_of_it_may_come()
     client = broker_with([0.1, 0.9])
     assert complete(progress(client, [2])) == []
     assert complete(progress(client, [2], idle_after=600.0)) == []  # the whole topic is silent
-    found, missing = next_incomplete(progress(client, [2]), SCHEDULE, DAY, timedelta(0))
-    assert (found.key[11:13], set(missing.values())) == ("00", {"holds no record since"})
+    assert set(progress(client, [2]).missing(at(1)).values()) == {"holds no record since"}
 
 
 def test_an_empty_topic_has_no_complete_hour():
@@ -122,8 +116,7 @@ def test_a_record_ahead_of_the_clock_shows_nothing():
     ahead = broker_with([0.5, 90.0])
     read = progress(ahead, [2], now=now)
     assert complete(read) == []
-    _, missing = next_incomplete(read, SCHEDULE, DAY, timedelta(0))
-    assert "ahead of the clock, at offset 1" in str(missing.values())
+    assert "ahead of the clock, at offset 1" in str(read.missing(at(1)).values())
 
 
 def test_a_clock_that_is_a_little_ahead_does_no_harm():
@@ -176,13 +169,6 @@ def test_without_a_position_an_hour_may_have_records_that_were_deleted_unread():
     assert complete(progress(client, [2, 2])) == ["00"]
 
 
-def test_a_limit_leaves_the_rest_for_the_next_time():
-    client = broker_with([0.5, 10.5])
-    found, more = complete_intervals(progress(client, [1]), SCHEDULE, DAY, timedelta(0), 4)
-    assert ([each.key[11:13] for each in found], more) == (["00", "01", "02", "03"], True)
-    assert complete(progress(client, [1]), since=4) == ["04", "05", "06", "07", "08", "09"]
-
-
 @pytest.mark.parametrize("hours", [1, 10, 168])
 def test_many_hours_cost_what_one_costs(hours):
     client = broker_with([0.1, hours + 0.5, hours + 0.6], [0.2, hours + 0.1], [0.3, hours + 2.7])
@@ -193,9 +179,9 @@ def test_many_hours_cost_what_one_costs(hours):
 def test_hours_and_days_share_the_questions():
     client = broker_with([0.1, 50.5], [0.2, 50.1])
     read = progress(client, [1, 1])
-    days = IntervalSchedule.parse("day")
+    days = IntervalFeed("days", IntervalSchedule.parse("day"), None, timedelta(0), 200)
     assert len(complete(read)) == 50
-    assert len(complete_intervals(read, days, DAY, timedelta(0), 200)[0]) == 2
+    assert len(days.completed(DAY, read).intervals) == 2
     assert client.asked == {"record_times": 1, "offsets_for_time": 2}
 
 
