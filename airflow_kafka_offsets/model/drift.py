@@ -161,7 +161,7 @@ class DriftReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with string keys."""
-        batch, known, verdicts = self.batch, self._remedies, self.verdicts
+        batch, known, verdicts = self.batch, self.remedies, self.verdicts
         return {
             "version": REPORT_VERSION,
             "group_id": self.group_id,
@@ -211,10 +211,10 @@ class DriftReport:
     @property
     def advice(self) -> list[str]:
         """A line for each verdict that counts as drift, with its remedy."""
-        return [f"{verdict}: {self._remedies[verdict]}" for verdict in self.drift]
+        return [f"{verdict}: {self.remedies[verdict]}" for verdict in self.drift]
 
     @property
-    def _remedies(self) -> Mapping[Verdict, str]:
+    def remedies(self) -> Mapping[Verdict, str]:
         """What to do about each verdict; a move that was not finished comes before a commit."""
         if self.unfinished_move is None:
             return remedies()

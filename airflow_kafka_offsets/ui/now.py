@@ -17,7 +17,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.explain import remedy_for
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
-from airflow_kafka_offsets.model.drift_verdict import PartitionDrift, remedies
+from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import (
     Headroom,
@@ -127,7 +127,7 @@ class PipelineNow:
             "state": state,
             "members": members,
             "drift": _drift(reports) if compared else None,
-            "remedies": _remedies(_verdicts(reports) if compared else (), worst),
+            "remedies": _remedies(reports, _verdicts(reports) if compared else (), worst),
             "checkpoint": _batch(reports[0].batch) if self.checkpoint is not None and reports else None,
             "commits": read_provenance(self.client, reports),
             "topics": sorted({row.topic_partition.topic for row in rows})[:_MOST_TOPICS],
@@ -291,7 +291,9 @@ def _verdicts(reports: Collection[DriftReport]) -> list[str]:
     return [*([MOVE_UNFINISHED] if unfinished else []), *verdicts]
 
 
-def _remedies(verdicts: Collection[str], worst: Mapping[str, Any]) -> dict[str, str]:
+def _remedies(
+    reports: Collection[DriftReport], verdicts: Collection[str], worst: Mapping[str, Any]
+) -> dict[str, str]:
     """
     Return the remedy for each verdict, and for records that retention has deleted or will delete.
 
@@ -299,7 +301,8 @@ def _remedies(verdicts: Collection[str], worst: Mapping[str, Any]) -> dict[str, 
     """
     lost = ["records lost"] if worst["headroom_state"] == "lost" else []
     soon = ["expiring"] if worst["headroom"] is not None and worst["headroom_state"] != "none" else []
-    known = {str(verdict): text for verdict, text in remedies().items()} | {MOVE_UNFINISHED: _FINISH}
+    known = {str(verdict): text for report in reports for verdict, text in report.remedies.items()}
+    known[MOVE_UNFINISHED] = _FINISH
     return {verdict: known[verdict] for verdict in (*lost, *verdicts, *soon)}
 
 

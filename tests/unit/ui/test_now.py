@@ -6,7 +6,11 @@ import time
 from datetime import datetime, timezone
 from typing import get_args
 
+from checkpoint_moves import interrupt
+
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.drift_verdict import PartitionDrift, Verdict
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -59,3 +63,21 @@ def test_a_group_of_which_topics_leaves_out_all_is_not_read(broker, make_topic, 
     broker.commit(groups[0], {TopicPartition(topic, 0): 4})
     named = GroupSelection.parse(dict(zip((topic, other), groups, strict=True)), [topic])
     assert now(broker, named)["totals"]["lag"] == 6
+
+
+def test_during_an_unfinished_move_no_remedy_says_to_commit(
+    broker, make_topic, produce, new_query, new_group
+):
+    tp, group = TopicPartition(make_topic(1), 0), new_group()
+    produce(tp.topic, {0: 10})
+    broker.commit(group, {tp: 4})
+    query = new_query({tp.topic: {0: 6}})
+    checkpoint, selection = SparkCheckpoint(query.location), GroupSelection(group)
+    behind = now(broker, selection, checkpoint)
+    interrupt(query.root, plan_seek(checkpoint, {"0": {tp: 3}}, CheckpointPolicy()))
+    during = now(broker, selection, checkpoint)
+
+    assert (behind["partitions"]["verdict"], during["partitions"]["verdict"]) == (["group behind"],) * 2
+    assert "moves the group to the checkpoint" in behind["remedies"]["group behind"]
+    assert during["remedies"]["group behind"].startswith("finish or undo move 0001-seek")
+    assert during["drift"]["verdict"] == MOVE_UNFINISHED
