@@ -87,7 +87,7 @@ def pipeline_drift(
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
     moved_to, now = _log_ids(client, checkpoint, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
-    batch = _newest_batch(checkpoint, state)
+    batch = newest_batch(checkpoint, state)
     minutes = client.offsets_retention_minutes() if ask_retention else None
     checked_at = datetime.now(tz=timezone.utc)
     kept = {} if min_headroom is None else read_retentions(client, {tp.topic for tp in logs})
@@ -249,7 +249,8 @@ def _log_ranges(client: OffsetsClient, wanted: set[TopicPartition]) -> Logs:
         return client.log_ranges(wanted.difference(error.missing))
 
 
-def _newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestBatch:
+def newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestBatch:
+    """Return the newest committed batch of a checkpoint that was read."""
     ended_at = None
     if state.batch_id is not None:
         ended_at = checkpoint.ended_at(state.batch_id)

@@ -29,7 +29,7 @@ from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.readings.drift import pipeline_drift
+from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift
 from airflow_kafka_offsets.readings.positions import group_positions, partitions_in_scope
 from airflow_kafka_offsets.readings.retention import read_retentions
 from airflow_kafka_offsets.ui.partition_sets import partition_set
@@ -150,8 +150,7 @@ class PipelineNow:
 
     def _source_reports(self, checkpoint: SparkCheckpoint) -> list[DriftReport]:
         state = checkpoint.read()
-        ended_at = None if state.batch_id is None else checkpoint.ended_at(state.batch_id)
-        batch = NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
+        batch = newest_batch(checkpoint, state)
         sources = state.kafka_offsets or {"": {}}
         reports = []
         for source, offsets in sources.items():

@@ -6,7 +6,8 @@ import time
 from datetime import datetime, timezone
 from typing import get_args
 
-from checkpoint_moves import interrupt
+import pytest
+from checkpoint_moves import TimelessFileSystem, interrupt
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -81,3 +82,17 @@ def test_during_an_unfinished_move_no_remedy_says_to_commit(
     assert "moves the group to the checkpoint" in behind["remedies"]["group behind"]
     assert during["remedies"]["group behind"].startswith("finish or undo move 0001-seek")
     assert during["drift"]["verdict"] == MOVE_UNFINISHED
+
+
+@pytest.mark.parametrize("has_group", [True, False])
+def test_a_batch_without_a_file_time_has_the_age_of_its_plan(
+    has_group, broker, make_topic, produce, new_query, new_group
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 10})
+    broker.commit(group, {TopicPartition(topic, 0): 4})
+    query = new_query({topic: {0: 6}})
+    query.plan(1, {topic: {0: 6}}, at=time.time() - 600)
+    checkpoint = SparkCheckpoint(query.location, fs=TimelessFileSystem())
+    found = now(broker, GroupSelection(group if has_group else None), checkpoint)
+    assert found["checkpoint"]["age"] == pytest.approx(600, abs=60)
