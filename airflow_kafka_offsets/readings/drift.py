@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
-from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
@@ -29,6 +27,7 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     committed_offsets,
 )
+from airflow_kafka_offsets.model.partition_state import PartitionState, offsets_to_read
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, last_commit_time, newer_records
@@ -103,11 +102,12 @@ def pipeline_drift(
         if read_at is not None:
             again |= newer_records(client, silent, read_at).keys()
         found = tuple(
-            PartitionDrift(
+            PartitionState(
                 tp,
-                wanted.get(tp),
                 positions.get(tp),
                 logs.get(tp),
+                checkpoint=wanted.get(tp),
+                min_headroom=min_headroom or 0.0,
                 recreated=tp in again,
                 is_read=not read or tp.topic in read,
                 other_query=_of_other_query(committed[group].get(tp), state.query_id),
@@ -115,16 +115,8 @@ def pipeline_drift(
             for tp in sorted(partitions)
         )
         if min_headroom is not None:
-            read_up_to = {
-                each.topic_partition: each.log.start if each.position is None else each.position
-                for each in found
-                if each.log is not None
-            }
-            rooms = read_headrooms(client, read_up_to, logs, kept, min_headroom=min_headroom)
-            found = tuple(
-                replace(each, headroom=rooms.get(each.topic_partition), min_headroom=min_headroom)
-                for each in found
-            )
+            rooms = read_headrooms(client, offsets_to_read(found), logs, kept, min_headroom=min_headroom)
+            found = tuple(each._replace(headroom=rooms.get(each.topic_partition)) for each in found)
         reports.append(
             DriftReport(
                 group_id=group,

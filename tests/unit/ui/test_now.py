@@ -13,17 +13,18 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
-from airflow_kafka_offsets.model.drift_verdict import PartitionDrift, Verdict
+from airflow_kafka_offsets.model.drift_verdict import Verdict
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.partition_state import PartitionState
 from airflow_kafka_offsets.ui.now import MOVE_UNFINISHED, WORST_FIRST, PipelineNow, _drift
 
 TP = TopicPartition("t", 0)
 
 
 def report(group, checkpoint, committed, start=0):
-    row = PartitionDrift(TP, checkpoint, committed, LogRange(start, 100))
+    row = PartitionState(TP, committed, LogRange(start, 100), checkpoint=checkpoint)
     return DriftReport(group, NewestBatch("/data"), (row,), datetime.now(tz=timezone.utc))
 
 
