@@ -179,7 +179,7 @@ class PipelineNow:
         more = {
             tp: at for tp, at in positions_needing_time(unread, logs, known).items() if behind.get(tp) != at
         }
-        of_unread = {**times, **self._record_times(more)}
+        of_unread = {tp: at for tp, at in times.items() if tp not in more} | self._record_times(more)
         now = time.time()
         ages = {tp: max(0.0, now - at / 1000) for tp, at in times.items() if at is not None and at >= 0}
         headrooms = measure_headrooms(unread, logs, known, of_unread, int(now * 1000))

@@ -97,3 +97,21 @@ def test_a_batch_without_a_file_time_has_the_age_of_its_plan(
     checkpoint = SparkCheckpoint(query.location, fs=TimelessFileSystem())
     found = now(broker, GroupSelection(group if has_group else None), checkpoint)
     assert found["checkpoint"]["age"] == pytest.approx(600, abs=60)
+
+
+def test_the_headroom_is_not_measured_from_the_record_that_the_group_is_at(
+    broker, make_topic, produce, new_query, new_group, monkeypatch
+):
+    tp, group = TopicPartition(make_topic(1), 0), new_group()
+    produce(tp.topic, {0: 10})
+    broker.commit(group, {tp: 4})
+    settings = {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1"}
+    monkeypatch.setattr(broker, "topic_settings", lambda topics: dict.fromkeys(topics, settings))
+    read_times = broker.record_times
+    # The record that Spark reads next is not read in time.
+    monkeypatch.setattr(
+        broker, "record_times", lambda at, **how: read_times(at, **how) if at == {tp: 4} else {}
+    )
+    found = now(broker, GroupSelection(group), SparkCheckpoint(new_query({tp.topic: {0: 6}}).location))
+    assert found["partitions"]["time_lag"] != [None]
+    assert found["partitions"]["headroom_state"] == ["unknown"]
