@@ -195,7 +195,8 @@ class DriftReport:
         for entry in self.partitions:
             topic, number = entry.topic_partition
             lost = f" ({entry.lost})" if entry.verdict == "records lost" else ""
-            shown = [offset_cell(at) for at in (entry.checkpoint, entry.committed, *entry.ends)]
+            offsets = (entry.checkpoint, entry.committed, entry.log_start, entry.log_end)
+            shown = [offset_cell(at) for at in offsets]
             if self.headroom:
                 shown.append("-" if entry.headroom is None else str(entry.headroom))
             rows.append((topic, str(number), *shown, entry.verdict + lost))
@@ -237,7 +238,8 @@ def _row_json(entry: PartitionState) -> dict[str, Any]:
         **entry.topic_partition._asdict(),
         "checkpoint": entry.checkpoint,
         "committed": entry.committed,
-        **dict(zip(("log_start", "log_end"), entry.ends, strict=True)),
+        "log_start": entry.log_start,
+        "log_end": entry.log_end,
         "verdict": entry.verdict,
         "lost": entry.lost if entry.verdict == "records lost" else 0,
         **headroom,

@@ -118,11 +118,6 @@ class Lag:
         return measured_headrooms(self.partitions) if self.has_headroom else None
 
     @property
-    def uncounted(self) -> int:
-        """Records in partitions whose lag is not counted."""
-        return sum(row.uncounted for row in self.partitions)
-
-    @property
     def first_unread(self) -> Offsets:
         """The offset of the next record to read, in the partitions whose lag is above the tolerance."""
         return {
@@ -156,7 +151,7 @@ class Lag:
 
     def is_within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
         """Whether the given thresholds hold, and no partition is late or below its headroom."""
-        late = any(row.is_late or row.is_short for row in self.partitions)
+        late = any(row.is_late or row.is_expiring is not False for row in self.partitions)
         return not late and not any(self.above(max_lag, max_partition_lag))
 
     def as_json(self) -> dict[str, Any]:
@@ -184,7 +179,8 @@ class Lag:
         value = {
             **row.topic_partition._asdict(),
             "committed": row.committed,
-            **dict(zip(("log_start", "log_end"), row.ends, strict=True)),
+            "log_start": row.log_start,
+            "log_end": row.log_end,
             "lag": lag,
             "lost": row.lost,
         }
@@ -203,7 +199,7 @@ class Lag:
         """
         furthest = sorted(
             self.partitions,
-            key=lambda row: (-row.lost, not row.is_short, -(row.lag or 0), row.topic_partition),
+            key=lambda row: (-row.lost, row.is_expiring is False, -(row.lag or 0), row.topic_partition),
         )
         shown = sorted(furthest[:limit], key=lambda row: row.topic_partition)
         header = ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
@@ -211,7 +207,7 @@ class Lag:
         table = [[*header, *times, *(["HEADROOM"] if self.has_headroom else [])]]
         for row in shown:
             topic, number = row.topic_partition
-            cells = [topic, str(number), *map(offset_cell, (row.committed, row.ends[1], row.lag))]
+            cells = [topic, str(number), *map(offset_cell, (row.committed, row.log_end, row.lag))]
             if self.has_time_lags:
                 cells.append(_duration(row.time_lag))
             if self.has_headroom:
@@ -219,7 +215,7 @@ class Lag:
             if row.lost:
                 cells[-1] += f"  ({row.lost} records lost to retention)"
             table.append(cells)
-        left_out = self.uncounted
+        left_out = sum(row.uncounted for row in self.partitions)
         without = f", without {left_out} records in partitions that have no commit" if left_out else ""
         lines = [f"{escape_controls(self.name)}: total lag {self.total}{without}", *align_rows(table)]
         if len(shown) < len(self.partitions):

@@ -1,7 +1,7 @@
 """
 State of a partition: where the group and the checkpoint are in its log, and what follows from that.
 
-Of a partition that was compared, every state has exactly one verdict, the first of these that applies:
+Every partition that is compared gets exactly one verdict, the first of these that applies:
 
 1. ``topic gone``: the broker does not have the partition, so the positions cannot be compared.
 2. ``topic recreated``: the positions belong to another log. The topic's id differs from the id that a commit
@@ -67,14 +67,19 @@ class PartitionState(NamedTuple):
         return self.start if position is None else position
 
     @property
-    def ends(self) -> tuple[int | None, int | None]:
-        """The start and the end of the log."""
-        return self.log or (None, None)
+    def log_start(self) -> int | None:
+        """The start of the log, if there is one."""
+        return None if self.log is None else self.log.start
+
+    @property
+    def log_end(self) -> int | None:
+        """The end of the log, if there is one."""
+        return None if self.log is None else self.log.end
 
     @property
     def lag(self) -> int | None:
         """
-        Records from the group's position to the log end; without a commit, from the checkpoint's.
+        Records from the group's position to the log end; without a commit, from :attr:`position`.
 
         ``None`` without a position or a log: the lag is then not counted.
         """
@@ -103,9 +108,10 @@ class PartitionState(NamedTuple):
         return self.time_lag != 0
 
     @property
-    def is_short(self) -> bool:
-        """Whether the headroom was measured, and is below ``min_headroom`` or unknown."""
-        return self.headroom is not None and self.headroom.is_below(self.min_headroom) is not False
+    def is_expiring(self) -> bool | None:
+        """Whether the headroom is below the required one, if there is one; ``None`` if it is unknown."""
+        least = self.min_headroom
+        return least > 0 and self.headroom is not None and self.headroom.is_below(least)
 
     @property
     def verdict(self) -> Verdict:
@@ -119,9 +125,7 @@ class PartitionState(NamedTuple):
             return "not read"
         if self.lost:
             return "records lost"
-        # ``None`` if unknown. An unknown headroom is judged last, because every other verdict is more
-        # specific.
-        if expiring := self.min_headroom and self.headroom and self.headroom.is_below(self.min_headroom):
+        if self.is_expiring:
             return "expiring"
         if self.other_query:
             return "other query"
@@ -131,7 +135,8 @@ class PartitionState(NamedTuple):
         if self.committed is None:
             return "no commit"
         if self.committed == self.checkpoint:
-            return "headroom unknown" if expiring is None else "in step"
+            # An unknown headroom is judged last, because every other verdict is more specific.
+            return "headroom unknown" if self.is_expiring is None else "in step"
         return "group behind" if self.committed < self.checkpoint else "group ahead"
 
     @property

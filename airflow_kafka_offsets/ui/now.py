@@ -256,8 +256,8 @@ def _line(group: str | None, row: PartitionState, *, compared: bool) -> tuple[An
     """Return the row of a partition, in the order of the columns."""
     headroom = row.headroom or Headroom("unknown")
     return (
-        *(group, *row.topic_partition, row.committed, row.checkpoint, *row.ends, row.lag, row.time_lag),
-        *(headroom.seconds, headroom.state, row.verdict if compared else None),
+        *(group, *row.topic_partition, row.committed, row.checkpoint, row.log_start, row.log_end),
+        *(row.lag, row.time_lag, headroom.seconds, headroom.state, row.verdict if compared else None),
     )
 
 

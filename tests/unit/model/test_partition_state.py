@@ -23,6 +23,7 @@ def state(committed, checkpoint=None, log=LOG, **more):
         (state(None, start=100), 100, 0, 0),
         (state(4), 4, 90, 6),
         (state(4, 70), 70, 90, 0),
+        (state(100, 4), 4, 0, 6),
         (state(120), 120, 0, 0),
         (state(None), None, None, 0),
         (state(40, 70, None), 70, None, 0),
@@ -40,7 +41,8 @@ def test_records_without_a_position_are_not_counted():
     assert offsets_to_read([state(4, log=None)]) == {}
 
 
-def test_a_headroom_that_nobody_required_is_no_verdict():
+def test_a_headroom_that_nobody_required_or_measured_is_no_verdict():
+    assert state(40, 40, min_headroom=60).verdict == "in step"
     for headroom in (Headroom("unknown"), Headroom("time", 0.0)):
         assert state(40, 40, headroom=headroom).verdict == "in step"
         assert state(40, 40, headroom=headroom, min_headroom=60).verdict != "in step"
