@@ -133,6 +133,8 @@ class Lag:
 
     def without_durations(self) -> Lag:
         """Return the lag without durations, which change constantly: keep only their partitions."""
+        if not (self.has_time_lags or self.has_headroom):
+            return self
         rows = (
             row._replace(
                 time_lag=None if row.is_late else 0.0,

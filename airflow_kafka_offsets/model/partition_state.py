@@ -83,8 +83,10 @@ class PartitionState(NamedTuple):
 
         ``None`` without a position or a log: the lag is then not counted.
         """
-        position = self.position if self.committed is None else self.committed
-        return None if position is None or self.log is None else self.log.lag(position)
+        log, position = self.log, self.committed
+        if position is None:
+            position = self.position
+        return None if position is None or log is None else log.lag(position)
 
     @property
     def uncounted(self) -> int:
