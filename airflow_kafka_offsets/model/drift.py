@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_kafka_offsets.model.drift_verdict import PASSING, PartitionDrift, Verdict, remedies
-from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json, unknown_lines
+from airflow_kafka_offsets.model.drift_verdict import PASSING, Verdict, remedies
+from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headroom, headrooms_json, unknown_lines
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE, duration_text, parse_duration
+from airflow_kafka_offsets.model.partition_state import PartitionState, measured_headrooms
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
 
 _CHANGED_BY_MOVES: tuple[Verdict, ...] = ("group behind", "group ahead", "no commit")
@@ -55,7 +56,7 @@ class DriftReport:
 
     group_id: str
     batch: NewestBatch
-    partitions: tuple[PartitionDrift, ...]
+    partitions: tuple[PartitionState, ...]
     checked_at: datetime
     grace: timedelta = timedelta(0)
     last_commit_at: int | None = None
@@ -69,14 +70,14 @@ class DriftReport:
         return self._just_ended and any(entry.verdict in PASSING for entry in self.partitions)
 
     @property
-    def drift(self) -> dict[Verdict, list[PartitionDrift]]:
+    def drift(self) -> dict[Verdict, list[PartitionState]]:
         """The partitions of each verdict that counts as drift."""
-        found: dict[Verdict, list[PartitionDrift]] = {}
+        found: dict[Verdict, list[PartitionState]] = {}
         for entry in self.partitions:
             passing = self._just_ended and entry.verdict in PASSING
             # The entry is judged as if the commit had been made: another verdict, such as one about headroom,
             # may then apply, and that verdict counts.
-            judged = replace(entry, committed=entry.checkpoint) if passing else entry
+            judged = entry._replace(committed=entry.checkpoint) if passing else entry
             if judged.drifted:
                 found.setdefault(judged.verdict, []).append(entry)
         return found
@@ -99,9 +100,7 @@ class DriftReport:
     @property
     def headroom(self) -> dict[TopicPartition, Headroom]:
         """The headroom of the partitions for which it was measured."""
-        return {
-            entry.topic_partition: entry.headroom for entry in self.partitions if entry.headroom is not None
-        }
+        return measured_headrooms(self.partitions)
 
     @property
     def lag(self) -> Lag:
@@ -109,9 +108,8 @@ class DriftReport:
         # Only whole topics: the sum over some partitions of a topic would look like the lag of the whole
         # topic.
         unknown = {entry.topic_partition.topic for entry in self.partitions if not entry.lag_is_known}
-        known = [entry for entry in self.partitions if entry.topic_partition.topic not in unknown]
-        logs = {entry.topic_partition: entry.log for entry in known if entry.log is not None}
-        return Lag.measure(self.group_id, {entry.topic_partition: entry.committed for entry in known}, logs)
+        known = (entry for entry in self.partitions if entry.topic_partition.topic not in unknown)
+        return Lag(self.group_id, tuple(known))
 
     @property
     def last_commit_age_seconds(self) -> int | None:
@@ -149,7 +147,7 @@ class DriftReport:
         parts += [self.unfinished_recovery] if self.unfinished_recovery else []
         return f"group {self.group_id!r} and {self.batch}: {'; '.join(parts) or 'no drift'}"
 
-    def _detail(self, verdict: Verdict, partitions: Sequence[PartitionDrift]) -> str:
+    def _detail(self, verdict: Verdict, partitions: Sequence[PartitionState]) -> str:
         found = [entry.headroom for entry in partitions if entry.headroom is not None]
         if verdict == "records lost":
             return f", {self.lost} records"
@@ -161,7 +159,7 @@ class DriftReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON with string keys."""
-        batch, known, verdicts = self.batch, self._remedies, self.verdicts
+        batch, known, verdicts = self.batch, self.remedies, self.verdicts
         return {
             "version": REPORT_VERSION,
             "group_id": self.group_id,
@@ -182,7 +180,7 @@ class DriftReport:
             "unfinished_move": self.unfinished_move,
             "unfinished_recovery": self.unfinished_recovery,
             "warnings": self.warnings,
-            "partitions": [partition.as_json() for partition in self.partitions],
+            "partitions": [_row_json(entry) for entry in self.partitions],
         }
 
     def table(self) -> str:
@@ -196,9 +194,9 @@ class DriftReport:
         ]
         for entry in self.partitions:
             topic, number = entry.topic_partition
-            ends: tuple[int | None, int | None] = entry.log or (None, None)
             lost = f" ({entry.lost})" if entry.verdict == "records lost" else ""
-            shown = [offset_cell(at) for at in (entry.checkpoint, entry.committed, *ends)]
+            offsets = (entry.checkpoint, entry.committed, entry.log_start, entry.log_end)
+            shown = [offset_cell(at) for at in offsets]
             if self.headroom:
                 shown.append("-" if entry.headroom is None else str(entry.headroom))
             rows.append((topic, str(number), *shown, entry.verdict + lost))
@@ -211,10 +209,10 @@ class DriftReport:
     @property
     def advice(self) -> list[str]:
         """A line for each verdict that counts as drift, with its remedy."""
-        return [f"{verdict}: {self._remedies[verdict]}" for verdict in self.drift]
+        return [f"{verdict}: {self.remedies[verdict]}" for verdict in self.drift]
 
     @property
-    def _remedies(self) -> Mapping[Verdict, str]:
+    def remedies(self) -> Mapping[Verdict, str]:
         """What to do about each verdict; a move that was not finished comes before a commit."""
         if self.unfinished_move is None:
             return remedies()
@@ -231,6 +229,21 @@ def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
     """Return the reports of one pipeline as plain JSON: ``version``, ``drifted``, ``groups``."""
     groups = [report.as_json() for report in reports]
     return {"version": REPORT_VERSION, "drifted": any(group["drifted"] for group in groups), "groups": groups}
+
+
+def _row_json(entry: PartitionState) -> dict[str, Any]:
+    """Return plain JSON with the same keys for every verdict."""
+    headroom = entry.headroom.as_json() if entry.headroom else UNCOUNTED if entry.min_headroom else {}
+    return {
+        **entry.topic_partition._asdict(),
+        "checkpoint": entry.checkpoint,
+        "committed": entry.committed,
+        "log_start": entry.log_start,
+        "log_end": entry.log_end,
+        "verdict": entry.verdict,
+        "lost": entry.lost if entry.verdict == "records lost" else 0,
+        **headroom,
+    }
 
 
 def parse_grace(value: object, parameter: str = "grace") -> timedelta:

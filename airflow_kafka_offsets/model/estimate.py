@@ -126,7 +126,7 @@ class Estimate:
 def measure_move(moves: Collection[PartitionMove]) -> Estimate:
     """Count the records of a move of the query, or of the group without a checkpoint."""
     changes = [move.after - move.before for move in moves if move.before is not None]
-    lags = [max(0, move.log.end - move.after) for move in moves]
+    lags = [move.log.lag(move.after) for move in moves]
     return Estimate(
         records_again=sum(max(0, -change) for change in changes),
         records_passed=sum(max(0, change) for change in changes),

@@ -17,7 +17,6 @@ in the past or in the future.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -260,15 +259,6 @@ def headrooms_json(headrooms: Collection[Headroom]) -> dict[str, Any]:
     worst = min((found.state for found in headrooms), key=_WORST_FIRST.index, default=None)
     known = (found.seconds for found in headrooms if found.seconds is not None)
     return {"headroom": min(known, default=None), "headroom_state": worst}
-
-
-def worse_headroom(one: Headroom, other: Headroom) -> Headroom:
-    """Return the worse of two headrooms of one partition."""
-
-    def rank(each: Headroom) -> tuple[int, float]:
-        return _WORST_FIRST.index(each.state), math.inf if each.by_time is None else each.by_time
-
-    return min(one, other, key=rank)
 
 
 def unknown_lines(headrooms: Headrooms) -> list[str]:

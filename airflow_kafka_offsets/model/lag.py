@@ -4,43 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any
 
 from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headrooms, headrooms_json, unknown_lines
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text
+from airflow_kafka_offsets.model.partition_state import PartitionState, measured_headrooms
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
 from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.wording import parameter_text
-
-
-class PartitionLag(NamedTuple):
-    """The lag of one partition."""
-
-    topic_partition: TopicPartition
-    committed: int | None
-    """The offset of the next record to read; ``None`` without a commit."""
-    log: LogRange
-    lag: int | None
-    """Records from the position to the log end, never below 0; ``None`` if the lag is not counted."""
-
-    @property
-    def lost(self) -> int:
-        """Records that retention deleted before they were read."""
-        return 0 if self.committed is None else max(0, self.log.start - self.committed)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        return {
-            **self.topic_partition._asdict(),
-            "committed": self.committed,
-            "log_start": self.log.start,
-            "log_end": self.log.end,
-            "lag": self.lag,
-            "lost": self.lost,
-        }
 
 
 @dataclass(frozen=True)
@@ -52,19 +27,15 @@ class Lag:
     :param tolerance: for thresholds, a lag up to this number of records counts as zero; a greater lag counts
         in full. It is needed because the marker that ends a transaction takes an offset: a consumer that
         commits the offset after its last record keeps a lag of 1 forever (KAFKA-6607).
-    :param time_lags: age in seconds of the first unread record, for the partitions where it exceeds the
-        limit; ``None`` for a partition whose record has no known timestamp. ``None`` instead of the mapping
-        if no time lag was requested.
-    :param headroom: headroom of the partitions whose lag is counted; ``None`` if not requested.
-    :param min_headroom: required headroom of each partition, in seconds.
+    :param has_time_lags: whether the time lag was requested.
+    :param has_headroom: whether the headroom was requested; it is measured where the lag is counted.
     """
 
     name: str
-    partitions: tuple[PartitionLag, ...]
+    partitions: tuple[PartitionState, ...]
     tolerance: int = 0
-    time_lags: Mapping[TopicPartition, float | None] | None = field(default=None, hash=False)
-    headroom: Headrooms | None = field(default=None, hash=False)
-    min_headroom: float = 0.0
+    has_time_lags: bool = False
+    has_headroom: bool = False
 
     @classmethod
     def measure(
@@ -93,9 +64,22 @@ class Lag:
         ordered = sorted(positions)
         read = [positions[tp] for tp in ordered]
         beside = [logs[tp] for tp in ordered]
-        lags = [_lag(at, log, on_no_commit) for at, log in zip(read, beside, strict=True)]
+        starts = repeat(None) if on_no_commit is None else [_start(log, on_no_commit) for log in beside]
         # There may be tens of thousands of partitions, and map takes half the time of a loop.
-        return cls(name, tuple(map(PartitionLag, ordered, read, beside, lags)), tolerance)
+        return cls(name, tuple(map(PartitionState, ordered, read, beside, starts)), tolerance)
+
+    def with_time_lags(self, late: Mapping[TopicPartition, float | None]) -> Lag:
+        """Return the lag with the time lags of the partitions that are late."""
+        rows = (row._replace(time_lag=late.get(row.topic_partition, 0.0)) for row in self.partitions)
+        return replace(self, partitions=tuple(rows), has_time_lags=True)
+
+    def with_headroom(self, found: Headrooms, min_headroom: float = 0.0) -> Lag:
+        """Return the lag with the headroom of partitions, and the required one in seconds."""
+        rows = (
+            row._replace(headroom=found.get(row.topic_partition), min_headroom=min_headroom)
+            for row in self.partitions
+        )
+        return replace(self, partitions=tuple(rows), has_headroom=True)
 
     @property
     def total(self) -> int:
@@ -123,38 +107,42 @@ class Lag:
     @property
     def time_lag(self) -> float | None:
         """Age in seconds of the oldest unread record; ``None`` if it was not requested or is unknown."""
-        if self.time_lags is None:
+        if not self.has_time_lags:
             return None
-        known = (seconds for seconds in self.time_lags.values() if seconds is not None)
+        known = (row.time_lag for row in self.partitions if row.time_lag)
         return max(known, default=None if self.total else 0.0)
+
+    @property
+    def headroom(self) -> Headrooms | None:
+        """The headroom of the partitions whose lag is counted; ``None`` if it was not requested."""
+        return measured_headrooms(self.partitions) if self.has_headroom else None
 
     @property
     def first_unread(self) -> Offsets:
         """The offset of the next record to read, in the partitions whose lag is above the tolerance."""
         return {
-            entry.topic_partition: entry.log.end - entry.lag
-            for entry in self.partitions
-            if entry.lag is not None and entry.lag > self.tolerance
+            row.topic_partition: at
+            for row in self.partitions
+            if (row.lag or 0) > self.tolerance and (at := row.first_unread) is not None
         }
 
     @property
     def counted_positions(self) -> Offsets:
         """The position of each counted partition, whatever the tolerance, because retention ignores it."""
-        return {
-            entry.topic_partition: entry.log.end - entry.lag if entry.committed is None else entry.committed
-            for entry in self.partitions
-            if entry.lag is not None
-        }
+        return {row.topic_partition: at for row in self.partitions if (at := row.position) is not None}
 
     def without_durations(self) -> Lag:
         """Return the lag without durations, which change constantly: keep only their partitions."""
-        least = self.min_headroom
-        return replace(
-            self,
-            time_lags=None if self.time_lags is None else dict.fromkeys(self.time_lags),
-            headroom=self.headroom
-            and {tp: found.without_durations(least) for tp, found in self.headroom.items()},
+        if not (self.has_time_lags or self.has_headroom):
+            return self
+        rows = (
+            row._replace(
+                time_lag=None if row.is_late else 0.0,
+                headroom=row.headroom and row.headroom.without_durations(row.min_headroom),
+            )
+            for row in self.partitions
         )
+        return replace(self, partitions=tuple(rows))
 
     def above(self, max_lag: int | None, max_partition_lag: int | None = None) -> tuple[int, ...]:
         """Return the number of records above each given threshold."""
@@ -165,14 +153,8 @@ class Lag:
 
     def is_within(self, max_lag: int | None, max_partition_lag: int | None = None) -> bool:
         """Whether the given thresholds hold, and no partition is late or below its headroom."""
-        late = self.time_lags or self.below_min_headroom
+        late = any(row.is_late or row.is_expiring is not False for row in self.partitions)
         return not late and not any(self.above(max_lag, max_partition_lag))
-
-    @property
-    def below_min_headroom(self) -> list[TopicPartition]:
-        """The partitions whose headroom is below ``min_headroom`` or unknown."""
-        least = self.min_headroom
-        return [tp for tp, found in (self.headroom or {}).items() if found.is_below(least) is not False]
 
     def as_json(self) -> dict[str, Any]:
         """
@@ -183,22 +165,32 @@ class Lag:
         requested, ``time_lag`` in seconds, and ``headroom`` with ``headroom_state``, are added in total and
         for each partition; a partition also has ``headroom_reason``.
         """
-        partitions = [partition.as_json() for partition in self.partitions]
-        for partition, entry in zip(self.partitions, partitions, strict=True):
-            tp = partition.topic_partition
-            if self.time_lags is not None:
-                entry["time_lag"] = self.time_lags.get(tp, 0.0 if partition.lag == 0 else None)
-            if self.headroom is not None:
-                entry |= self.headroom[tp].as_json() if tp in self.headroom else UNCOUNTED
+        headrooms = [row.headroom for row in self.partitions if row.headroom is not None]
         return {
             "total_lag": self.total,
             "max_partition_lag": self.max_partition_lag,
-            **({} if self.time_lags is None else {"time_lag": self.time_lag}),
-            **({} if self.headroom is None else headrooms_json(self.headroom.values())),
+            **({"time_lag": self.time_lag} if self.has_time_lags else {}),
+            **(headrooms_json(headrooms) if self.has_headroom else {}),
             "lost": self.lost,
             "topics": self.by_topic,
-            "partitions": partitions,
+            "partitions": [self._row_json(row) for row in self.partitions],
         }
+
+    def _row_json(self, row: PartitionState) -> dict[str, Any]:
+        lag = row.lag
+        value = {
+            **row.topic_partition._asdict(),
+            "committed": row.committed,
+            "log_start": row.log_start,
+            "log_end": row.log_end,
+            "lag": lag,
+            "lost": row.lost,
+        }
+        if self.has_time_lags:
+            value["time_lag"] = row.time_lag or (0.0 if lag == 0 else None)
+        if self.has_headroom:
+            value |= UNCOUNTED if row.headroom is None else row.headroom.as_json()
+        return value
 
     def table(self, limit: int | None = None) -> str:
         """
@@ -207,56 +199,41 @@ class Lag:
         :param limit: the largest number of partitions to show. Partitions with lost records come first, then
             those below their headroom, then those with the highest lag.
         """
-        short = set(self.below_min_headroom)
         furthest = sorted(
             self.partitions,
-            key=lambda entry: (
-                -entry.lost,
-                entry.topic_partition not in short,
-                -(entry.lag or 0),
-                entry.topic_partition,
-            ),
+            key=lambda row: (-row.lost, row.is_expiring is False, -(row.lag or 0), row.topic_partition),
         )
-        shown = sorted(furthest[:limit], key=lambda entry: entry.topic_partition)
+        shown = sorted(furthest[:limit], key=lambda row: row.topic_partition)
         header = ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
-        times = [] if self.time_lags is None else ["TIME-LAG"]
-        rows = [[*header, *times, *([] if self.headroom is None else ["HEADROOM"])]]
-        for entry in shown:
-            topic, number = entry.topic_partition
-            row = [topic, str(number), *map(offset_cell, (entry.committed, entry.log.end, entry.lag))]
-            if self.time_lags is not None:
-                row.append(_duration(self.time_lags.get(entry.topic_partition, 0.0)))
-            if self.headroom is not None:
-                row.append(str(self.headroom.get(entry.topic_partition, "-")))
-            if entry.lost:
-                row[-1] += f"  ({entry.lost} records lost to retention)"
-            rows.append(row)
-        lines = [f"{escape_controls(self.name)}: total lag {self.total}{self._uncounted}", *align_rows(rows)]
+        times = ["TIME-LAG"] if self.has_time_lags else []
+        table = [[*header, *times, *(["HEADROOM"] if self.has_headroom else [])]]
+        for row in shown:
+            topic, number = row.topic_partition
+            cells = [topic, str(number), *map(offset_cell, (row.committed, row.log_end, row.lag))]
+            if self.has_time_lags:
+                cells.append(_duration(row.time_lag))
+            if self.has_headroom:
+                cells.append(str(row.headroom or "-"))
+            if row.lost:
+                cells[-1] += f"  ({row.lost} records lost to retention)"
+            table.append(cells)
+        left_out = sum(row.uncounted for row in self.partitions)
+        without = f", without {left_out} records in partitions that have no commit" if left_out else ""
+        lines = [f"{escape_controls(self.name)}: total lag {self.total}{without}", *align_rows(table)]
         if len(shown) < len(self.partitions):
-            rest = self.total - sum(entry.lag or 0 for entry in shown)
+            rest = self.total - sum(row.lag or 0 for row in shown)
             more = len(self.partitions) - len(shown)
             lines.append(f"... and {more} more partitions with a total lag of {rest}")
         lines += unknown_lines(self.headroom or {})
         return "\n".join(lines)
 
-    @property
-    def _uncounted(self) -> str:
-        """What the total leaves out: records in partitions whose lag is not counted."""
-        uncounted = (entry.log for entry in self.partitions if entry.lag is None)
-        records = sum(max(0, log.end - log.start) for log in uncounted)
-        return f", without {records} records in partitions that have no commit" if records else ""
 
-
-def _lag(position: int | None, log: LogRange, on_no_commit: MissingCommitPolicy | None) -> int | None:
-    start, end = log
-    if position is not None:
-        # Deleted records below the log start do not count.
-        lag = end - max(start, position)
-        return max(0, lag)
+def _start(log: LogRange, on_no_commit: MissingCommitPolicy | None) -> int | None:
+    """Return where a group without a commit starts to read."""
     # In an empty log the lag is 0, wherever a consumer starts.
-    if start == end:
-        return 0 if on_no_commit is not None else None
-    return {"earliest": end - start, "latest": 0}.get(on_no_commit or "")
+    if on_no_commit == "earliest" or (on_no_commit is not None and log.start == log.end):
+        return log.start
+    return log.end if on_no_commit == "latest" else None
 
 
 def _duration(seconds: float | None) -> str:

@@ -23,7 +23,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.drift import DriftReport
 from airflow_kafka_offsets.model.kafka_security import with_port
-from airflow_kafka_offsets.model.offsets import by_partition, by_topic
+from airflow_kafka_offsets.model.offsets import LogRange, by_partition, by_topic
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 RANGES, MOVE, LAG = "kafkaOffsets_ranges", "kafkaOffsets_move", "kafkaOffsets_lag"
@@ -314,7 +314,7 @@ def _lag_of_receipt(group: Mapping[str, Any]) -> Mapping[str, Any]:
     topics = []
     for topic, after in sorted(group["after"].items()):
         start, end = group["log_start"][topic], group["log_end"][topic]
-        lags = [max(0, end[number] - max(start[number], offset)) for number, offset in after.items()]
+        lags = [LogRange(start[number], end[number]).lag(offset) for number, offset in after.items()]
         # The position of a skipped partition is not in the receipt.
         partial = topic in group["skipped"]
         topics.append({"topic": topic, **({} if partial else {"lag": sum(lags)})})

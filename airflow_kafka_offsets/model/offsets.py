@@ -93,6 +93,14 @@ class LogRange(NamedTuple):
         # Kafka accepts a commit at the log end: a consumer that has read all records commits it.
         return isinstance(offset, int) and self.start <= offset <= self.end
 
+    def lag(self, position: int) -> int:
+        """Return the records from a position to the log end, without those that retention has deleted."""
+        return max(0, self.end - max(self.start, position))
+
+    def lost(self, position: int) -> int:
+        """Return the records that retention deleted before a reader at a position has read them."""
+        return max(0, self.start - position)
+
 
 Logs = Mapping[TopicPartition, LogRange]
 """Partition -> the range of its log."""

@@ -191,8 +191,8 @@ class OffsetPlan:
     @property
     def lost(self) -> int:
         """Records that retention deleted between the requested offsets and the log start, as far as known."""
-        starts = {move.topic_partition: move.log.start for move in self.moves}
-        return sum(max(0, starts[tp] - max(0, at)) for tp, at in self.clamped.items() if at is not None)
+        logs = {move.topic_partition: move.log for move in self.moves}
+        return sum(logs[tp].lost(max(0, at)) for tp, at in self.clamped.items() if at is not None)
 
     @property
     def lag(self) -> Lag:

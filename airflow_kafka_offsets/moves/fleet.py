@@ -15,6 +15,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.fleet import BEGUN, Fleet, Member, Stage
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, committed_offsets
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
@@ -237,8 +238,7 @@ def pipeline_state(opened: Opened, saved: SavedPlan) -> tuple[str, int]:
         commits = client.committed(group.group_id, group.after)
         now = committed_offsets(commits)
         found |= _states(now, group.before, group.after)
-        logs = client.log_ranges(group.after)
-        lag += sum(max(0, logs[tp].end - (logs[tp].start if at is None else at)) for tp, at in now.items())
+        lag += Lag.measure(group.group_id, now, client.log_ranges(group.after), "earliest").total
     if checkpoint is not None and saved.checkpoint is not None:
         offsets = checkpoint.read().kafka_offsets
         for source, before in saved.checkpoint.before.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
-from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
@@ -27,6 +25,7 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     committed_offsets,
 )
+from airflow_kafka_offsets.model.partition_state import PartitionState, offsets_to_read
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, last_commit_time, newer_records
@@ -86,7 +85,7 @@ def pipeline_drift(
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
     moved_to, now = _log_ids(client, moves, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
-    batch = _newest_batch(checkpoint, state)
+    batch = newest_batch(checkpoint, state)
     minutes = client.offsets_retention_minutes() if ask_retention else None
     checked_at = datetime.now(tz=timezone.utc)
     kept = {} if min_headroom is None else read_retentions(client, {tp.topic for tp in logs})
@@ -102,11 +101,12 @@ def pipeline_drift(
         if read_at is not None:
             again |= newer_records(client, silent, read_at).keys()
         found = tuple(
-            PartitionDrift(
+            PartitionState(
                 tp,
-                wanted.get(tp),
                 positions.get(tp),
                 logs.get(tp),
+                checkpoint=wanted.get(tp),
+                min_headroom=min_headroom or 0.0,
                 recreated=tp in again,
                 is_read=not read or tp.topic in read,
                 other_query=_of_other_query(committed[group].get(tp), state.query_id),
@@ -114,16 +114,8 @@ def pipeline_drift(
             for tp in sorted(partitions)
         )
         if min_headroom is not None:
-            read_up_to = {
-                each.topic_partition: each.log.start if each.position is None else each.position
-                for each in found
-                if each.log is not None
-            }
-            rooms = read_headrooms(client, read_up_to, logs, kept, min_headroom=min_headroom)
-            found = tuple(
-                replace(each, headroom=rooms.get(each.topic_partition), min_headroom=min_headroom)
-                for each in found
-            )
+            rooms = read_headrooms(client, offsets_to_read(found), logs, kept, min_headroom=min_headroom)
+            found = tuple(each._replace(headroom=rooms.get(each.topic_partition)) for each in found)
         reports.append(
             DriftReport(
                 group_id=group,
@@ -248,7 +240,8 @@ def _log_ranges(client: OffsetsClient, wanted: set[TopicPartition]) -> Logs:
         return client.log_ranges(wanted.difference(error.missing))
 
 
-def _newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestBatch:
+def newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestBatch:
+    """Return the newest committed batch of a checkpoint that was read."""
     ended_at = None
     if state.batch_id is not None:
         ended_at = checkpoint.ended_at(state.batch_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import (
@@ -167,7 +166,7 @@ def measure_lag(
     # Retention deletes records up to the log end, committed or not.
     if isolation_level == "read_committed":
         logs = client.log_ranges(positions)
-    return replace(lag, headroom=read_headrooms(client, lag.counted_positions, logs, strict=False))
+    return lag.with_headroom(read_headrooms(client, lag.counted_positions, logs, strict=False))
 
 
 def measure_group_lags(

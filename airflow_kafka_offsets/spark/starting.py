@@ -224,7 +224,7 @@ def _in_logs(
         return offsets
     first = min(outside)
     each = f"{first} is at {outside[first]}, the log holds {logs[first].start} to {logs[first].end}"
-    lost = sum(max(0, logs[tp].start - offset) for tp, offset in outside.items())
+    lost = sum(logs[tp].lost(offset) for tp, offset in outside.items())
     if on_out_of_range == "fail":
         raise PlanRefusedError(
             f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark "

@@ -76,20 +76,15 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
     headroom: dict[str, list[tuple[TopicPartition, Headroom]]] = {}
     for lag in lags:
         group = checkpoint or lag.name
-        uncounted |= {
-            (group, each.topic_partition.topic)
-            for each in lag.partitions
-            if each.lag is None and each.log.end > each.log.start
-        }
-        for topic, waiting in lag.by_topic.items():
-            records[group, topic] += waiting
-            if lag.time_lags is not None:
-                seconds.setdefault((group, topic), 0.0)
-        for tp, late in (lag.time_lags or {}).items():
-            if late is None:
-                unknown.add((group, tp.topic))
-            else:
-                seconds[group, tp.topic] = max(late, seconds[group, tp.topic])
+        for row in lag.partitions:
+            key = group, row.topic_partition.topic
+            records[key] += row.lag or 0
+            if row.uncounted:
+                uncounted.add(key)
+            if row.time_lag is None:
+                unknown.add(key)
+            elif lag.has_time_lags:
+                seconds[key] = max(row.time_lag, seconds.get(key, 0.0))
         headroom.setdefault(group, []).extend((lag.headroom or {}).items())
     for (group, topic), waiting in records.items():
         if (group, topic) not in uncounted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.explain import remedy_for
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
-from airflow_kafka_offsets.model.drift_verdict import PartitionDrift, remedies
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import (
     Headroom,
@@ -26,11 +25,12 @@ from airflow_kafka_offsets.model.headroom import (
     positions_needing_time,
 )
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
+from airflow_kafka_offsets.model.partition_state import PartitionState, offsets_to_read
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.readings.drift import pipeline_drift
-from airflow_kafka_offsets.readings.positions import group_positions, partitions_in_scope
+from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift
+from airflow_kafka_offsets.readings.positions import group_positions, measure_lag, partitions_in_scope
 from airflow_kafka_offsets.readings.retention import read_retentions
 from airflow_kafka_offsets.ui.partition_sets import partition_set
 from airflow_kafka_offsets.ui.provenance import read_provenance
@@ -93,45 +93,43 @@ class PipelineNow:
 
         :raises KafkaOffsetsError: if the positions cannot be read.
         """
-        reports = self._reports()
+        reports = [self._with_times(report) for report in self._reports()]
         compared = self.checkpoint is not None and bool(self.selection.group_ids)
-        lines: list[tuple[Any, ...]] = []
-        found: list[Headroom] = []
-        for report in reports:
-            late, headroom = self._times(report)
-            found += headroom.values()
-            lines += [_line(report, row, late, headroom, compared=compared) for row in report.partitions]
-        partitions = to_columns(lines, PartitionsResponse.model_fields)
-        state, members = self._members(self.selection.group_ids and [report.group_id for report in reports])
-        lags = [lag for lag in partitions["lag"] if lag is not None]
         rows = [row for report in reports for row in report.partitions]
-        uncounted = sum(row.log.end - row.log.start for row in rows if row.log and _lag(row) is None)
-        ages = [age for lag, age in zip(partitions["lag"], partitions["time_lag"], strict=True) if lag]
-        worst = headrooms_json(found)
-        without = partitions["committed"].count(None) if self.selection.group_ids else None
+        lines = [
+            _line(report.group_id or None, row, compared=compared)
+            for report in reports
+            for row in report.partitions
+        ]
+        state, members = self._members(self.selection.group_ids and [report.group_id for report in reports])
+        lags = [lag for row in rows if (lag := row.lag) is not None]
+        uncounted = sum(row.uncounted for row in rows)
+        ages = [row.time_lag for row in rows if row.lag]
+        worst = headrooms_json([row.headroom for row in rows if row.headroom is not None])
+        without = sum(row.committed is None for row in rows) if self.selection.group_ids else None
         if without and worst["headroom_state"] != "lost":
             # Without a commit the number of unread records is unknown.
             worst["headroom_state"] = "unknown"
         return {
             "totals": {
                 "lag": sum(lags) if lags else None,
-                "time_lag": None if None in ages or uncounted else max(ages, default=0.0 if lags else None),
+                "time_lag": None if uncounted else _oldest(ages, 0.0 if lags else None),
                 "headroom": worst["headroom"],
                 "headroom_state": worst["headroom_state"] or "unknown",
-                "partitions": len(lines),
+                "partitions": len(rows),
                 "without_commit": without,
-                "unknown_lag": len(lines) - len(lags),
+                "unknown_lag": len(rows) - len(lags),
                 "uncounted": uncounted,
                 "over": partition_set(row.topic_partition for row in rows),
             },
             "state": state,
             "members": members,
             "drift": _drift(reports) if compared else None,
-            "remedies": _remedies(_verdicts(reports) if compared else (), worst),
+            "remedies": _remedies(reports, _verdicts(reports) if compared else (), worst),
             "checkpoint": _batch(reports[0].batch) if self.checkpoint is not None and reports else None,
             "commits": read_provenance(self.client, reports),
             "topics": sorted({row.topic_partition.topic for row in rows})[:_MOST_TOPICS],
-            "partitions": partitions,
+            "partitions": to_columns(lines, PartitionsResponse.model_fields),
             "problems": list(dict.fromkeys(self.problems)),
         }
 
@@ -144,14 +142,12 @@ class PipelineNow:
 
     def _group_report(self, group_id: str, scope: TopicScope) -> DriftReport:
         positions = group_positions(self.client, group_id, scope)
-        logs = self.client.log_ranges(positions)
-        rows = tuple(PartitionDrift(tp, None, at, logs.get(tp)) for tp, at in sorted(positions.items()))
+        rows = measure_lag(self.client, group_id, positions).partitions
         return DriftReport(group_id, NewestBatch(""), rows, datetime.now(tz=timezone.utc))
 
     def _source_reports(self, checkpoint: SparkCheckpoint) -> list[DriftReport]:
         state = checkpoint.read()
-        ended_at = None if state.batch_id is None else checkpoint.ended_at(state.batch_id)
-        batch = NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
+        batch = newest_batch(checkpoint, state)
         sources = state.kafka_offsets or {"": {}}
         reports = []
         for source, offsets in sources.items():
@@ -160,26 +156,19 @@ class PipelineNow:
             scope = self.selection.scope.restricted_to(tp.topic for tp in offsets)
             there = set(partitions_in_scope(self.client, scope)) if scope.topics else set()
             logs = self.client.log_ranges(there)
-            rows = tuple(PartitionDrift(tp, offsets.get(tp), None, logs.get(tp)) for tp in sorted(there))
+            rows = tuple(
+                PartitionState(tp, None, logs.get(tp), checkpoint=offsets.get(tp)) for tp in sorted(there)
+            )
             reports.append(DriftReport(name, batch, rows, datetime.now(tz=timezone.utc)))
         return reports
 
-    def _times(
-        self, report: DriftReport
-    ) -> tuple[dict[TopicPartition, float], dict[TopicPartition, Headroom]]:
-        """Return the age of the oldest unread records in seconds, and the headroom of each partition."""
-        logs = {row.topic_partition: row.log for row in report.partitions if row.log is not None}
+    def _with_times(self, report: DriftReport) -> DriftReport:
+        """Add the age of the oldest unread record, and the headroom, to each partition."""
+        rows = report.partitions
+        logs = {row.topic_partition: row.log for row in rows if row.log is not None}
         # The lag is the group's. The headroom is that of the records that Spark has not read.
-        behind = {
-            row.topic_partition: at
-            for row in report.partitions
-            if _lag(row) and (at := _position(row)) is not None
-        }
-        unread = {
-            row.topic_partition: row.log.start if row.position is None else row.position
-            for row in report.partitions
-            if row.log is not None
-        }
+        behind = {row.topic_partition: at for row in rows if (at := row.first_unread) is not None}
+        unread = offsets_to_read(rows)
         known = read_retentions(self.client, {tp.topic for tp in unread}, strict=False)
         for topic, found in known.items():
             if isinstance(found, str):
@@ -190,10 +179,18 @@ class PipelineNow:
         more = {
             tp: at for tp, at in positions_needing_time(unread, logs, known).items() if behind.get(tp) != at
         }
-        of_unread = {**times, **self._record_times(more)}
+        of_unread = {tp: at for tp, at in times.items() if tp not in more} | self._record_times(more)
         now = time.time()
-        late = {tp: max(0.0, now - at / 1000) for tp, at in times.items() if at is not None and at >= 0}
-        return late, measure_headrooms(unread, logs, known, of_unread, int(now * 1000))
+        ages = {tp: max(0.0, now - at / 1000) for tp, at in times.items() if at is not None and at >= 0}
+        headrooms = measure_headrooms(unread, logs, known, of_unread, int(now * 1000))
+        timed = (
+            row._replace(
+                time_lag=0.0 if row.lag == 0 else ages.get(row.topic_partition),
+                headroom=headrooms.get(row.topic_partition),
+            )
+            for row in rows
+        )
+        return replace(report, partitions=tuple(timed))
 
     def _record_times(self, offsets: Offsets) -> dict[TopicPartition, int | None]:
         within = min(_TIMES_WITHIN, self.end - time.monotonic() - _RESERVE)
@@ -255,34 +252,19 @@ def hide_servers(text: str, servers: str) -> str:
     return shorten(text, 500)
 
 
-def _line(
-    report: DriftReport,
-    row: PartitionDrift,
-    late: Mapping[TopicPartition, float],
-    headrooms: Mapping[TopicPartition, Headroom],
-    *,
-    compared: bool,
-) -> tuple[Any, ...]:
+def _line(group: str | None, row: PartitionState, *, compared: bool) -> tuple[Any, ...]:
     """Return the row of a partition, in the order of the columns."""
-    tp, lag = row.topic_partition, _lag(row)
-    headroom = headrooms.get(tp, Headroom("unknown"))
+    headroom = row.headroom or Headroom("unknown")
     return (
-        *(report.group_id or None, *tp, row.committed, row.checkpoint, *(row.log or (None, None)), lag),
-        *(0.0 if lag == 0 else late.get(tp), headroom.seconds, headroom.state),
-        row.verdict if compared else None,
+        *(group, *row.topic_partition, row.committed, row.checkpoint, row.log_start, row.log_end),
+        *(row.lag, row.time_lag, headroom.seconds, headroom.state, row.verdict if compared else None),
     )
 
 
-def _position(row: PartitionDrift) -> int | None:
-    """Return the position that the lag is measured from: the group's, if it has one."""
-    return row.checkpoint if row.committed is None else row.committed
-
-
-def _lag(row: PartitionDrift) -> int | None:
-    position = _position(row)
-    if position is None or row.log is None:
-        return None
-    return max(0, row.log.end - max(position, row.log.start))
+def _oldest(ages: Collection[float | None], default: float | None) -> float | None:
+    """Return the age of the oldest record; ``None`` if one is unknown."""
+    known = [age for age in ages if age is not None]
+    return max(known, default=default) if len(known) == len(ages) else None
 
 
 def _verdicts(reports: Collection[DriftReport]) -> list[str]:
@@ -291,7 +273,9 @@ def _verdicts(reports: Collection[DriftReport]) -> list[str]:
     return [*([MOVE_UNFINISHED] if unfinished else []), *verdicts]
 
 
-def _remedies(verdicts: Collection[str], worst: Mapping[str, Any]) -> dict[str, str]:
+def _remedies(
+    reports: Collection[DriftReport], verdicts: Collection[str], worst: Mapping[str, Any]
+) -> dict[str, str]:
     """
     Return the remedy for each verdict, and for records that retention has deleted or will delete.
 
@@ -299,7 +283,8 @@ def _remedies(verdicts: Collection[str], worst: Mapping[str, Any]) -> dict[str, 
     """
     lost = ["records lost"] if worst["headroom_state"] == "lost" else []
     soon = ["expiring"] if worst["headroom"] is not None and worst["headroom_state"] != "none" else []
-    known = {str(verdict): text for verdict, text in remedies().items()} | {MOVE_UNFINISHED: _FINISH}
+    known = {str(verdict): text for report in reports for verdict, text in report.remedies.items()}
+    known[MOVE_UNFINISHED] = _FINISH
     return {verdict: known[verdict] for verdict in (*lost, *verdicts, *soon)}
 
 

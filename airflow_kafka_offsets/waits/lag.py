@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from airflow_kafka_offsets.errors import NoCommitError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.headroom import headrooms_json, worse_headroom
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (
@@ -23,8 +22,6 @@ from airflow_kafka_offsets.model.parameters import (
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.retention import read_headrooms
 from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log, unknown_groups_text
-
-T = TypeVar("T")
 
 THRESHOLDS = ("max_lag", "max_partition_lag", "max_time_lag", "min_headroom")
 
@@ -80,10 +77,8 @@ class LagWait(Wait):
             "all",
             tuple(partition for lag in lags for partition in lag.partitions),
             self.tolerance,
-            # Two groups may read the same partition, and only one of them may be late.
-            None if self.max_time_lag is None else _worst((lag.time_lags for lag in lags), _later),
-            None if self.min_headroom is None else _worst((lag.headroom for lag in lags), worse_headroom),
-            self.min_headroom or 0.0,
+            has_time_lags=self.max_time_lag is not None,
+            has_headroom=self.min_headroom is not None,
         )
         within = together.is_within(self.max_lag, self.max_partition_lag)
         unknown = self._unknown(client, positions) if within else ""
@@ -140,10 +135,6 @@ class LagWait(Wait):
         value = self.base_json(**together.as_json())
         if len(lags) > 1:
             del value["partitions"]
-            if self.min_headroom is not None:
-                # Two groups may read the same partition: the worse headroom may be unknown, and the other one
-                # known.
-                value |= headrooms_json([found for lag in lags for found in (lag.headroom or {}).values()])
             value["groups"] = [{"name": lag.name, **lag.as_json()} for lag in lags]
         return value
 
@@ -160,7 +151,7 @@ class LagWait(Wait):
             # Retention also deletes uncommitted records.
             whole = client.log_ranges(read_up_to) if committed else logs
             found = read_headrooms(client, read_up_to, whole, min_headroom=least)
-            lag = replace(lag, headroom=found, min_headroom=least)
+            lag = lag.with_headroom(found, least)
         return lag if self.max_time_lag is None else self._with_time_lags(client, lag, self.max_time_lag)
 
     def _with_time_lags(self, client: OffsetsReader, lag: Lag, limit: float) -> Lag:
@@ -180,20 +171,4 @@ class LagWait(Wait):
         unknown = unread.keys() - times.keys()
         new = client.offsets_for_time(unknown, max(0, now_ms - int(limit * 1000)))
         late |= {tp: None for tp in unknown if (first := new[tp]) is None or unread[tp] < first}
-        return replace(lag, time_lags=late)
-
-
-def _worst(
-    found: Iterable[Mapping[TopicPartition, T] | None], worse: Callable[[T, T], T]
-) -> dict[TopicPartition, T]:
-    """Return the value of each partition; if two groups read the same partition, the worse one counts."""
-    result: dict[TopicPartition, T] = {}
-    for values in found:
-        for tp, value in (values or {}).items():
-            result[tp] = worse(value, result.get(tp, value))
-    return result
-
-
-def _later(one: float | None, other: float | None) -> float | None:
-    """Return the greater of two time lags; ``None`` if both are unknown."""
-    return max(one or 0.0, other or 0.0) or None
+        return lag.with_time_lags(late)

@@ -28,7 +28,6 @@ with contextlib.suppress(AirflowException):
 """
 
 THE_REST = """
-from dataclasses import replace
 from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
@@ -46,10 +45,10 @@ with contextlib.suppress(AirflowException):
 with KafkaOffsetsHook().get_offsets_client() as client:
     lag = measure_lag(client, group, group_positions(client, group, TopicScope()))
     late = {TopicPartition(topic, 0): 12.5, TopicPartition(topic, 1): 40.0}
-    report_lag([replace(lag, time_lags=late)])
-    report_lag([replace(lag, time_lags={})], checkpoint="s3a://lake/cp")
+    report_lag([lag.with_time_lags(late)])
+    report_lag([lag.with_time_lags({})], checkpoint="s3a://lake/cp")
     left = {tp: Headroom("time", by_time) for tp, by_time in late.items()}
-    report_lag([replace(lag, headroom=left)], checkpoint="s3a://lake/cp")
+    report_lag([lag.with_headroom(left)], checkpoint="s3a://lake/cp")
 """
 
 

@@ -135,6 +135,17 @@ def test_a_move_that_others_have_followed_is_not_taken_back_unless_that_is_allow
     assert followed.stands() == dict.fromkeys(range(3), READ)
 
 
+def test_the_lag_of_a_pipeline_leaves_out_records_that_retention_has_deleted(applied, recovering, memory):
+    few = applied(1)
+
+    def lag():
+        return int(json.loads(recovering("status", few, "--output", "json").out)["pipelines"][0]["lag"])
+
+    before = lag()
+    memory.delete_records(few.topic, 0, BACK + 1)
+    assert lag() == before - 1
+
+
 def test_a_plan_names_every_pipeline_that_cannot_be_moved(pipelines, recovering):
     few = pipelines(3)
     gone, _, unreadable = few.queries.values()

@@ -16,7 +16,6 @@ from airflow_kafka_offsets.model.headroom import (
     positions_needing_time,
     topic_gauges,
     unknown_lines,
-    worse_headroom,
 )
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 
@@ -260,5 +259,4 @@ def test_green_needs_a_reason(retention, position, time_ms, least):
         enough = found.state == "time" and (found.by_time or 0) >= least
         assert enough or found.state == "none"
         assert found.state != "none" or position >= LOG.end or time_ms is None or retention == Retention()
-    assert worse_headroom(found, Headroom("none")).state == found.state
     assert found.as_json().keys() == {"headroom", "headroom_state", "headroom_reason"}

@@ -22,7 +22,6 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model import lineage
 from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
-from airflow_kafka_offsets.model.drift_verdict import PartitionDrift
 from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.lineage import (
     LAG,
@@ -34,6 +33,7 @@ from airflow_kafka_offsets.model.lineage import (
     namespace_of,
 )
 from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.partition_state import PartitionState
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -257,7 +257,7 @@ def test_a_window_of_several_groups_and_one_of_none():
 
 def entry(tp, checkpoint, committed, log, headroom=None, **more):
     log = None if log is None else LogRange(*log)
-    return PartitionDrift(tp, checkpoint, committed, log, headroom, **more)
+    return PartitionState(tp, committed, log, checkpoint=checkpoint, headroom=headroom, **more)
 
 
 def reports(*partitions):

@@ -6,19 +6,25 @@ import time
 from datetime import datetime, timezone
 from typing import get_args
 
+import pytest
+from checkpoint_moves import TimelessFileSystem, interrupt
+
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
-from airflow_kafka_offsets.model.drift_verdict import PartitionDrift, Verdict
+from airflow_kafka_offsets.model.drift_verdict import Verdict
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.partition_state import PartitionState
 from airflow_kafka_offsets.ui.now import MOVE_UNFINISHED, WORST_FIRST, PipelineNow, _drift
 
 TP = TopicPartition("t", 0)
 
 
 def report(group, checkpoint, committed, start=0):
-    row = PartitionDrift(TP, checkpoint, committed, LogRange(start, 100))
+    row = PartitionState(TP, committed, LogRange(start, 100), checkpoint=checkpoint)
     return DriftReport(group, NewestBatch("/data"), (row,), datetime.now(tz=timezone.utc))
 
 
@@ -59,3 +65,53 @@ def test_a_group_of_which_topics_leaves_out_all_is_not_read(broker, make_topic, 
     broker.commit(groups[0], {TopicPartition(topic, 0): 4})
     named = GroupSelection.parse(dict(zip((topic, other), groups, strict=True)), [topic])
     assert now(broker, named)["totals"]["lag"] == 6
+
+
+def test_during_an_unfinished_move_no_remedy_says_to_commit(
+    broker, make_topic, produce, new_query, new_group
+):
+    tp, group = TopicPartition(make_topic(1), 0), new_group()
+    produce(tp.topic, {0: 10})
+    broker.commit(group, {tp: 4})
+    query = new_query({tp.topic: {0: 6}})
+    checkpoint, selection = SparkCheckpoint(query.location), GroupSelection(group)
+    behind = now(broker, selection, checkpoint)
+    interrupt(query.root, plan_seek(checkpoint, {"0": {tp: 3}}, CheckpointPolicy()))
+    during = now(broker, selection, checkpoint)
+
+    assert (behind["partitions"]["verdict"], during["partitions"]["verdict"]) == (["group behind"],) * 2
+    assert "moves the group to the checkpoint" in behind["remedies"]["group behind"]
+    assert during["remedies"]["group behind"].startswith("finish or undo move 0001-seek")
+    assert during["drift"]["verdict"] == MOVE_UNFINISHED
+
+
+@pytest.mark.parametrize("has_group", [True, False])
+def test_a_batch_without_a_file_time_has_the_age_of_its_plan(
+    has_group, broker, make_topic, produce, new_query, new_group
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 10})
+    broker.commit(group, {TopicPartition(topic, 0): 4})
+    query = new_query({topic: {0: 6}})
+    query.plan(1, {topic: {0: 6}}, at=time.time() - 600)
+    checkpoint = SparkCheckpoint(query.location, fs=TimelessFileSystem())
+    found = now(broker, GroupSelection(group if has_group else None), checkpoint)
+    assert found["checkpoint"]["age"] == pytest.approx(600, abs=60)
+
+
+def test_the_headroom_is_not_measured_from_the_record_that_the_group_is_at(
+    broker, make_topic, produce, new_query, new_group, monkeypatch
+):
+    tp, group = TopicPartition(make_topic(1), 0), new_group()
+    produce(tp.topic, {0: 10})
+    broker.commit(group, {tp: 4})
+    settings = {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1"}
+    monkeypatch.setattr(broker, "topic_settings", lambda topics: dict.fromkeys(topics, settings))
+    read_times = broker.record_times
+    # The record that Spark reads next is not read in time.
+    monkeypatch.setattr(
+        broker, "record_times", lambda at, **how: read_times(at, **how) if at == {tp: 4} else {}
+    )
+    found = now(broker, GroupSelection(group), SparkCheckpoint(new_query({tp.topic: {0: 6}}).location))
+    assert found["partitions"]["time_lag"] != [None]
+    assert found["partitions"]["headroom_state"] == ["unknown"]
