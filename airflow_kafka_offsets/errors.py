@@ -138,6 +138,9 @@ class NoCommitError(KafkaOffsetsError):
     """A group has no committed offset, but one is required."""
 
 
+_UNCHANGED = "nothing was changed: "
+
+
 class PlanRefusedError(KafkaOffsetsError):
     """
     A plan was refused; nothing was written.
@@ -151,7 +154,12 @@ class PlanRefusedError(KafkaOffsetsError):
         self.refusals = (refusals,) if isinstance(refusals, str) else tuple(refusals)
         one = len(self.refusals) == 1
         found = self.refusals[0] if one else "".join(f"\n  - {refusal}" for refusal in self.refusals)
-        super().__init__(f"nothing was changed: {found}", retriable=retriable)
+        super().__init__(f"{_UNCHANGED}{found}", retriable=retriable)
+
+    def append(self, outcome: str) -> Self:
+        """Append a sentence about the completed writes, after which it is not true that nothing was changed."""
+        self.args = (str(self).removeprefix(_UNCHANGED), *self.args[1:])
+        return super().append(outcome)
 
 
 class MisnamedError(PlanRefusedError, UsageError):
