@@ -143,7 +143,7 @@ _UNCHANGED = "nothing was changed: "
 
 class PlanRefusedError(KafkaOffsetsError):
     """
-    A plan was refused; nothing was written.
+    A plan was refused; nothing was written, except what :attr:`progress` names.
 
     :param refusals: one or more sentences, each with the value that was found, the expected value and the
         remedy.
@@ -287,7 +287,8 @@ class CommitError(BrokerError):
     """
     A commit was refused for all or some partitions.
 
-    :param failed: partition -> the broker's name of the error.
+    :param failed: partition -> the broker's name of the error, or one of this package, such as
+        ``GROUP_MOVED`` if another process has moved the rest of a group that was written in part.
     :param written: partitions that were committed before the failure.
     :param retriable: whether all failed partitions may succeed later.
     """
