@@ -157,7 +157,7 @@ class PlanRefusedError(KafkaOffsetsError):
         super().__init__(f"{_UNCHANGED}{found}", retriable=retriable)
 
     def append(self, outcome: str) -> Self:
-        """Append a sentence about the completed writes, after which it is not true that nothing was changed."""
+        """Append a sentence about the completed writes: it is not true then that nothing was changed."""
         self.args = (str(self).removeprefix(_UNCHANGED), *self.args[1:])
         return super().append(outcome)
 
