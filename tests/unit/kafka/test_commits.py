@@ -131,7 +131,7 @@ def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monk
 @pytest.mark.parametrize(
     "refusal", [PlanRefusedError(["the group has moved"]), GroupMovedError("the group has moved")]
 )
-def test_a_refusal_before_a_further_attempt_is_a_commit_of_which_a_part_was_written(monkeypatch, refusal):
+def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written(monkeypatch, refusal):
     admin: Any = SimpleNamespace()
     commits = group_commits.GroupCommits(SimpleNamespace(), admin, "g")  # type: ignore[arg-type]
     held: dict[TopicPartition, Commit | None] = {A: None, B: None}
