@@ -138,9 +138,12 @@ class NoCommitError(KafkaOffsetsError):
     """A group has no committed offset, but one is required."""
 
 
+_UNCHANGED = "nothing was changed: "
+
+
 class PlanRefusedError(KafkaOffsetsError):
     """
-    A plan was refused; nothing was written.
+    A plan was refused; nothing was written, except what :attr:`progress` names.
 
     :param refusals: one or more sentences, each with the value that was found, the expected value and the
         remedy.
@@ -151,7 +154,12 @@ class PlanRefusedError(KafkaOffsetsError):
         self.refusals = (refusals,) if isinstance(refusals, str) else tuple(refusals)
         one = len(self.refusals) == 1
         found = self.refusals[0] if one else "".join(f"\n  - {refusal}" for refusal in self.refusals)
-        super().__init__(f"nothing was changed: {found}", retriable=retriable)
+        super().__init__(f"{_UNCHANGED}{found}", retriable=retriable)
+
+    def append(self, outcome: str) -> Self:
+        """Append a sentence about the completed writes: it is not true then that nothing was changed."""
+        self.args = (str(self).removeprefix(_UNCHANGED), *self.args[1:])
+        return super().append(outcome)
 
 
 class MisnamedError(PlanRefusedError, UsageError):
@@ -279,7 +287,8 @@ class CommitError(BrokerError):
     """
     A commit was refused for all or some partitions.
 
-    :param failed: partition -> the broker's name of the error.
+    :param failed: partition -> the broker's name of the error, or one of this package, such as
+        ``GROUP_MOVED`` if another process has moved the rest of a group that was written in part.
     :param written: partitions that were committed before the failure.
     :param retriable: whether all failed partitions may succeed later.
     """

@@ -9,6 +9,7 @@ from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
     ClientCrashedError,
+    CommitError,
     GroupMovedError,
     PlanRefusedError,
     SetupError,
@@ -43,6 +44,9 @@ from airflow_kafka_offsets.model.offsets import (
 )
 
 log = logging.getLogger(__name__)
+
+GROUP_MOVED = "GROUP_MOVED"
+"""Error code of partitions that the check has refused after others were written."""
 
 _DESCRIBE = 10.0
 """Seconds to look up a group's members after a refused commit."""
@@ -91,6 +95,7 @@ class GroupCommits:
 
         :param check: called with the group's commits right before they are overwritten, and before each
             further attempt; raises to end the commit.
+        :raises CommitError: also if the check ends the commit after some partitions were written.
         """
         # Read one partition of each topic first: most refusals concern all partitions of a topic.
         one_each = {tp.topic: tp for tp in offsets}.values()
@@ -186,9 +191,17 @@ class GroupCommits:
         except CallError as error:
             reason = call.explain(error.failure, "Read", background_errors)
         except (GroupMovedError, PlanRefusedError) as error:
-            if progress.written:
-                error.append(f"written before: {summarize(progress.written)}")
-            raise
+            if not progress.written:
+                raise
+            # Callers take these two errors for a plan of which nothing was written.
+            why = error.refusals if isinstance(error, PlanRefusedError) else (str(error),)
+            raise CommitError(
+                f"{call.what}: {len(progress.written)} of {len(offsets)} partitions were written "
+                f"({summarize(progress.written)}), and then the rest was refused: {'; '.join(why)}",
+                failed=dict.fromkeys(sorted(progress.pending), GROUP_MOVED),
+                written=sorted(progress.written),
+                retriable=True,
+            ) from None
         except BrokerError as error:
             reason = error
         if progress.pending or progress.refused:

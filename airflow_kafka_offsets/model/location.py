@@ -14,6 +14,8 @@ _NO_FILE_HERE = re.compile(r"(?:file|local):(?!/(?:[^/]|$)|///)", re.IGNORECASE)
 _NO_BUCKET = re.compile(r"(?:s3[an]?|gs|gcs|abfss?|wasbs?|az):(?!//[^/])", re.IGNORECASE)
 PASSWORD = re.compile(r"(?i:s3[an]?)://[^/]*:|(?:[A-Za-z0-9+.-]+:)?//[^/@:]*:[^/@]*@")
 """The start of a URI with a password, or of old Hadoop's ``s3a://KEY:SECRET@``: no bucket has a colon."""
+_EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
+"""A part of a template, whose colons and slashes are not the location's."""
 
 
 def check_location_text(location: str) -> None:
@@ -59,7 +61,7 @@ def check_location(
     :param conn_parameter: the parameter with the connection of the storage; ``None`` without this parameter.
     :raises UsageError: the text does not contain the password.
     """
-    if isinstance(location, str) and PASSWORD.match(location):
+    if isinstance(location, str) and PASSWORD.match(_EXPRESSION.sub("", location)):
         scheme = location.partition(":")[0]
         where = "the configuration of the storage's driver"
         if conn_parameter is not None:

@@ -87,7 +87,7 @@ def parse_time(value: object, parameter: str) -> datetime:
     """Parse a time: a datetime, or ISO 8601 text; without a time zone it is in UTC, as in Kafka's tool."""
     moment = value
     # In milliseconds since 1970, Python may find a year, a month, a day, any separator, and a time.
-    if isinstance(value, str) and not re.fullmatch(r"[0-9]{9,}", text := _strip_short(value)):
+    if isinstance(value, str) and not re.match(r"[0-9]{9}", text := _strip_short(value)):
         with suppress(ValueError):
             moment = datetime.fromisoformat(text.upper())
     if not isinstance(moment, datetime):

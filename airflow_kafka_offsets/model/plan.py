@@ -226,7 +226,7 @@ class OffsetPlan:
             by = CommitMetadata.of(commits[min(moved)])
             raise GroupMovedError(
                 f"group {self.group_id!r} was committed on {summarize(moved)} while its move was being "
-                f"prepared{f' (by {by})' if by else ''}; nothing was changed there; run the move again to "
+                f"prepared{f' (by {by})' if by else ''}; no offset was written there; run the move again to "
                 "plan it from the current offsets"
             )
 

@@ -104,11 +104,14 @@ class KnownMoves(ArchivedMoves):
         """
         Check that the query has finished a batch since a reset in the same run moved its checkpoint back.
 
+        :param run: metadata of the commit, with its run and its query.
         :raises PlanRefusedError: if it has not, because the job was marked as success or did nothing.
         """
         moved = next(self.in_effect(), None)
         # A commit by the command line belongs to no run, so there is nothing to check.
         if moved is None or not run.run or not moved.name.endswith("-seek"):
+            return
+        if moved.query_id != run.query:  # another query is in its place
             return
         if not run.is_same_run(moved.made_by) or has_finished_since(self.checkpoint.read(), moved):
             return

@@ -136,7 +136,13 @@ def test_a_job_without_names_says_so(conf, said):
 
 
 @pytest.mark.parametrize(
-    "location", ["s3a://key:secret@bucket/cp", "s3a://key:sec/ret@bucket/cp", "abfss://user:secret@host/cp"]
+    "location",
+    [
+        "s3a://key:secret@bucket/cp",
+        "s3a://key:sec/ret@bucket/cp",
+        "abfss://user:secret@host/cp",
+        "s3a://{{ conn.lake.login }}:{{ conn.lake.password }}@bucket/cp",
+    ],
 )
 def test_a_password_in_the_location_is_refused_and_not_repeated(location):
     with pytest.raises(UsageError, match="holds a password") as refused:
@@ -151,6 +157,8 @@ def test_a_password_in_the_location_is_refused_and_not_repeated(location):
         "/data/a@b:c@d",
         "file:/x",
         "hdfs://namenode:8020/user/jane@corp.com/cp",
+        "s3a://lake-{{ ds[:4] }}/cp",
+        "s3a://{% if params.eu %}{{ {'a': 'eu'}['a'] }}{% endif %}/cp",
     ],
 )
 def test_other_locations_are_taken(location):

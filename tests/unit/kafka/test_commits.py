@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import (
+    BrokerError,
+    CommitError,
+    GroupMovedError,
+    PlanRefusedError,
+    UsageError,
+)
 from airflow_kafka_offsets.kafka import group_commits
 from airflow_kafka_offsets.kafka.commits import (
     MAX_BYTES,
@@ -122,7 +128,10 @@ def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monk
     assert sum("reading back" in what for what in reads) > 1
 
 
-def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written(monkeypatch):
+@pytest.mark.parametrize(
+    "refusal", [PlanRefusedError(["the group has moved"]), GroupMovedError("the group has moved")]
+)
+def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written(monkeypatch, refusal):
     admin: Any = SimpleNamespace()
     commits = group_commits.GroupCommits(SimpleNamespace(), admin, "g")  # type: ignore[arg-type]
     held: dict[TopicPartition, Commit | None] = {A: None, B: None}
@@ -139,12 +148,17 @@ def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written
     def check(found):
         checked.append(found)
         if found[B] is not None:
-            raise PlanRefusedError(["the group has moved"])
+            raise refusal
 
     monkeypatch.setattr(commits, "read", read)
     admin.commit = send
-    with pytest.raises(PlanRefusedError, match="the group has moved; written before: orders-0"):
+    with pytest.raises(CommitError) as failed:
         commits.commit(Call("committing", "kafka-1:9092", 5.0), {A: 5, B: 5}, {"orders": "mine"}, check)
+    assert str(failed.value) == (
+        "committing: 1 of 2 partitions were written (orders-0), and then the rest was refused: "
+        "the group has moved"
+    )
+    assert (failed.value.written, [*failed.value.failed], failed.value.retriable) == ((A,), [B], True)
     assert len(sent) == 1
     # What it has written itself is not what the check is about.
     assert checked == [{A: None, B: None}, {A: None, B: Commit(9, "another's")}]

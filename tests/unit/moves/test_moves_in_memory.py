@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_groups
 from airflow_kafka_offsets.moves.group_reset import plan_resets
-from airflow_kafka_offsets.moves.write import delete_groups, recommit_overtaken
+from airflow_kafka_offsets.moves.write import commit_groups, delete_groups, recommit_overtaken
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -73,6 +73,18 @@ def test_an_error_says_which_groups_were_written(client, broker):
     assert raised.value.progress == CommitProgress("b", ("a",))
     assert holds(client, "a") == [20, 20]
     assert holds(client, "b") == [50, 50]
+
+
+def test_an_error_after_the_first_group_does_not_say_that_nothing_was_changed(client):
+    def write(_, plan, __):
+        if plan.group_id == "b":
+            raise PlanRefusedError("the group has moved")
+
+    plans = [*plan_to(client, 20, "a").group_plans, *plan_to(client, 20, "b").group_plans]
+    with pytest.raises(PlanRefusedError, match="^the group has moved; written before: group a"):
+        commit_groups(client, plans, CommitMetadata(), write)
+    with pytest.raises(PlanRefusedError, match="^nothing was changed: the group has moved$"):
+        commit_groups(client, plans[1:], CommitMetadata(), write)
 
 
 def moved_to(offset):

@@ -45,12 +45,26 @@ def test_a_run_whose_reset_was_taken_back_may_commit(pipeline, commit):
     commit().check()
 
 
-def test_moves_of_a_query_that_was_replaced_do_not_hide_what_the_new_one_has_skipped(pipeline):
-    pipeline.reset(50, OTHER)
-    # Its files are removed, but not the archives, and a new query begins there.
+def replace_query(pipeline):
+    """Remove the query's files, but not the archives, and begin a new query in its place."""
     for directory in ("offsets", "commits"):
         shutil.rmtree(pipeline.query.root / directory)
     pipeline.query = Query(pipeline.query.root, "99999999-2222-3333-4444-555555555555")
+
+
+def test_a_new_query_needs_no_work_after_a_reset_of_the_query_that_it_replaces(pipeline):
+    pipeline.reset(20, OWN)
+    replace_query(pipeline)
+    pipeline.query.write("sources/0/0", '\0v1\n{"orders":{"0":20,"1":20}}')
+    pipeline.run(0, 60)
+    made_by = CommitMetadata(run="own", task="commit")
+    names = (pipeline.client, pipeline.checkpoint, pipeline.group, made_by)
+    plan_checkpoint_commit(*names, allow_new_query=True).plan.check()
+
+
+def test_moves_of_a_query_that_was_replaced_do_not_hide_what_the_new_one_has_skipped(pipeline):
+    pipeline.reset(50, OTHER)
+    replace_query(pipeline)
     pipeline.query.write("sources/0/0", '\0v1\n{"orders":{"0":80,"1":80}}')
     pipeline.run(0, 95)
     made_by = CommitMetadata(run="own", task="commit")
