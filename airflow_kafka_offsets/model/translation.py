@@ -226,6 +226,9 @@ def _by_record(
     if copies or not scan.contiguous or scan.by_time or earlier:
         return None
     if found.after is not None:
+        lowest = _by_syncs(found, 0, scan).offset
+        if lowest is not None and 0 < found.log.start >= lowest:
+            return None  # retention may have deleted the copy
         return Translation(
             None,
             why="the mirror does not have the last record that the query read at the offset that the syncs "

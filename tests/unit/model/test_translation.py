@@ -117,6 +117,15 @@ def test_a_place_that_the_mirror_may_have_deleted_is_no_translation_to_its_log_s
     assert translate(position, LogRange(0, 1_000), syncs).offset == 0
 
 
+@pytest.mark.parametrize(("start", "expected"), [(35, 10), (10, 10), (9, None)])
+def test_a_last_record_that_the_mirror_has_deleted_is_no_sign_of_other_records(start, expected):
+    """The position is one that was deleted, which may be clamped; the copy would be at offset 9."""
+    syncs, log = [OffsetSync(10, 0), OffsetSync(30, 20), OffsetSync(90, 80)], LogRange(start, 90)
+    low, end = bracket(syncs, 20, log).search
+    absent = Sighting(LastRead(20, RecordIdentity(19, 1, "d")), Scan(low, end, records=end - low))
+    assert translate(20, log, syncs, [absent]).offset == expected
+
+
 def test_syncs_of_an_empty_topic_show_another_name():
     found = translate(70, LogRange(0, 0), [OffsetSync(0, 0)], [])
     assert (found.offset, "another name" in found.why) == (None, True)
