@@ -176,6 +176,12 @@ def test_without_a_position_an_hour_may_have_records_that_were_deleted_unread():
     assert complete(progress(client, [2, 2])) == ["00"]
 
 
+def test_without_any_position_no_hour_is_complete_although_nothing_was_deleted():
+    client = broker_with([1.5], [1.2])
+    assert complete(progress(client, [None, None])) == []
+    assert complete(progress(client, [0, None])) == ["00"]
+
+
 def test_a_limit_leaves_the_rest_for_the_next_time():
     client = broker_with([0.5, 10.5])
     found, more = complete_intervals(progress(client, [1]), SCHEDULE, DAY, timedelta(0), 4)
