@@ -203,6 +203,7 @@ def plan_checkpoint_failover(
     left: LogIds = UNKNOWN_LOGS,
     again: str = "",
     refusals: Sequence[str] = (),
+    batches: CheckpointBatches | None = None,
 ) -> CheckpointPlan:
     """
     Plan to continue the query on another cluster.
@@ -214,8 +215,9 @@ def plan_checkpoint_failover(
     :param log_ids: ids of the new cluster and its topics.
     :param left: ids of the old cluster and its topics.
     :param again: sentence about the records that may be read again; empty if no record may be.
+    :param batches: the batches with the position of the targets; by default the present ones.
     """
-    batches = read_checkpoint_batches(checkpoint)
+    batches = batches or read_checkpoint_batches(checkpoint)
     earlier = ArchivedMoves(checkpoint).begun_by(request, batches)
     before = batches.state.kafka_offsets
     found = [*refusals, *restart_refusals(batches), *pending_refusals(checkpoint, batches, policy)]

@@ -250,6 +250,9 @@ class Evidence:
         if copies or not search.contiguous or search.by_time or earlier:
             return None
         if found.after is not None:
+            lowest = _by_syncs(found, 0, search).offset
+            if lowest is not None and 0 < found.log.start >= lowest:
+                return None  # retention may have deleted the copy
             return Translation(
                 None,
                 why="the mirror does not have the last record that the query read at the offset that the "

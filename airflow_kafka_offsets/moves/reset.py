@@ -38,6 +38,7 @@ from airflow_kafka_offsets.readings.places import explicit_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
@@ -304,9 +305,13 @@ def _at_batch(
     return source_offsets_at_batch(batch_id, finished_batch_ends(checkpoint, batch_id), newest, scope)
 
 
-def movable_sources(checkpoint: SparkCheckpoint) -> dict[str, Offsets]:
-    """Return the offsets of a query's Kafka sources; raise an error for a query that has read no offsets."""
-    sources = checkpoint.read().kafka_offsets
+def movable_sources(checkpoint: SparkCheckpoint, state: CheckpointState | None = None) -> dict[str, Offsets]:
+    """
+    Return the offsets of a query's Kafka sources; raise an error for a query that has read no offsets.
+
+    :param state: the checkpoint's state, if it was read before.
+    """
+    sources = (state or checkpoint.read()).kafka_offsets
     if not sources:
         raise CheckpointError(
             f"{checkpoint.location}: the newest finished batch has no Kafka offsets, or no batch has "

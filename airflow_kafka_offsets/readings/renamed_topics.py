@@ -128,17 +128,21 @@ def unread_refusals(
     The last record of the old log is looked for behind the new position: a copy that has it has all.
 
     :param before: the offsets of each source of the query.
-    :param after: its offsets after the move. A partition that is in both keeps its name.
+    :param after: its offsets after the move. A topic may move to the name of another one that moves too.
     """
     positions: Offsets = {}
     targets: Offsets = {}
     for source, offsets in before.items():
         moved = after.get(source, {})
         for tp, position in offsets.items():
+            copy = mirror.partition(tp)
+            # The topic keeps its name, or this partition of it stays.
+            if copy == tp or (tp in moved and copy not in moved):
+                continue
             # Of several sources that read a partition, the one that has read least counts.
-            if tp not in moved and position <= positions.get(tp, position):
+            if position <= positions.get(tp, position):
                 positions[tp] = position
-                targets[tp] = moved.get(mirror.partition(tp), 0)
+                targets[tp] = moved.get(copy, 0)
     old = client.partitions({tp.topic for tp in positions})
     # Also partitions that were added after the newest batch: the query has read nothing there.
     partitions = [TopicPartition(topic, number) for topic, numbers in old.items() for number in numbers]

@@ -57,9 +57,10 @@ class WindowMemory:
         self._conn_id = conn_id
         self._run = commit_metadata(context)
         self._ran_before = (self._run.try_number or 1) > 1
-        # Airflow 3.1 counts a Clear in the run only if the run had ended.
-        retries = getattr(context.get("task"), "retries", 0)
-        self._cleared = self._run.run_start.clears > 0 or clear_mark(context) > retries
+        # Airflow 3.1 counts a Clear in the run only if the run had ended. A Clear gives a task as many more
+        # tries as it has had; another number shows that the worker knows other retries than the scheduler.
+        more = clear_mark(context) - getattr(context.get("task"), "retries", 0)
+        self._cleared = self._run.run_start.clears > 0 or 0 < more < (self._run.try_number or 1)
         self.run: dict[str, Any] = {name: getattr(context.get("ti"), name, None) for name in RUN}
         self.run |= {"map_index": self._run.map_index, "iteration": self._run.iteration}
         self.run |= dict(zip(RUN_START, self._run.run_start, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -108,6 +109,17 @@ def test_a_record_like_the_one_that_was_read_is_no_place_beyond_the_syncs():
 def test_a_place_that_the_mirror_may_have_deleted_is_no_translation_to_its_log_start(position, syncs):
     assert (Evidence(position, LogRange(600, 1_000), syncs).translate().offset or 0) < 600
     assert Evidence(position, LogRange(0, 1_000), syncs).translate().offset == 0
+
+
+@pytest.mark.parametrize(("start", "expected"), [(35, 10), (10, 10), (9, None)])
+def test_a_last_record_that_the_mirror_has_deleted_is_no_sign_of_other_records(start, expected):
+    """The position is one that was deleted, which may be clamped; the copy would be at offset 9."""
+    syncs = [OffsetSync(10, 0), OffsetSync(30, 20), OffsetSync(90, 80)]
+    evidence = Evidence(20, LogRange(start, 90), syncs, [LastRead(20, RecordIdentity(19, 1, "d"))])
+    search = evidence.next_search()
+    assert search is not None
+    absent = replace(search, records=search.end - search.start)
+    assert evidence.with_search(absent).translate().offset == expected
 
 
 def test_syncs_of_an_empty_topic_show_another_name():

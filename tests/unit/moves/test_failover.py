@@ -12,11 +12,13 @@ from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.saved_plan import Names
+from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.failover import plan_failover
 from airflow_kafka_offsets.moves.saved import save_plan
 from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
@@ -78,14 +80,20 @@ def test_a_connection_to_a_third_cluster_is_refused(pipeline):
         pipeline.plan()
 
 
-def test_a_batch_that_ends_while_its_position_is_translated_is_refused(pipeline, monkeypatch):
+def test_a_batch_that_ends_while_its_position_is_translated_is_not_moved_but_a_drill_may_plan(
+    pipeline, monkeypatch
+):
     def translate(*arguments: Any) -> Any:
         pipeline.query.run(1, {"orders": {0: 95}})
         return translate_sources(*arguments)
 
     monkeypatch.setattr("airflow_kafka_offsets.moves.failover.translate_sources", translate)
-    with pytest.raises(PlanRefusedError, match="has changed while its position was translated"):
-        pipeline.plan()
+    plan = pipeline.plan()
+    moved = plan.checkpoint_plan
+    assert (moved.batch_id, moved.before, plan.refusals) == (0, {"0": {TopicPartition("orders", 0): 90}}, [])
+    with pytest.raises(PlanRefusedError, match="has changed since the plan was made: the query is running"):
+        apply_pipeline(pipeline.mirror, plan, CommitMetadata(), pipeline.checkpoint, 0)
+    assert pipeline.checkpoint.read().kafka_offsets == {"0": {TopicPartition("orders", 0): 95}}
 
 
 def test_the_last_check_sees_the_offset_of_each_source_of_a_topic(pipeline):

@@ -258,6 +258,21 @@ def test_a_topic_that_the_query_reads_already_is_refused(old, new, tmp_path, new
         ).execute(context)
 
 
+def test_each_topic_of_a_chain_of_names_must_have_been_copied(
+    old, new, make_topic, produce, tmp_path, new_group, copy, context
+):
+    # The names move on by one: nothing has copied the last records of the second topic.
+    last = make_topic(2)
+    copy(new, last)
+    copy(old, new)
+    query = Query(tmp_path / "chain")
+    query.run(0, {old: READ, new: dict.fromkeys(READ, SHIFT)})
+    names = {"group_id": new_group(), "checkpoint_location": query.location, "quiet_period": 0}
+    mirror = {"kafka_config_id": "kafka_default", "topics": {old: new, new: last}}
+    with pytest.raises(AirflowFailException, match=f"has not read {new}-0, {new}-1 to the end, and the new"):
+        FailOverOperator(task_id="move", mirror=mirror, **names).execute(context)
+
+
 def test_one_cluster_has_no_mirror_to_check(old, new, orders, context):
     mirror = {"kafka_config_id": "kafka_default", "topics": {old: new}}
     with pytest.raises(AirflowFailException, match="both connections lead to cluster .* no mirror to check"):

@@ -169,6 +169,12 @@ def test_without_a_position_an_hour_may_have_records_that_were_deleted_unread():
     assert complete(progress(client, [2, 2])) == ["00"]
 
 
+def test_without_any_position_no_hour_is_complete_although_nothing_was_deleted():
+    client = broker_with([1.5], [1.2])
+    assert complete(progress(client, [None, None])) == []
+    assert complete(progress(client, [0, None])) == ["00"]
+
+
 @pytest.mark.parametrize("hours", [1, 10, 168])
 def test_many_hours_cost_what_one_costs(hours):
     client = broker_with([0.1, hours + 0.5, hours + 0.6], [0.2, hours + 0.1], [0.3, hours + 2.7])

@@ -54,6 +54,13 @@ def test_a_task_that_was_cleared_while_its_run_goes_on_may_have_had_a_window():
         memory(None, try_number=2, max_tries=2).refuse_other_records(NO_CLIENT, REPLAY)
 
 
+def test_a_retry_is_no_clear_if_the_worker_knows_fewer_retries_than_the_scheduler():
+    # Such as after a change of the DAG, or with another [core] default_task_retries.
+    memory(None, try_number=2, max_tries=3).refuse_other_records(NO_CLIENT, REPLAY)
+    with pytest.raises(PlanRefusedError, match="was cleared"):
+        memory(None, try_number=3, max_tries=3).refuse_other_records(NO_CLIENT, REPLAY)
+
+
 def test_a_later_iteration_of_a_loop_that_was_cleared_may_have_had_a_window():
     # Airflow makes it anew: it is its first try, and nothing is kept.
     memory(Store(), loop=1).refuse_other_records(NO_CLIENT, REPLAY)
