@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointReceipt, MoveKind
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
@@ -120,7 +120,7 @@ class ArchivedMove:
 
 
 def archived_move_of_receipt(
-    archives: Sequence[ArchivedMove], receipt: CheckpointReceipt
+    archives: Sequence[ArchivedMove], receipt: CheckpointPlan
 ) -> ArchivedMove | None:
     """Return the archive of a receipt's move; ``None`` if the move changed no file."""
     # A refused move has a receipt but no archive, and a later move may have the archive name in that receipt.
