@@ -20,6 +20,7 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan, saved_plan
 from airflow_kafka_offsets.moves import apply, write
 from airflow_kafka_offsets.moves.apply import apply_pipeline
@@ -289,6 +290,12 @@ def test_a_mirror_that_was_edited_by_hand_is_refused(groups_only, mirror):
         SavedPlan.parse(value)
     value["names"]["mirror"] = {"prefix": "primary."}  # as the command line saves it
     SavedPlan.parse(value)
+
+
+@pytest.mark.parametrize("times", [3, {"before": 3}, {"before": {"orders": []}, "after": None}])
+def test_a_plan_with_times_that_were_edited_by_hand_is_shown_without_them(groups_only, times):
+    value = {**groups_only.plan().value, "times": times}
+    assert "| From | unknown |" in plan_markdown(SavedPlan.parse(value))
 
 
 def test_a_plan_with_a_checkpoint_is_refused_for_a_task_that_names_none(with_checkpoint, groups_only):
