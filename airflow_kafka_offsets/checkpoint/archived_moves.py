@@ -20,7 +20,7 @@ from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_chec
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, CheckpointReceipt
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 
 
@@ -114,7 +114,7 @@ class ArchivedMoves:
         data = self.checkpoint.read_file(path) if moves else None
         return data is not None and bool(moves_of_batch(moves, batch_id, data))
 
-    def of_receipt(self, receipt: CheckpointReceipt) -> ArchivedMove | None:
+    def of_receipt(self, receipt: CheckpointPlan) -> ArchivedMove | None:
         """Return the archive of a receipt's move; ``None`` if the move changed no file."""
         # A refused move has a receipt but no archive, and a later move may have the archive name in that
         # receipt.

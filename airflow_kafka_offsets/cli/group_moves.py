@@ -38,7 +38,6 @@ from airflow_kafka_offsets.cli.saved_plans import (
 )
 from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
 from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -46,7 +45,7 @@ from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.parameters import RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.text import describe_type, escape_controls
 from airflow_kafka_offsets.model.topics import TopicScope
 
@@ -255,8 +254,8 @@ def restore(
         refuse_unused("with --from-file, which belongs to no move", "allow_stale")
         plan = restores.plan_restore_file(client, from_file, checkpoint, groups, **policies)
     elif receipt:
-        value = _read_receipt(receipt, groups)
-        plan = restores.plan_restore_receipt(client, value, checkpoint, groups, **policies)
+        read = _read_receipt(receipt, groups)
+        plan = restores.plan_restore_receipt(client, read, checkpoint, groups, **policies)
     elif archive and checkpoint:
         plan = restores.plan_restore_archive(client, archive, checkpoint, groups, **policies)
     else:
@@ -267,7 +266,7 @@ def restore(
     execution.finish_pipeline_plan(replace(plan, may_be_empty=True), client, checkpoint)
 
 
-def _read_receipt(uri: str, groups: GroupSelection) -> Any:
+def _read_receipt(uri: str, groups: GroupSelection) -> Receipt:
     """
     Read a receipt from a file; error texts never contain the file's content.
 
@@ -288,18 +287,18 @@ def _read_receipt(uri: str, groups: GroupSelection) -> Any:
         text, f"--receipt {uri}", "a receipt, as --output json prints it", describe=describe_type
     )
     try:
-        found = {each.group_id for each in read_receipt(value, describe=describe_type)}
-        moved = read_checkpoint_receipt(value, describe=describe_type)
+        receipt = Receipt.parse(value, describe=describe_type)
     except OffsetsFormatError as error:
         raise OffsetsFormatError(f"--receipt {uri}: {error}") from None
+    found = {group.group_id for group in receipt.groups}
     if not found:
         raise UsageError(
             f"--receipt {uri}: is of a checkpoint alone, and of no group: take its move back with "
             "'checkpoint restore'"
         )
     named = found.intersection(groups.group_ids)
-    if moved is not None or named in (set(), found):
-        return value
+    if receipt.checkpoint is not None or named in (set(), found):
+        return receipt
     left_out = ", ".join(map(escape_controls, sorted(found - named)))
     click.echo(f"Left out of the receipt: group {left_out}", err=True)
-    return {**value, "groups": [each for each in value["groups"] if each["group_id"] in named]}
+    return replace(receipt, groups=tuple(each for each in receipt.groups if each.group_id in named))

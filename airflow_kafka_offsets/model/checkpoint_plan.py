@@ -146,6 +146,28 @@ class CheckpointPlan:
             **({"times": times} if self.times else {}),
         }
 
+    @classmethod
+    def parse(cls, value: object, *, describe: DescribeValue = shorten) -> CheckpointPlan:
+        """Read the plan in a receipt; any other value raises an OffsetsFormatError."""
+        known: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+        location, query_id, archive = (known.get(name) for name in ("location", "query_id", "archive"))
+        batch_id, discarded = known.get("batch_id", -1), known.get("discarded", ())
+        texts = isinstance(location, str) and isinstance(query_id, str) and isinstance(archive, str | None)
+        batches = isinstance(batch_id, int) and isinstance(discarded, list | tuple)
+        if not (texts and batches and {"before", "after"} <= known.keys()):
+            raise OffsetsFormatError(f"receipt: found {describe(value)}; expected the checkpoint's part")
+        return cls(
+            kind=known.get("kind", "seek"),
+            location=str(location),
+            query_id=str(query_id),
+            batch_id=batch_id,
+            before=read_sources(known["before"], "receipt, checkpoint, before", describe=describe),
+            after=read_sources(known["after"], "receipt, checkpoint, after", describe=describe),
+            discarded=tuple(discarded),
+            archive=archive,
+            log_ids=LogIds.parse(known.get("logs"), "receipt, checkpoint, logs", describe=describe),
+        )
+
     def table_rows(self) -> tuple[list[tuple[str, TopicPartition, int, int | None]], str]:
         """Return the rows of a table (source, partition, before, after), and a line about the others."""
         moves = [
@@ -180,39 +202,6 @@ class CheckpointPlan:
             remarks.append(f"archive {self.archive} keeps the files that are overwritten")
         name = f"checkpoint {self.location}"
         return plan_text(name, does, rows, [*remarks, *self.notes], self.refusals, refused=refused)
-
-
-@dataclass(frozen=True)
-class CheckpointReceipt:
-    """The checkpoint's part of a receipt."""
-
-    location: str
-    query_id: str
-    before: Mapping[str, Offsets]
-    after: Mapping[str, Offsets]
-    archive: str | None
-    log_ids: LogIds = UNKNOWN_LOGS
-    """Ids of the cluster and the topics of the offsets; unknown in a receipt of an earlier version."""
-
-
-def read_checkpoint_receipt(value: object, *, describe: DescribeValue = shorten) -> CheckpointReceipt | None:
-    """Read the checkpoint's part of a whole receipt; ``None`` if no checkpoint was moved."""
-    part = value.get("checkpoint") if isinstance(value, Mapping) else None
-    if part is None:
-        return None
-    known: Mapping[str, Any] = part if isinstance(part, Mapping) else {}
-    location, query_id, archive = (known.get(name) for name in ("location", "query_id", "archive"))
-    named = {"before", "after"} <= known.keys() and isinstance(archive, str | None)
-    if not (named and isinstance(location, str) and isinstance(query_id, str)):
-        raise OffsetsFormatError(f"receipt: found {describe(part)}; expected the checkpoint's part")
-    return CheckpointReceipt(
-        location,
-        query_id,
-        read_sources(part["before"], "receipt, checkpoint, before", describe=describe),
-        read_sources(part["after"], "receipt, checkpoint, after", describe=describe),
-        archive,
-        LogIds.parse(part.get("logs"), "receipt, checkpoint, logs", describe=describe),
-    )
 
 
 def sources_json(sources: Mapping[str, Offsets]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def _warnings(saved: SavedPlan, found: Estimate) -> list[str]:
     safe = saved.policy.idempotent_sink or saved.policy.sink == "noop" or not found.records_again
     return [
         f"{found.records_passed:,} records are passed over unread" if found.records_passed else "",
-        f"unfinished batch {', '.join(map(str, saved.discarded))} is discarded" if saved.discarded else "",
+        _discarded(saved),
         _lost(saved),
         "" if safe else _sink(saved, found.records_again),
         f"keeps state: {_state(saved, found.records_again)}" if saved.value.get("stateful") else "",
@@ -103,10 +103,13 @@ def _moves(saved: SavedPlan) -> str:
     groups = ", ".join(_code(group.group_id) for group in saved.groups)
     text = f"group{'s' if len(saved.groups) > 1 else ''} {groups}"
     if (of := saved.checkpoint) is not None:
-        text += f" and checkpoint {_code(of.location)} (batch {saved.batch_id})"
-        if saved.discarded:
-            text += f"; unfinished batch {', '.join(map(str, saved.discarded))} is discarded"
-    return text
+        text += f" and checkpoint {_code(of.location)} (batch {of.batch_id})"
+    return "; ".join(filter(None, [text, _discarded(saved)]))
+
+
+def _discarded(saved: SavedPlan) -> str:
+    batches = () if saved.checkpoint is None else saved.checkpoint.discarded
+    return f"unfinished batch {', '.join(map(str, batches))} is discarded" if batches else ""
 
 
 def _from(saved: SavedPlan) -> str:
@@ -135,10 +138,7 @@ def _translation(saved: SavedPlan) -> list[tuple[str, str]]:
 
 def _times(saved: SavedPlan, which: str) -> str:
     """Return the range of the record timestamps at the offsets before or after the move."""
-    found: list[str] = []
-    for part in saved.parts:
-        times = (part.get("times") or {}).get(which) or {}
-        found += [str(time) for partitions in times.values() for time in partitions.values()]
+    found = [time for group in saved.receipt.groups for time in group.times.get(which, ())]
     dated = sorted(time for time in found if time[:1].isdigit())
     words = [f"the {word}" if word == "end" else word for word in ("deleted", "end") if word in found]
     shown = list(dict.fromkeys([*dated[:1], *dated[-1:]]))
@@ -146,14 +146,11 @@ def _times(saved: SavedPlan, which: str) -> str:
 
 
 def _lost(saved: SavedPlan) -> str:
-    skipped, clamped = (
-        sum(len(partitions) for part in saved.parts for partitions in (part.get(name) or {}).values())
-        for name in ("skipped", "clamped")
-    )
+    groups = saved.receipt.groups
     numbers = {
-        "records deleted by retention": sum(int(part.get("lost") or 0) for part in saved.parts),
-        "partitions left alone": skipped,
-        "partitions moved to an end of their log instead": clamped,
+        "records deleted by retention": saved.receipt.lost,
+        "partitions left alone": sum(len(group.skipped) for group in groups),
+        "partitions moved to an end of their log instead": sum(len(group.clamped) for group in groups),
     }
     return "; ".join(f"{number:,} {what}" for what, number in numbers.items() if number)
 

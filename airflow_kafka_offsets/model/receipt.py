@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.formats import log_json, offsets_json, parse_offsets, parse_positions
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.names import parse_stored_group
@@ -71,49 +72,116 @@ def check_restorable(group_plans: Sequence[OffsetPlan]) -> None:
 
 @dataclass(frozen=True)
 class GroupReceipt:
-    """One group's part of a receipt."""
+    """
+    One group's part of a receipt.
+
+    :param log_ids: ids of the cluster and the topics of the offsets; unknown in a receipt of an earlier
+        version.
+    :param skipped: the partitions that were left alone, with their offsets.
+    :param clamped: the partitions that moved to an end of their log, with the requested offsets.
+    :param times: ``before`` and ``after`` -> the known timestamps of the records at these offsets.
+    """
 
     group_id: str
     before: Positions
     after: Offsets
-    plan_only: bool
     log_ids: LogIds = UNKNOWN_LOGS
-    """Ids of the cluster and the topics of the offsets; unknown in a receipt of an earlier version."""
+    skipped: Positions = field(default_factory=dict)
+    clamped: Positions = field(default_factory=dict)
+    times: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-
-def read_receipt(value: object, *, describe: DescribeValue = shorten) -> tuple[GroupReceipt, ...]:
-    """Read the result of :func:`make_receipt`; any other value raises an OffsetsFormatError."""
-    if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
-        raise OffsetsFormatError(
-            f"found {describe(value)}; expected a receipt of version {RECEIPT_VERSION}, as an operator "
-            "returns it"
-        )
-    groups = value.get("groups", [value])
-    if not isinstance(groups, Sequence) or isinstance(groups, str) or not (groups or "checkpoint" in value):
-        raise OffsetsFormatError(f"receipt: found {describe(groups)}; expected the list of groups")
-    result = []
-    for group in groups:
-        if not isinstance(group, Mapping) or not isinstance(group.get("group_id"), str):
-            raise OffsetsFormatError(f"receipt: found {describe(group)}; expected one group's receipt")
+    @classmethod
+    def parse(cls, value: object, *, describe: DescribeValue = shorten) -> GroupReceipt:
+        """Read one group's part of a receipt."""
+        if not isinstance(value, Mapping) or not isinstance(value.get("group_id"), str):
+            raise OffsetsFormatError(f"receipt: found {describe(value)}; expected one group's receipt")
         # A plan with an empty scope has no partitions.
-        before, after = group.get("before"), group.get("after")
-        result.append(
-            GroupReceipt(
-                parse_stored_group(group["group_id"], "receipt, group_id"),
-                parse_positions(before, "receipt, before", describe=describe) if before else {},
-                parse_offsets(after, "receipt, after", describe=describe) if after else {},
-                bool(group.get("plan_only")),
-                LogIds.parse(group.get("logs"), "receipt, logs", describe=describe),
-            )
+        after = value.get("after")
+        before, skipped, clamped = (
+            parse_positions(value[name], f"receipt, {name}", describe=describe) if value.get(name) else {}
+            for name in ("before", "skipped", "clamped")
         )
-    return tuple(result)
+        times = _mapping(value.get("times"))
+        return cls(
+            parse_stored_group(value["group_id"], "receipt, group_id"),
+            before,
+            parse_offsets(after, "receipt, after", describe=describe) if after else {},
+            LogIds.parse(value.get("logs"), "receipt, logs", describe=describe),
+            skipped,
+            clamped,
+            {
+                which: [str(time) for found in _mapping(topics).values() for time in _mapping(found).values()]
+                for which, topics in times.items()
+            },
+        )
 
 
-def is_plan_only(receipt: object) -> bool:
-    """Return whether a receipt is of a plan that was only shown; that of a checkpoint alone has no group."""
-    groups = read_receipt(receipt)
-    only_shown = isinstance(receipt, Mapping) and bool(receipt.get("plan_only"))
-    return only_shown or any(group.plan_only for group in groups)
+@dataclass(frozen=True)
+class Receipt:
+    """
+    A receipt that was read.
+
+    :param checkpoint: ``None`` if no checkpoint was moved.
+    :param plan_only: whether it is of a plan that was only shown.
+    :param verified: whether the commits were read back; a receipt is stored before the first write.
+    :param source: where the offsets are from.
+    :param lost: records that retention had deleted before they were requested.
+    :param plan: digest of the saved plan that was applied; empty without one.
+    :param names: the names of the pipeline, if a saved plan has given them.
+    """
+
+    groups: tuple[GroupReceipt, ...]
+    checkpoint: CheckpointPlan | None = None
+    plan_only: bool = False
+    verified: bool = False
+    source: Mapping[str, Any] = field(default_factory=dict)
+    lost: int = 0
+    plan: str = ""
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, value: object, *, describe: DescribeValue = shorten) -> Receipt:
+        """Read the receipt of a plan; any other value raises an OffsetsFormatError."""
+        if not isinstance(value, Mapping) or value.get("version") != RECEIPT_VERSION:
+            raise OffsetsFormatError(
+                f"found {describe(value)}; expected a receipt of version {RECEIPT_VERSION}, as an operator "
+                "returns it"
+            )
+        parts, moved = value.get("groups", [value]), value.get("checkpoint")
+        if not isinstance(parts, Sequence) or isinstance(parts, str) or not (parts or "checkpoint" in value):
+            raise OffsetsFormatError(f"receipt: found {describe(parts)}; expected the list of groups")
+        groups = tuple(GroupReceipt.parse(part, describe=describe) for part in parts)
+        lost, plan = value.get("lost"), value.get("plan")
+        return cls(
+            groups,
+            None if moved is None else CheckpointPlan.parse(moved, describe=describe),
+            # Either may say so: the receipt of a checkpoint alone has no group.
+            any(bool(each.get("plan_only")) for each in (value, *parts)),
+            value.get("verified") is True,
+            _mapping(value.get("source")),
+            lost if isinstance(lost, int) else 0,
+            plan if isinstance(plan, str) else "",
+            _mapping(value.get("names")),
+        )
+
+    @property
+    def log_ids(self) -> LogIds:
+        """Ids of the cluster and the topics of the offsets."""
+        of_checkpoint = [] if self.checkpoint is None else [self.checkpoint.log_ids]
+        return LogIds.union([*of_checkpoint, *(group.log_ids for group in self.groups)])
+
+    def group(self, group_id: str) -> GroupReceipt:
+        """Return a group's part; one without partitions if the receipt does not have the group."""
+        found = (group for group in self.groups if group.group_id == group_id)
+        return next(found, GroupReceipt(group_id, {}, {}))
+
+    def moving(self) -> Receipt:
+        """Return the receipt without the groups that it leaves alone."""
+        return replace(self, groups=tuple(group for group in self.groups if group.after))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _group_receipt(plan: OffsetPlan, plan_only: bool, verified: bool) -> dict[str, Any]:

@@ -10,11 +10,10 @@ still the newest one.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
 from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
@@ -23,7 +22,7 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
     summarize,
 )
-from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
+from airflow_kafka_offsets.model.receipt import GroupReceipt, Receipt
 from airflow_kafka_offsets.model.wording import parameter_text
 
 
@@ -125,21 +124,17 @@ class RecoveryVerdict:
         """Whether there is a part to restore."""
         return self.checkpoint or bool(self.groups)
 
-    def receipt_to_restore(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
+    def receipt_to_restore(self, receipt: Receipt) -> Receipt:
         """Return a receipt limited to the parts to restore."""
         groups = []
-        for group in receipt.get("groups", [receipt]):
-            partitions = self.groups.get(group["group_id"], ())
-            before = parse_positions(group["before"]) if partitions else {}
-            kept = {tp: offset for tp, offset in before.items() if tp in partitions}
-            if kept:
-                groups.append({**group, "before": offsets_json(kept)})
-        narrowed = {name: value for name, value in receipt.items() if name in ("version", "plan_only")}
-        if self.checkpoint:
-            narrowed["checkpoint"] = receipt["checkpoint"]
-        return {**narrowed, "groups": groups}
+        for group in receipt.groups:
+            partitions = self.groups.get(group.group_id, ())
+            if kept := {tp: offset for tp, offset in group.before.items() if tp in partitions}:
+                groups.append(replace(group, before=kept))
+        checkpoint = receipt.checkpoint if self.checkpoint else None
+        return replace(receipt, groups=tuple(groups), checkpoint=checkpoint)
 
-    def describe_outcome(self, receipt: Mapping[str, Any], restored: Mapping[str, Any] | None) -> str:
+    def describe_outcome(self, receipt: Receipt, restored: Receipt | None) -> str:
         """Describe which parts were restored; ``restored`` is ``None`` if no part was to restore."""
         names = [f"group {group!r}" for group in sorted(self.groups)]
         left = [
@@ -147,8 +142,9 @@ class RecoveryVerdict:
             *(f"{name} has passed its earlier position, and stays where it is" for name in self.passed),
         ]
         if restored is not None:
-            left += _not_as_before(self.receipt_to_restore(receipt), restored)
-            names += [f"checkpoint {receipt['checkpoint']['location']}"] if self.checkpoint else []
+            wanted = self.receipt_to_restore(receipt)
+            left += _not_as_before(wanted, restored)
+            names += [f"checkpoint {wanted.checkpoint.location}"] if wanted.checkpoint else []
         elif not self.restored:
             return ": ".join(["nothing was put back", *(["; ".join(left)] if left else [])])
         if not left:
@@ -158,21 +154,20 @@ class RecoveryVerdict:
         )
 
 
-def _not_as_before(receipt: Mapping[str, Any], restored: Mapping[str, Any]) -> list[str]:
+def _not_as_before(receipt: Receipt, restored: Receipt) -> list[str]:
     """Return the parts that a restore has left at other offsets than the receipt's ``before``."""
     elsewhere = parameter_text("on_out_of_range")
-    at = {group.group_id: group.after for group in read_receipt(restored)}
     found = []
-    for group in read_receipt(receipt):
-        reached = at.get(group.group_id, {})
+    for group in receipt.groups:
+        reached = restored.group(group.group_id).after
         if others := [tp for tp, offset in group.before.items() if reached.get(tp) != offset]:
             found.append(
                 f"group {group.group_id!r} on {summarize(others)}, which had no commit, or which {elsewhere} "
                 "moved to another offset"
             )
-    wanted, put_back = receipt.get("checkpoint"), restored.get("checkpoint")
-    if wanted is not None and (put_back is None or put_back["after"] != wanted["before"]):
-        found.append(f"checkpoint {wanted['location']} where {elsewhere} moved it to another offset")
+    wanted, put_back = receipt.checkpoint, restored.checkpoint
+    if wanted is not None and (put_back is None or put_back.after != wanted.before):
+        found.append(f"checkpoint {wanted.location} where {elsewhere} moved it to another offset")
     return found
 
 

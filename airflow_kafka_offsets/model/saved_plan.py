@@ -13,23 +13,18 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.checkpoint_plan import (
-    CheckpointPlan,
-    CheckpointReceipt,
-    read_checkpoint_receipt,
-    sources_json,
-)
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, sources_json
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
-from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_positions
+from airflow_kafka_offsets.model.formats import load_json, offsets_json
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import duration_text, parse_switch, parse_time
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
+from airflow_kafka_offsets.model.receipt import GroupReceipt, Receipt
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -65,19 +60,13 @@ class SavedPlan:
     """
     A plan that was saved.
 
-    :param groups: the groups that have a partition to move.
-    :param batch_id: newest finished batch of the checkpoint when the plan was made.
-    :param discarded: unfinished batches of the checkpoint, which the plan discards.
     :param policy: permissions of the plan, which also hold when it is applied.
     :param value: the plan as plain JSON.
     :param left: for a failover, ids of the cluster and the topics that the checkpoint leaves; else ``None``.
     """
 
     names: Names
-    groups: tuple[GroupReceipt, ...]
-    checkpoint: CheckpointReceipt | None
-    batch_id: int | None
-    discarded: tuple[int, ...]
+    receipt: Receipt
     policy: CheckpointPolicy
     allow_new_cluster: bool
     created: datetime
@@ -102,23 +91,19 @@ class SavedPlan:
 
     @classmethod
     def _read(cls, value: Mapping[str, Any], what: str, describe: DescribeValue) -> SavedPlan:
-        checkpoint = read_checkpoint_receipt(value, describe=describe)
-        moved = {} if checkpoint is None else value["checkpoint"]
-        groups = tuple(group for group in read_receipt(value, describe=describe) if group.after)
+        receipt = Receipt.parse(value, describe=describe)
+        of = receipt.checkpoint
         try:
             names, policy = value["names"], value["policy"]
             if (mirror := names.get("mirror")) is not None:
                 # On the command line a mirror has no connection id.
                 given = {"kafka_config_id": "-", **mirror} if isinstance(mirror, Mapping) else mirror
                 Mirror.parse(given, "names.mirror")
-            left = value["failover"]["left"] if moved.get("kind") == "failover" else None
+            left = value["failover"]["left"] if of is not None and of.kind == "failover" else None
             # The digest covers the other values.
             return cls(
                 Names(**{name: names.get(name) for name in Names._fields}),
-                groups,
-                checkpoint,
-                moved.get("batch_id"),
-                tuple(moved.get("discarded", ())),
+                receipt,
                 CheckpointPolicy.parse(**{each.name: policy[each.name] for each in fields(CheckpointPolicy)}),
                 parse_switch(policy.get("allow_new_cluster", False), "allow_new_cluster"),
                 parse_time(value.get("created"), "created"),
@@ -146,6 +131,16 @@ class SavedPlan:
         return str(self.value.get("markdown", ""))
 
     @property
+    def groups(self) -> tuple[GroupReceipt, ...]:
+        """The groups that have a partition to move."""
+        return self.receipt.moving().groups
+
+    @property
+    def checkpoint(self) -> CheckpointPlan | None:
+        """The checkpoint to move."""
+        return self.receipt.checkpoint
+
+    @property
     def targets(self) -> dict[str, Offsets]:
         """Group -> offsets to commit."""
         return {group.group_id: dict(group.after) for group in self.groups}
@@ -153,34 +148,13 @@ class SavedPlan:
     @property
     def log_ids(self) -> LogIds:
         """The ids of the cluster and the topics of the offsets."""
-        of_checkpoint = [] if self.checkpoint is None else [self.checkpoint.log_ids]
-        return LogIds.union([*of_checkpoint, *(group.log_ids for group in self.groups)])
-
-    @property
-    def source(self) -> dict[str, Any]:
-        """The source of its offsets, as the first receipt names it."""
-        source = self.parts[0].get("source") if self.parts else None
-        return dict(source) if isinstance(source, Mapping) else {}
-
-    def exceptions(self, group_id: str) -> tuple[Positions, Positions]:
-        """Return a group's partitions that the plan leaves alone, and those that it clamps."""
-        part: Mapping[str, Any] = next((each for each in self.parts if each["group_id"] == group_id), {})
-        skipped, clamped = (
-            parse_positions(part[name], f"plan, {name}") if part.get(name) else {}
-            for name in ("skipped", "clamped")
-        )
-        return skipped, clamped
-
-    @property
-    def parts(self) -> Sequence[Mapping[str, Any]]:
-        """The receipt of each group."""
-        return self.value.get("groups") or [self.value]
+        return self.receipt.moving().log_ids
 
     def _compute_digest(self) -> str:
         of = self.checkpoint
         moved: list[Any] = []
         if of is not None:
-            moved = [of.location, of.query_id, self.batch_id, list(self.discarded)]
+            moved = [of.location, of.query_id, of.batch_id, list(of.discarded)]
             moved += [sources_json(of.before), sources_json(of.after)]
         groups = [
             [group.group_id, offsets_json(group.before), offsets_json(group.after)]
@@ -255,17 +229,17 @@ class SavedPlan:
                 f"{then.location}: found query {now.query_id}; the plan is for query "
                 f"{shorten(then.query_id)}: the checkpoint was replaced"
             ]
-        if self.batch_id != now.batch_id:
+        if then.batch_id != now.batch_id:
             return [
-                f"{then.location}: the newest finished batch is {now.batch_id}, and was {self.batch_id} "
+                f"{then.location}: the newest finished batch is {now.batch_id}, and was {then.batch_id} "
                 "when the plan was made: "
-                f"{'batches were removed' if now.batch_id < (self.batch_id or 0) else 'the query has run'} "
+                f"{'batches were removed' if now.batch_id < then.batch_id else 'the query has run'} "
                 "since then"
             ]
-        if self.discarded != now.discarded:
+        if then.discarded != now.discarded:
             return [
                 f"{then.location}: unfinished batches are {_batches_text(now.discarded)}, and were "
-                f"{_batches_text(self.discarded)} when the plan was made"
+                f"{_batches_text(then.discarded)} when the plan was made"
             ]
         if then.before != now.before or then.after != now.after:
             moved = _moved_partitions(then.before, now.before) or _moved_partitions(then.after, now.after)

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, committed_offsets
 from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.apply import apply_pipeline
@@ -163,7 +164,7 @@ class FleetMoves:
 
         def restore(number: int, member: Member, opened: Opened) -> dict[str, Any]:
             client, checkpoint = opened
-            names, receipt = member.plan.names, member.receipt or {}
+            names, receipt = member.plan.names, Receipt.parse(member.receipt or {})
             if member.stage == "applying" and not has_moved(client, checkpoint, receipt):
                 return {"stage": "planned", "receipt": None}
             plan = plan_restore_receipt(

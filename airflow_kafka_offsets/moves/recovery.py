@@ -12,15 +12,11 @@ from airflow_kafka_offsets.checkpoint.archived_moves import (
     discarded_batches,
     has_finished_since,
 )
-from airflow_kafka_offsets.model.checkpoint_plan import (
-    CheckpointPlan,
-    CheckpointReceipt,
-    read_checkpoint_receipt,
-)
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.recovery import (
     MovedCheckpoint,
     Recovery,
@@ -41,17 +37,14 @@ if TYPE_CHECKING:
 
 
 def judge_recovery(
-    client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: object, recovery: Recovery
+    client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Receipt, recovery: Recovery
 ) -> RecoveryVerdict:
     """Judge a recovery by its reset's receipt, see :func:`~airflow_kafka_offsets.model.recovery.judge`."""
     # A group that the reset left alone needs no restore.
-    groups = [group for group in read_receipt(receipt) if group.after]
-    checkpoint_receipt = read_checkpoint_receipt(receipt)
-    moved = (
-        None
-        if checkpoint_receipt is None
-        else _read_moved_checkpoint(client, checkpoint, checkpoint_receipt, recovery.restore)
-    )
+    groups = receipt.moving().groups
+    moved = None
+    if receipt.checkpoint is not None:
+        moved = _read_moved_checkpoint(client, checkpoint, receipt.checkpoint, recovery.restore)
     commits = {group.group_id: client.committed(group.group_id, group.after) for group in groups}
     return judge(groups, commits, moved, recovery)
 
@@ -59,7 +52,7 @@ def judge_recovery(
 def _read_moved_checkpoint(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
-    receipt: CheckpointReceipt,
+    receipt: CheckpointPlan,
     metadata: CommitMetadata,
 ) -> MovedCheckpoint:
     """Return the current state of a receipt's checkpoint and of its move."""
@@ -128,7 +121,7 @@ def _left_behind(earlier: ArchivedMove, mine: ArchivedMove, state: CheckpointSta
     )
 
 
-def _unread(client: OffsetsClient, receipt: CheckpointReceipt) -> bool:
+def _unread(client: OffsetsClient, receipt: CheckpointPlan) -> bool:
     """Whether there are records after the offsets to which a checkpoint was moved."""
     to = {tp: offset for offsets in receipt.after.values() for tp, offset in offsets.items()}
     return any(to[tp] < found.end for tp, found in client.log_ranges(to).items())
@@ -165,18 +158,17 @@ def plan_without_move(
 
 
 def plan_of_earlier_restore(
-    client: OffsetsClient, checkpoint: SparkCheckpoint | None, value: object, metadata: CommitMetadata
+    client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Receipt, metadata: CommitMetadata
 ) -> PipelinePlan | None:
     """
     Return the plan that an earlier try of a restore has applied; ``None`` if no try has finished.
 
     :param metadata: metadata of the restore; all its tries have the same token.
     """
-    receipt = read_checkpoint_receipt(value)
-    if receipt is None or checkpoint is None:
+    if receipt.checkpoint is None or checkpoint is None:
         return None
     moves = ArchivedMoves(checkpoint)
-    moved = moves.of_receipt(receipt)
+    moved = moves.of_receipt(receipt.checkpoint)
     restoring_move = None if moved is None else moves.restore_of(moved)
     if moved is None or restoring_move is None or not metadata.is_same_instance(restoring_move.made_by):
         return None

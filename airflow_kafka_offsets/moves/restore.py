@@ -11,16 +11,14 @@ from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.receipt import is_plan_only, read_receipt
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
 def plan_restore_receipt(
     client: OffsetsClient,
-    value: object,
+    receipt: Receipt,
     checkpoint: SparkCheckpoint | None,
     selection: GroupSelection,
     *,
@@ -61,32 +59,29 @@ def plan_restore_receipt(
     :param allow_stale: whether to undo a move that other moves or commits have followed, see
         :func:`~airflow_kafka_offsets.moves.stale.refuse_stale`.
     """
-    groups = read_receipt(value)
-    if is_plan_only(value):
+    if receipt.plan_only:
         raise PlanRefusedError(
             "the receipt is of a plan that was only shown, so there are no offsets to restore"
         )
-    before = {group.group_id: group.before for group in groups if group.before}
-    receipt = read_checkpoint_receipt(value)
-    of_checkpoint = [] if receipt is None else [receipt.log_ids]
-    then = LogIds.union([*of_checkpoint, *(group.log_ids for group in groups)])
+    before = {group.group_id: group.before for group in receipt.groups if group.before}
+    moved = receipt.checkpoint
     moves = None if checkpoint is None else ArchivedMoves(checkpoint)
-    log_check = LogCheck(allow_new_cluster, "the receipt", then, moves)
+    log_check = LogCheck(allow_new_cluster, "the receipt", receipt.log_ids, moves)
     group_plans = _plan_groups(client, before, selection, "receipt", on_out_of_range, on_no_commit, log_check)
     judged = partial(
         refuse_stale,
-        moved_to={group.group_id: group.after for group in groups},
+        moved_to={group.group_id: group.after for group in receipt.groups},
         metadata=metadata or CommitMetadata(),
         same_run=same_run,
         allow_stale=allow_stale,
     )
     # Only groups are restored. A note says so, because a checkpoint that stays behind makes its query read
     # all records again.
-    if receipt is None or checkpoint is None or moves is None:
+    if moved is None or checkpoint is None or moves is None:
         remarks = []
-        if receipt is not None:
-            moved = f"the checkpoint {shorten(receipt.location)} moved with the group"
-            remarks = [f"{moved}, but is not restored: no checkpoint is given"]
+        if moved is not None:
+            what = f"the checkpoint {shorten(moved.location)} moved with the group"
+            remarks = [f"{what}, but is not restored: no checkpoint is given"]
         elif checkpoint is not None:
             remarks = [f"no checkpoint moved with the group, so {checkpoint.location} does not change"]
         remarked = PipelinePlan(
@@ -95,17 +90,17 @@ def plan_restore_receipt(
         return judged(remarked, sources_to={}, checkpoint=None, archive=None)
     # A new checkpoint at the same location belongs to another query.
     query_id = checkpoint.read().query_id
-    if query_id != receipt.query_id:
+    if query_id != moved.query_id:
         raise PlanRefusedError(
-            f"{checkpoint.location}: the receipt is of query {shorten(receipt.query_id)}, but the checkpoint "
+            f"{checkpoint.location}: the receipt is of query {shorten(moved.query_id)}, but the checkpoint "
             f"is of query {query_id}: the checkpoint was replaced since; restore only the groups with "
             f"{parameter_text('checkpoint_location', None)}"
         )
-    archive = moves.of_receipt(receipt)
+    archive = moves.of_receipt(moved)
     plan = _with_checkpoint(
-        client, group_plans, checkpoint, receipt.before, archive, on_out_of_range, policy, log_check
+        client, group_plans, checkpoint, moved.before, archive, on_out_of_range, policy, log_check
     )
-    return judged(plan, sources_to=receipt.after, checkpoint=checkpoint, archive=archive)
+    return judged(plan, sources_to=moved.after, checkpoint=checkpoint, archive=archive)
 
 
 def plan_restore_archive(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -19,7 +17,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
-from airflow_kafka_offsets.model.receipt import GroupReceipt, read_receipt
+from airflow_kafka_offsets.model.receipt import GroupReceipt, Receipt
 from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, saved_plan
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.wording import dag_text
@@ -96,7 +94,7 @@ def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positio
     return found
 
 
-def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Mapping[str, Any]) -> bool:
+def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Receipt) -> bool:
     """
     Return whether a saved plan has made a move that was not undone; ``True`` for another checkpoint.
 
@@ -104,25 +102,25 @@ def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt
 
     :param receipt: receipt of the plan's application.
     """
-    moved = read_checkpoint_receipt(receipt)
+    moved = receipt.checkpoint
     if moved is not None:
         # Another checkpoint does not show it, and a restore there is refused.
         if checkpoint is None or checkpoint.query_id() != moved.query_id:
             return True
         moves = ArchivedMoves(checkpoint)
-        if any(each.made_by.plan == receipt["plan"] and not each.undone for each in moves):
+        if any(each.made_by.plan == receipt.plan and not each.undone for each in moves):
             return True
     elsewhere: list[str] = []
-    for group in read_receipt(receipt):
+    for group in receipt.groups:
         commits = client.committed(group.group_id, group.after)
-        if moved_by(receipt["plan"], group, commits):
+        if moved_by(receipt.plan, group, commits):
             return True
         now = committed_offsets(commits).items()
         if moved is None and any(at != group.before.get(tp) for tp, at in now):
             elsewhere.append(group.group_id)
     if elsewhere:
         raise PlanRefusedError(
-            f"group {', '.join(map(repr, elsewhere))} was committed since plan {receipt['plan'][:8]} began, "
+            f"group {', '.join(map(repr, elsewhere))} was committed since plan {receipt.plan[:8]} began, "
             "so it is unknown whether the plan has moved it: reset it to the position that you want"
         )
     return False
@@ -130,14 +128,14 @@ def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt
 
 def with_saved_parts(group: OffsetPlan, saved: SavedPlan, commits: Commits) -> OffsetPlan:
     """Return a group's plan with the exceptions and the source of the saved plan that it applies."""
-    skipped, clamped = saved.exceptions(group.group_id)
+    then = saved.receipt.group(group.group_id)
     source = {name: value for name, value in group.source.items() if name != "to_offset"}
     return replace(
         group,
-        skipped=skipped,
-        clamped=clamped,
+        skipped=then.skipped,
+        clamped=then.clamped,
         metadata=committed_texts(commits),
-        source={**saved.source, **source, "plan": saved.digest},
+        source={**saved.receipt.source, **source, "plan": saved.digest},
     )
 
 
@@ -179,11 +177,10 @@ def plan_saved(
         allow_new_cluster=saved.allow_new_cluster,
         saved=saved.targets,
     )
-    kept = {group.group_id: group for group in saved.groups}
     groups, begun = [], plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
     for group in plan.group_plans:
         commits = client.committed(group.group_id, group.after)
-        mine = moved_by(saved.digest, kept[group.group_id], commits) if group.group_id in kept else {}
+        mine = moved_by(saved.digest, saved.receipt.group(group.group_id), commits)
         begun = begun or bool(mine)
         # The archive of a checkpoint has the earlier offsets of the groups.
         group = group if plan.checkpoint_plan is not None else group.with_before(mine)

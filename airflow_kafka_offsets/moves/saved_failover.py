@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointReceipt
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.log_ids import LogIds
@@ -78,7 +78,7 @@ def _plan(
     target: OffsetsClient,
     checkpoint: SparkCheckpoint,
     saved: SavedPlan,
-    move: CheckpointReceipt,
+    move: CheckpointPlan,
     left: LogIds,
     request: str,
 ) -> FailoverPlan:
@@ -105,7 +105,7 @@ def _plan(
     return replace(plan, was=saved.value["failover"])
 
 
-def _unread(target: OffsetsClient, saved: SavedPlan, move: CheckpointReceipt) -> list[str]:
+def _unread(target: OffsetsClient, saved: SavedPlan, move: CheckpointPlan) -> list[str]:
     """Return why a move to other topics of the cluster would lose records written since the plan."""
     mirror = Mirror(topics=(saved.names.mirror or {}).get("topics", {}))
     for source, offsets in move.before.items():

@@ -11,7 +11,6 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator, Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.checkpoint_plan import read_checkpoint_receipt
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.lineage import Operation
@@ -22,7 +21,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_switch,
     parse_text,
 )
-from airflow_kafka_offsets.model.receipt import is_plan_only, read_receipt
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.recovery import Recovery
 from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
@@ -111,7 +110,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     """The receipt of a saved plan names the group itself."""
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
-        "receipt": lambda value, name: read_receipt(
+        "receipt": lambda value, name: Receipt.parse(
             load_json(parse_text(value, name), name) if isinstance(value, str) else value
         ),
         "from_file": partial(parse_location, conn_parameter=None),
@@ -175,12 +174,13 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         """Restore the overwritten offsets, and return the receipt of the restore."""
         with self.run_checked():
             work = self._recovery_tasks(context) if self.parse_parameter("restore_when") == "failed" else None
-            receipt = load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
+            value = load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
+            receipt = None if value is None else Receipt.parse(value)
             if self._nothing_moved(context, receipt):
                 if work is not None and work.failed:
                     raise self._failed(work.describe(work.failed), "nothing was put back, see above")
                 return None
-            take_names(self, (receipt or {}).get("names") or {}, context)
+            take_names(self, {} if receipt is None else receipt.names, context)
             checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
             with self.open_client() as client:
                 restore = partial(self._restore, context, client, checkpoint, metadata)
@@ -214,11 +214,11 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                 if restored is None and judged.restored:
                     self._earlier_restore(context, client, checkpoint, metadata, receipt)
                 states = [work.describe(work.not_succeeded)] if work.not_succeeded else []
-                raise self._failed(
-                    "; ".join([*judged.shortfalls, *states]), judged.describe_outcome(receipt, restored)
-                )
+                found = None if restored is None else Receipt.parse(restored)
+                outcome = judged.describe_outcome(receipt, found)
+                raise self._failed("; ".join([*judged.shortfalls, *states]), outcome)
 
-    def _nothing_moved(self, context: Context, receipt: Any) -> bool:
+    def _nothing_moved(self, context: Context, receipt: Receipt | None) -> bool:
         """Return whether nothing was moved, and log the reason."""
         if receipt is None and self.from_file is None:
             # A reset that has succeeded has moved offsets. A skipped reset has no receipt either.
@@ -231,7 +231,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                 )
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return True
-        if receipt is not None and is_plan_only(receipt):
+        if receipt is not None and receipt.plan_only:
             self.log.info("Nothing to restore: the receipt is of a plan that was only shown (plan_only)")
             return True
         return False
@@ -248,23 +248,19 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         client: OffsetsClient,
         checkpoint: SparkCheckpoint | None,
         metadata: CommitMetadata,
-        receipt: Any,
+        receipt: Receipt | None,
     ) -> dict[str, Any] | None:
         """Restore a receipt or file; return the receipt of the restore, ``None`` if nothing was moved."""
-        if (again := self._earlier_restore(context, client, checkpoint, metadata, receipt)) is not None:
-            return again
-        if receipt is not None and read_checkpoint_receipt(receipt) is None:
-            checkpoint = None
-        # The receipt of a saved plan is stored before the first write, so the plan may have moved nothing.
-        if (
-            receipt is not None
-            and isinstance(receipt.get("plan"), str)
-            and not receipt.get("verified")
-            and self.parse_parameter("restore_when") == "always"
-            and not has_moved(client, checkpoint, receipt)
-        ):
-            self.log.info("Nothing to restore: the receipt is of a plan that was not applied")
-            return None
+        if receipt is not None:
+            if again := self._earlier_restore(context, client, checkpoint, metadata, receipt):
+                return again
+            checkpoint = None if receipt.checkpoint is None else checkpoint
+            # The receipt of a saved plan is stored before the first write: the plan may have moved nothing.
+            always = self.parse_parameter("restore_when") == "always"
+            unproven = always and receipt.plan and not receipt.verified
+            if unproven and not has_moved(client, checkpoint, receipt):
+                self.log.info("Nothing to restore: the receipt is of a plan that was not applied")
+                return None
         # A teardown does not fail if there is nothing to restore.
         plan = replace(self._plan(client, checkpoint, receipt, metadata), may_be_empty=True)
         restored = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
@@ -278,11 +274,11 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         client: OffsetsClient,
         checkpoint: SparkCheckpoint | None,
         metadata: CommitMetadata,
-        receipt: Any,
+        receipt: Receipt,
     ) -> dict[str, Any] | None:
         """Return and push the receipt of an earlier try that has restored everything; nothing is written."""
         # A second restore could overwrite commits that other clients have made since the first one.
-        done = None if receipt is None else plan_of_earlier_restore(client, checkpoint, receipt, metadata)
+        done = plan_of_earlier_restore(client, checkpoint, receipt, metadata)
         if done is None:
             return None
         self.log.info("Nothing is changed: an earlier try of this task has already restored everything")
@@ -313,12 +309,12 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         self,
         client: OffsetsClient,
         checkpoint: SparkCheckpoint | None,
-        receipt: object,
+        receipt: Receipt | None,
         metadata: CommitMetadata,
     ) -> PipelinePlan:
         allowed = self.parse_parameters("on_out_of_range", "allow_new_cluster")
         allowed["policy"] = self.checkpoint_policy()
-        if self.from_file is not None:
+        if receipt is None:
             file = self.parse_parameter("from_file")
             return plan_restore_file(client, file, checkpoint, self.selection(), **allowed)
         allowed |= {**self.parse_parameters("on_no_commit"), "metadata": metadata}

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.certificate import Certificate
-from airflow_kafka_offsets.model.receipt import CONNECTION_IDS, RECEIPT_VERSION, read_receipt
+from airflow_kafka_offsets.model.receipt import CONNECTION_IDS, RECEIPT_VERSION, Receipt
 from airflow_kafka_offsets.model.text import size_error
 from airflow_kafka_offsets.ui.partition_sets import partition_set
 
@@ -144,9 +144,10 @@ def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome
 
 def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
     try:
-        groups = read_receipt(value)
-    except (OffsetsFormatError, KeyError, TypeError):
+        receipt = Receipt.parse(value)
+    except OffsetsFormatError:
         return None
+    groups, moved = receipt.groups, receipt.checkpoint
     partitions = [tp for group in groups for tp in group.after]
     offsets = [offset for group in groups for offset in group.after.values()]
     ends = [
@@ -156,24 +157,23 @@ def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOut
         if (topic, number) in group.after and end is not None
     ]
     offset = sum(offsets) if offsets else None
-    location = mapping_in(value, "checkpoint").get("location")
     # The names of a failover's plan are those of the cluster that it has left.
-    names = None if kind == "failover" else value.get("names")
+    names = {} if kind == "failover" else receipt.names
     # Sums over different partitions must not be combined.
     log_end = sum(ends) if ends and len(ends) == len(offsets) else None
     return TaskOutcome(
         instance,
         kind if kind in ("commit", "failover", "reset", "restore", "window") else "commit",
         tuple(group.group_id for group in groups),
-        text_or_none(mapping_in(value, "source").get("checkpoint") if location is None else location),
+        text_or_none(receipt.source.get("checkpoint")) if moved is None else moved.location,
         int_or_none(value.get("moved_by")),
         None if offset is None or log_end is None else max(0, log_end - offset),
         offset,
         log_end,
         partition_set(partitions),
-        bool(value.get("plan_only")),
-        value.get("verified") is True,
-        pipelines=(names,) if isinstance(names, Mapping) else (),
+        receipt.plan_only,
+        receipt.verified,
+        pipelines=(names,) if names else (),
         connections={name: conn_id for name in CONNECTION_IDS if isinstance(conn_id := value.get(name), str)},
     )
 

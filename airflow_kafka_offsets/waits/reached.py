@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, time_example, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected
@@ -83,8 +83,8 @@ class ReachedWait(Wait):
         scope = self.selection.scope
         if isinstance(self.target, Mapping):
             target = parameter_text("target")
-            receipts = read_receipt(self.target) if _is_receipt(self.target) else ()
-            recorded = LogIds.union(each.log_ids for each in receipts)
+            groups = Receipt.parse(self.target).groups if _is_receipt(self.target) else ()
+            recorded = LogIds.union(each.log_ids for each in groups)
             remedy = "give the receipt of a task that moved the group there"
             refuse_other_logs(current_logs_refusals(client, target, recorded, remedy=remedy))
             named = {"target": self._target}
@@ -209,10 +209,10 @@ def _check_passed(moment: int) -> None:
         )
 
 
-def _receipt_targets(receipt: Mapping[str, Any]) -> Offsets:
-    reached: Offsets = {}
-    for each in read_receipt(receipt):
-        if each.plan_only:
+def _receipt_targets(value: Mapping[str, Any]) -> Offsets:
+    receipt, reached = Receipt.parse(value), dict[TopicPartition, int]()
+    for each in receipt.groups:
+        if receipt.plan_only:
             raise UsageError(
                 f"{parameter_text('target')} is the receipt of a plan that was not applied (group "
                 f"{each.group_id!r}), so its offsets were not committed; give the receipt of a task that "

@@ -44,7 +44,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_switch,
     parse_time,
 )
-from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.text import MAX_SIZE, MAX_VALUES
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -349,7 +349,7 @@ def large_window():
 @pytest.mark.parametrize(
     ("make", "read"),
     [
-        (lambda: json.dumps(large_receipt()), lambda text: read_receipt(load_json(text, "receipt"))),
+        (lambda: json.dumps(large_receipt()), lambda text: Receipt.parse(load_json(text, "receipt"))),
         (lambda: json.dumps(large_window()), OffsetWindow.parse),
         (lambda: json.dumps(large(199_000)), parse_offsets),
         (

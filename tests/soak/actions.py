@@ -23,6 +23,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.apply import apply_pipeline, apply_position
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit, retry_while_checkpoint_moves
@@ -128,8 +129,9 @@ def _reset(order: Order, client: OffsetsClient) -> Any:
 
 def _restore(order: Order, client: OffsetsClient) -> Any:
     checkpoint = order.open_checkpoint()
+    receipt = Receipt.parse(order.given["receipt"])
     plan = plan_restore_receipt(
-        client, order.given["receipt"], checkpoint, order.named, policy=order.policy, allow_stale=True
+        client, receipt, checkpoint, order.named, policy=order.policy, allow_stale=True
     )
     return apply_pipeline(client, plan, order.metadata, checkpoint, quiet_period=0)
 

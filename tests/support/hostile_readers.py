@@ -44,7 +44,7 @@ from airflow_kafka_offsets.kafka.config import (
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.model.audited_rows import parse_where
 from airflow_kafka_offsets.model.certificate import Certificate
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_checkpoint_receipt, read_sources
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy, parse_quiet_period, parse_sink
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text, foreign_query
 from airflow_kafka_offsets.model.drift import parse_grace
@@ -68,7 +68,7 @@ from airflow_kafka_offsets.model.parameters import (
 from airflow_kafka_offsets.model.pipeline_plan import read_groups_file
 from airflow_kafka_offsets.model.pipelines_file import read_pipelines
 from airflow_kafka_offsets.model.place import PARAMETERS, Place
-from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
@@ -137,8 +137,7 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "window": OffsetWindow.parse,
     "certificate": Certificate.parse,
     "where": lambda value: parse_where(value, "where"),
-    "receipt": read_receipt,
-    "receipt of a checkpoint": read_checkpoint_receipt,
+    "receipt": Receipt.parse,
     "sources": lambda value: read_sources(value, "sources"),
     "topics": TopicScope.parse,
     "group_id": parse_group_id,
@@ -273,8 +272,7 @@ def _read_receipt(data: bytes) -> None:
             own = parse_package_value(value)
             if own is not None:
                 read_outcome(_INSTANCE, "reset", own)
-            read_receipt(value, describe=describe_type)
-            read_checkpoint_receipt(value)
+            Receipt.parse(value, describe=describe_type)
 
 
 def _read_window(data: bytes) -> None:

@@ -30,7 +30,7 @@ from airflow_kafka_offsets.model.parameters import (
 )
 from airflow_kafka_offsets.model.pipeline_plan import read_groups_file
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.receipt import read_receipt
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type
 from airflow_kafka_offsets.model.window import OffsetWindow
 
@@ -176,7 +176,7 @@ def test_a_text_that_is_too_large_is_refused_with_both_sizes(parser):
     "parser",
     [
         lambda text: OffsetWindow.parse(text, "file", show=describe_type),
-        lambda text: read_receipt(load_json(text, "file", describe=describe_type), describe=describe_type),
+        lambda text: Receipt.parse(load_json(text, "file", describe=describe_type), describe=describe_type),
         lambda text: read_sources(
             load_json(text, "file", describe=describe_type), "file", describe=describe_type
         ),

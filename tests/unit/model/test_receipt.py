@@ -9,7 +9,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.receipt import check_restorable, make_receipt, outcome_lines, read_receipt
+from airflow_kafka_offsets.model.receipt import Receipt, check_restorable, make_receipt, outcome_lines
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
@@ -29,7 +29,7 @@ def test_the_receipt_is_plain_json_that_reads_back():
     assert value["log_end"] == {"orders": {"0": 100, "1": 50}}
     assert value["changed"] == 2
     assert value["source"] == {"checkpoint": "/c"}
-    (read,) = read_receipt(value)
+    (read,) = Receipt.parse(value).groups
     assert (read.group_id, read.before, read.after) == ("g", plan.before, plan.after)
 
 
@@ -37,7 +37,7 @@ def test_a_receipt_of_several_groups_keeps_them_apart():
     plans = [make("g", {A: 30}), make("h", {B: 5})]
     value = json.loads(json.dumps(make_receipt(plans, verified=True)))
     assert value["changed"] == 2
-    assert [group.group_id for group in read_receipt(value)] == ["g", "h"]
+    assert [group.group_id for group in Receipt.parse(value).groups] == ["g", "h"]
 
 
 def test_a_receipt_says_what_was_not_done_as_asked_and_the_times_of_the_records():
@@ -56,7 +56,7 @@ def test_an_old_receipt_reads_back():
     value = make_receipt([make("g", {A: 30})])
     for name in ("skipped", "clamped", "lost"):
         del value[name]
-    assert read_receipt(value)[0].after == {A: 30}
+    assert Receipt.parse(value).groups[0].after == {A: 30}
 
 
 def test_a_receipt_of_10000_partitions_that_did_not_move_as_asked_stays_small():
@@ -91,7 +91,7 @@ def test_what_was_done_is_said_in_the_past_tense(value, lines):
 def test_a_receipt_of_a_later_version_is_not_guessed_at():
     value = make_receipt([make("g", {A: 30})])
     with pytest.raises(OffsetsFormatError, match="expected a receipt of version 1"):
-        read_receipt({**value, "version": 2})
+        Receipt.parse({**value, "version": 2})
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_receipt_of_a_later_version_is_not_guessed_at():
 )
 def test_what_is_no_receipt_is_refused(value):
     with pytest.raises(OffsetsFormatError, match="receipt"):
-        read_receipt(value)
+        Receipt.parse(value)
 
 
 @pytest.mark.parametrize(("groups", "partitions"), [(1, 60_000), (60, 1_000)])
@@ -126,4 +126,4 @@ def test_a_move_of_40000_partitions_can_be_restored():
     at = {TopicPartition("orders", number): 5 for number in range(40_000)}
     plan = OffsetPlan.make("g", at, at, dict.fromkeys(at, LogRange(0, 10)), source={})
     check_restorable([plan])
-    assert read_receipt(load_json(json.dumps(make_receipt([plan])), "receipt"))[0].before == at
+    assert Receipt.parse(load_json(json.dumps(make_receipt([plan])), "receipt")).groups[0].before == at

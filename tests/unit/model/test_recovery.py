@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
-from airflow_kafka_offsets.model.receipt import GroupReceipt
+from airflow_kafka_offsets.model.receipt import GroupReceipt, Receipt
 from airflow_kafka_offsets.model.recovery import (
     MovedCheckpoint,
     Recovery,
@@ -71,7 +70,7 @@ def test_work_is_done_if_every_partition_was_last_committed_by_a_task_that_does_
 
 BEFORE: Offsets = {P0: 60, P1: 62}
 AFTER: Offsets = {P0: 57, P1: 59}
-RECEIPT = [GroupReceipt("orders", {**BEFORE}, AFTER, plan_only=False)]
+RECEIPT = [GroupReceipt("orders", {**BEFORE}, AFTER)]
 RECOVERY = Recovery({RUN.identity}, RESTORE, ["orders"])
 MOVED = MovedCheckpoint("s3a://lake/orders", {"0": BEFORE}, {"0": AFTER}, number=3)
 
@@ -148,7 +147,7 @@ def test_what_an_earlier_try_has_put_back_is_not_put_back_again():
     last = {"p0": last_commit(60, RESTORE), "p1": last_commit(62, RESTORE)}
     found = judged(at(60, restored=True), **last)
     assert (found.is_finished, found.to_restore, found.restored) == (False, False, True)
-    assert found.describe_outcome({}, None) == "everything was put back"
+    assert found.describe_outcome(Receipt(()), None) == "everything was put back"
     cleared = judge(
         RECEIPT, {"orders": {P0: last["p0"], P1: last["p1"]}}, None, replace(RECOVERY, restore=AGAIN)
     )
@@ -163,20 +162,20 @@ def test_a_group_that_the_restore_does_not_name_is_left():
 
 
 def receipt_of(before, after):
-    return {"version": 1, "group_id": "orders", "before": offsets_json(before), "after": offsets_json(after)}
+    return Receipt((GroupReceipt("orders", before, after),))
 
 
 def test_everything_was_put_back_only_where_all_of_it_was():
     found = judged(None, **commits(57, RUN))
     receipt = receipt_of(BEFORE, AFTER)
-    assert found.receipt_to_restore(receipt)["groups"][0]["before"] == receipt["before"]
+    assert found.receipt_to_restore(receipt) == receipt
     assert found.describe_outcome(receipt, receipt_of(AFTER, BEFORE)) == "everything was put back"
     said = found.describe_outcome(receipt, receipt_of(AFTER, {P0: 60}))
     assert said.startswith(
         "put back: group 'orders'; not put back: group 'orders' on orders-1, which had no commit"
     )
     passed = judged(None, p0=last_commit(100, COMMIT), p1=last_commit(59, RUN))
-    assert passed.receipt_to_restore(receipt)["groups"][0]["before"] == {"orders": {"1": 62}}
+    assert passed.receipt_to_restore(receipt) == receipt_of({P1: 62}, AFTER)
 
 
 OFFSETS = st.integers(0, 100)
@@ -198,7 +197,7 @@ def test_only_what_has_passed_is_finished_and_nothing_of_others_is_put_back(
         not_restorable=lost,
         restored=restored,
     )
-    group = GroupReceipt("orders", {P0: before}, {P0: after}, plan_only=False)
+    group = GroupReceipt("orders", {P0: before}, {P0: after})
     found = judge([group], {"orders": {P0: last}}, moved, RECOVERY)
     by = CommitMetadata.of(last)
     passed = last is not None and last.offset >= goal and by in (None, COMMIT, OTHERS_COMMIT)

@@ -8,6 +8,7 @@ import pytest
 from written_query import QUERY_ID
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.recovery import Recovery
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.recovery import judge_recovery
@@ -20,7 +21,7 @@ RESTORE = CommitMetadata(run="r", task="restore", token="b", tool="restore")
 @pytest.fixture
 def receipt(pipeline):
     """The receipt of a reset that was taken back by a restore whose result was lost."""
-    receipt = pipeline.reset(50, RESET)
+    receipt = Receipt.parse(pipeline.reset(50, RESET))
     plan = plan_restore_receipt(
         pipeline.client, receipt, pipeline.checkpoint, pipeline.group, metadata=RESTORE
     )

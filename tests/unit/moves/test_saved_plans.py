@@ -20,6 +20,7 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan, saved_plan
 from airflow_kafka_offsets.moves import apply, write
 from airflow_kafka_offsets.moves.apply import apply_pipeline
@@ -273,11 +274,12 @@ def test_two_plans_of_a_fleet_do_not_move_the_same_checkpoint_or_partition(pipel
     what = f"checkpoint {pipeline.query.location}" if pipeline.query else "orders-0 of group g"
     with pytest.raises(PlanRefusedError, match=f"two pipelines move {what}: give them one entry"):
         check_disjoint([saved, saved])
-    same = replace(saved, names=saved.names._replace(kafka_config_id="other"), checkpoint=None)
+    receipt = replace(saved.receipt, checkpoint=None)
+    same = replace(saved, names=saved.names._replace(kafka_config_id="other"), receipt=receipt)
     with pytest.raises(PlanRefusedError, match="two pipelines move orders-0 of group g"):
         check_disjoint([saved, same])
-    elsewhere = replace(same, groups=tuple(replace(each, log_ids=LogIds("other")) for each in same.groups))
-    check_disjoint([saved, elsewhere])
+    groups = tuple(replace(each, log_ids=LogIds("other")) for each in same.groups)
+    check_disjoint([saved, replace(same, receipt=replace(receipt, groups=groups))])
 
 
 @pytest.mark.parametrize("mirror", ["standby", {"topics": ["orders"]}, {"prefix": 3}])
@@ -288,6 +290,12 @@ def test_a_mirror_that_was_edited_by_hand_is_refused(groups_only, mirror):
         SavedPlan.parse(value)
     value["names"]["mirror"] = {"prefix": "primary."}  # as the command line saves it
     SavedPlan.parse(value)
+
+
+@pytest.mark.parametrize("times", [3, {"before": 3}, {"before": {"orders": []}, "after": None}])
+def test_a_plan_with_times_that_were_edited_by_hand_is_shown_without_them(groups_only, times):
+    value = {**groups_only.plan().value, "times": times}
+    assert "| From | unknown |" in plan_markdown(SavedPlan.parse(value))
 
 
 def test_a_plan_with_a_checkpoint_is_refused_for_a_task_that_names_none(with_checkpoint, groups_only):

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.moves import apply
 from airflow_kafka_offsets.moves.apply import apply_groups
 from airflow_kafka_offsets.moves.reset import plan_reset
@@ -44,7 +45,7 @@ def reset(client):
 @pytest.fixture
 def restore(client):
     def move(receipt, by=RESTORE, **how):
-        plan = plan_restore_receipt(client, receipt, None, GROUP, metadata=by, **how)
+        plan = plan_restore_receipt(client, Receipt.parse(receipt), None, GROUP, metadata=by, **how)
         apply_groups(client, plan, by)
         return [*committed_offsets(client.committed("g", [FIRST, SECOND])).values()]
 

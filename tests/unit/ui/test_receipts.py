@@ -159,7 +159,7 @@ def test_the_command_that_takes_a_reset_of_groups_back():
 
 
 def test_the_command_that_takes_a_reset_of_a_checkpoint_back():
-    moved = {"location": "s3a://lake/x", "archive": "0001-seek"}
+    moved = {"location": "s3a://lake/x", "query_id": "q", "before": {}, "after": {}, "archive": "0001-seek"}
     value = receipt("g", 40, 60, checkpoint=moved, checkpoint_conn_id="lake")
 
     command = command_for(value)
