@@ -29,6 +29,7 @@ from airflow_kafka_offsets.cli.options import (
     out_of_range_option,
     output_option,
     place_options,
+    refuse_unused,
 )
 from airflow_kafka_offsets.cli.recovery_file import StateFile, connect
 from airflow_kafka_offsets.cli.saved_plans import max_age_option
@@ -95,7 +96,11 @@ def plan_command(
 
     if execution.execute:
         raise UsageError("--execute is for 'recover apply': a plan moves nothing")
+    refuse_unused("by a plan: it is an option of 'recover apply'", "quiet_period")
     every = [Names.of(pipeline) for pipeline in KafkaPipeline.load(file)]
+    with_checkpoint = all(names.checkpoint_location for names in every)
+    if not place.traits.uses_on_no_commit(with_checkpoint=with_checkpoint):
+        refuse_unused("where no commit is needed", "on_no_commit")
     state, open_one = StateFile(file), connect(broker, every)
     with state.locked():
         before = state.read()

@@ -158,6 +158,17 @@ def test_a_plan_names_every_pipeline_that_cannot_be_moved(pipelines, recovering)
     assert not few.state.exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [("--quiet-period", "1m", "by a plan"), ("--on-no-commit", "earliest", "where no commit is needed")],
+)
+def test_an_option_that_a_plan_would_ignore_is_refused(pipelines, recovering, option, value, why):
+    few = pipelines(2)
+    done = recovering("plan", few, *SHIFT, option, value)
+    assert (done.code, f"{option} would be ignored {why}" in done.err) == (2, True), done.err
+    assert not few.state.exists()
+
+
 def test_an_error_about_a_pipeline_names_the_key_of_the_file_and_no_option(pipelines, recovering):
     one = pipelines(1)
     file = json.loads(one.file.read_text())
