@@ -1,7 +1,9 @@
 """
 The moves of a checkpoint as one value, which answers every question about them.
 
-Which move was begun and not finished, which is in effect, which was taken back, which has named the cluster?
+Examples are the unfinished move, the moves in effect, the move that a restore has taken back, and the newest
+move that names the cluster.
+
 The archive of a checkpoint outlives its query: a new query at the same location has the moves of the replaced
 one in its archive. They keep their names and numbers, and say nothing about the new query.
 """

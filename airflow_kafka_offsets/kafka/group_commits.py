@@ -95,7 +95,7 @@ class GroupCommits:
 
         :param check: called with the group's commits right before they are overwritten, and before each
             further attempt; raises to end the commit.
-        :raises CommitError: also if the check ends the commit after some partitions were written.
+        :raises CommitError: if partitions were refused, or the check raised after some were written.
         """
         # Read one partition of each topic first: most refusals concern all partitions of a topic.
         one_each = {tp.topic: tp for tp in offsets}.values()

@@ -93,7 +93,7 @@ class Emitted:
     :param end: end of the newest emitted interval. All intervals from the first one up to here were emitted.
     :param meaning: the schedule of the intervals, and the group or checkpoint that completes them.
     :param start_from: value of this parameter when the first interval was emitted.
-    :param move: see :class:`CompletingPosition`; as are the ``logs``.
+    :param move: that of the :class:`CompletingPosition`, like ``logs``.
     :param begin: start of the first interval; ``None`` if unknown.
     """
 

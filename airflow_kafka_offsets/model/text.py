@@ -38,7 +38,7 @@ def size_error(what: str, text: str, value_marks: str = ",{[", max_values: int =
     """
     Return the error text for a text that would take too much memory to parse; ``None`` if it is small enough.
 
-    :param value_marks: characters of which each value has at least one; by default JSON's.
+    :param value_marks: each value has at least one of these characters; by default JSON's.
     """
     if len(text) > MAX_SIZE:
         return too_large_error(what, len(text))

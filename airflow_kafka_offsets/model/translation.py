@@ -166,7 +166,7 @@ class Evidence:
 
     def next_search(self) -> Search | None:
         """
-        Return the next search that may make the translation exact; ``None`` if there is none.
+        Return the next search that may make the translation exact; ``None`` if no search is left.
 
         The first search is for the last record before the position; the next ones are for earlier records.
         """

@@ -111,7 +111,7 @@ def _opened(open_one: Open, names: Names) -> Opened | KafkaOffsetsError:
 
 
 def check_disjoint(plans: Sequence[SavedPlan]) -> None:
-    """Refuse plans of which two move the same checkpoint or partition of a group."""
+    """Refuse plans if two of them move the same checkpoint or partition of a group."""
     moved: set[tuple[str, str]] = set()
     for each in plans:
         # Two connections may lead to one cluster.

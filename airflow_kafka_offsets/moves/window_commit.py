@@ -211,8 +211,8 @@ def _read_by_others(
             makers.setdefault(committer_text(texts.get(tp)), []).append(tp)
     return [
         f"group {group_id!r} is at the end of these ranges on {summarize(partitions)}, committed by {maker}: "
-        "that run has read the same records, since both were planned before one of them was committed. Set "
-        "max_active_runs=1, and remove the output of this run unless it replaces that of the other run"
+        "that run has read the same records, because both windows were planned before either was committed. "
+        "Set max_active_runs=1, and remove the output of this run unless it replaces that of the other run"
         for maker, partitions in makers.items()
     ]
 

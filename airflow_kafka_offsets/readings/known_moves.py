@@ -111,8 +111,6 @@ class KnownMoves(ArchivedMoves):
         # A commit by the command line belongs to no run, so there is nothing to check.
         if moved is None or not run.run or not moved.name.endswith("-seek"):
             return
-        if moved.query_id != run.query:  # another query is in its place
-            return
         if not run.is_same_run(moved.made_by) or has_finished_since(self.checkpoint.read(), moved):
             return
         # Partitions that moved forward, for example to the log end, may have had no record to read.

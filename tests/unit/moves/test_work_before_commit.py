@@ -20,9 +20,10 @@ OWN, OTHER = (CommitMetadata(run=run, task="reset", token=run, tool="reset") for
 
 @pytest.fixture
 def commit(pipeline):
-    def plan():
+    def plan(**allowed):
+        names = (pipeline.client, pipeline.checkpoint, pipeline.group)
         made_by = CommitMetadata(run="own", task="commit")
-        return plan_checkpoint_commit(pipeline.client, pipeline.checkpoint, pipeline.group, made_by).plan
+        return plan_checkpoint_commit(*names, made_by, **allowed).plan
 
     return plan
 
@@ -45,32 +46,27 @@ def test_a_run_whose_reset_was_taken_back_may_commit(pipeline, commit):
     commit().check()
 
 
-def replace_query(pipeline):
-    """Remove the query's files, but not the archives, and begin a new query in its place."""
+def replace_query(pipeline, start):
+    """Remove the query's files, but not the archives, and begin a new query at ``start`` in its place."""
     for directory in ("offsets", "commits"):
         shutil.rmtree(pipeline.query.root / directory)
     pipeline.query = Query(pipeline.query.root, "99999999-2222-3333-4444-555555555555")
+    pipeline.query.write("sources/0/0", f'\0v1\n{{"orders":{{"0":{start},"1":{start}}}}}')
 
 
-def test_a_new_query_needs_no_work_after_a_reset_of_the_query_that_it_replaces(pipeline):
+def test_a_new_query_needs_no_work_after_a_reset_of_the_query_that_it_replaces(pipeline, commit):
     pipeline.reset(20, OWN)
-    replace_query(pipeline)
-    pipeline.query.write("sources/0/0", '\0v1\n{"orders":{"0":20,"1":20}}')
+    replace_query(pipeline, 20)
     pipeline.run(0, 60)
-    made_by = CommitMetadata(run="own", task="commit")
-    names = (pipeline.client, pipeline.checkpoint, pipeline.group, made_by)
-    plan_checkpoint_commit(*names, allow_new_query=True).plan.check()
+    commit(allow_new_query=True).check()
 
 
-def test_moves_of_a_query_that_was_replaced_do_not_hide_what_the_new_one_has_skipped(pipeline):
+def test_moves_of_a_query_that_was_replaced_do_not_hide_what_the_new_one_has_skipped(pipeline, commit):
     pipeline.reset(50, OTHER)
-    replace_query(pipeline)
-    pipeline.query.write("sources/0/0", '\0v1\n{"orders":{"0":80,"1":80}}')
+    replace_query(pipeline, 80)
     pipeline.run(0, 95)
-    made_by = CommitMetadata(run="own", task="commit")
-    names = (pipeline.client, pipeline.checkpoint, pipeline.group, made_by)
     with pytest.raises(PlanRefusedError, match="nor the group's last query has read 60 records"):
-        plan_checkpoint_commit(*names, allow_new_query=True).plan.check()
+        commit(allow_new_query=True).check()
 
 
 def test_a_batch_that_was_moved_may_end_at_newer_records_also_after_a_later_move(broker, pipeline, commit):
