@@ -152,10 +152,22 @@ class Oracle:
         exits = lang.RuntimeException("the tool would exit")
         always = handles.insertArguments(throwing, 0, self._array("java.lang.Object", exits))
         taken = self._array("java.lang.Class", lang.Integer.TYPE, named("java.lang.String"))
+        on_exit = self._exit_class()
         procedure = lang.invoke.MethodHandleProxies.asInterfaceInstance(
-            named("org.apache.kafka.common.utils.Exit$Procedure"), handles.dropArguments(always, 0, taken)
+            named(f"{on_exit}$Procedure"), handles.dropArguments(always, 0, taken)
         )
-        self.jvm.org.apache.kafka.common.utils.Exit.setExitProcedure(procedure)
+        self._class(on_exit).setExitProcedure(procedure)
+
+    def _exit_class(self) -> str:
+        """Return the name of the class by which Kafka's tools end the JVM; Kafka 4.4 moved it."""
+        from py4j.protocol import Py4JJavaError
+
+        before = "org.apache.kafka.common.utils.Exit"
+        try:
+            self.jvm.java.lang.Class.forName(before)
+        except Py4JJavaError:
+            return "org.apache.kafka.common.utils.internals.Exit"
+        return before
 
 
 @pytest.fixture(scope="session")
