@@ -6,8 +6,8 @@ Remove when ``airflow.sdk`` exports this error, or documents its errors for asse
 
 from __future__ import annotations
 
-from airflow.sdk.exceptions import AirflowRuntimeError as AirflowRuntimeError
-from airflow.sdk.exceptions import ErrorType
+from airflow.sdk.exceptions import AirflowRuntimeError as AirflowRuntimeError  # noqa: TID251
+from airflow.sdk.exceptions import ErrorType  # noqa: TID251
 
 
 def is_missing_asset(error: AirflowRuntimeError) -> bool:

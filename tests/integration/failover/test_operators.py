@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException
 from mirrored_clusters import READ
 from mirrored_pipeline import Pipeline
 from written_query import Query

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from airflow.sdk import Asset, AssetAlias
-from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType  # noqa: TID251
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import AssetResult, ErrorResponse
 from airflow.sdk.execution_time.context import OutletEventAccessors

@@ -6,7 +6,7 @@ import time
 from datetime import datetime, timezone
 
 import pytest
-from airflow.sdk.exceptions import AirflowRescheduleException
+from airflow.exceptions import AirflowRescheduleException
 from waiting import reading_of
 
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
