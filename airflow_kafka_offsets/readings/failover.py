@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offset_syncs import next_upstream
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.translation import Evidence, LastRead, Translation
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
@@ -48,7 +49,14 @@ def read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
         kept = read_readiness(checkpoint)
     except OffsetsFormatError as error:
         return Readiness(), [str(error)]
-    return kept, [f"the data kept beside the checkpoint is incomplete: {kept.error}"] if kept.error else []
+    what, query_id = "the data kept beside the checkpoint", checkpoint.query_id()
+    if not kept.may_be_of(query_id):
+        other = f"it is of query {shorten(kept.query_id)}, and the checkpoint is of query {query_id}"
+        return Readiness(), [f"{what} is ignored: {other}"]
+    notes = [f"{what} is incomplete: {kept.error}"] if kept.error else []
+    if kept.at and not kept.query_id:
+        notes.append(f"{what} names no query: if the checkpoint was replaced, it may be of the old query")
+    return kept, notes
 
 
 def recorded_cluster(checkpoint: SparkCheckpoint, kept: Readiness) -> tuple[str, str]:

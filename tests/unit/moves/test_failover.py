@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 from memory_broker import MemoryBroker, MemoryClient
 from mirrored_clusters import keep_readiness
-from written_query import Query
+from written_query import QUERY_ID, Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.readiness_file import READINESS
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
@@ -78,6 +81,29 @@ def test_a_connection_to_a_third_cluster_is_refused(pipeline):
     pipeline.brokers["source"].cluster_id = "third"
     with pytest.raises(PlanRefusedError, match="is on cluster source according to its last commit with a m"):
         pipeline.plan()
+
+
+def test_what_was_kept_for_a_replaced_query_is_not_taken_for_the_new_one(pipeline):
+    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    new = "99999999-2222-3333-4444-555555555555"
+    pipeline.query.write("metadata", json.dumps({"id": new}))
+    # Its cluster is not the new query's, either.
+    pipeline.brokers["source"].cluster_id = "third"
+    plan = pipeline.plan(None, pipeline.mirror)
+    assert any(f"is ignored: it is of query {QUERY_ID}" in note for note in plan.notes)
+    assert [each.translation.exact for each in plan.translated] == [False]
+    kept = keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    assert (kept.query_id, kept.cluster) == (new, "third")
+
+
+def test_what_an_earlier_version_has_kept_is_used_and_said_to_name_no_query(pipeline):
+    kept = keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    written = json.loads(replace(kept, query_id="").as_text())
+    del written["query_id"]
+    pipeline.query.write(READINESS, json.dumps(written))
+    plan = pipeline.plan(None, pipeline.mirror)
+    assert any("names no query" in note for note in plan.notes)
+    assert [each.translation.exact for each in plan.translated] == [True]
 
 
 def test_a_batch_that_ends_while_its_position_is_translated_is_not_moved_but_a_drill_may_plan(
