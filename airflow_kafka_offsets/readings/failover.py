@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import MisnamedError, OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
@@ -69,6 +70,35 @@ def recorded_cluster(checkpoint: SparkCheckpoint, kept: Readiness) -> tuple[str,
     if moved is not None:
         return moved.log_ids.cluster, f"its move {moved}"
     return kept.cluster, "its last commit with a mirror"
+
+
+def refuse_swapped(
+    target: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    kept: Readiness,
+    selection: GroupSelection,
+    sources: Mapping[str, Offsets],
+) -> None:
+    """
+    Refuse a mirror on which the query's position was committed, if nothing else records its cluster.
+
+    MirrorMaker copies a commit's metadata unchanged, so a copied commit names the other cluster.
+    """
+    if recorded_cluster(checkpoint, kept)[0]:
+        return
+    here = target.cluster_id(), checkpoint.query_id()
+    for group, offsets in selection.assign_offsets(sources).items():
+        for tp, commit in target.committed(group, offsets).items():
+            made = CommitMetadata.of(commit)
+            if commit is None or made is None or made.is_move or (made.cluster, made.query) != here:
+                continue
+            if commit.offset == offsets[tp]:
+                raise PlanRefusedError(
+                    f"{checkpoint.location} is already on cluster {here[0]}: group {group!r} was committed "
+                    f"there at the query's position on {tp}, by {made}: give the connection of the "
+                    "cluster to leave, and as mirror the cluster to go to; if that commit was a mistake, "
+                    "delete the group's offsets there"
+                )
 
 
 def gather_evidence(
