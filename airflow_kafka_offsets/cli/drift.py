@@ -21,7 +21,6 @@ from airflow_kafka_offsets.cli.connections import (
 from airflow_kafka_offsets.cli.execution import REFUSED, UNCHECKED, print_result
 from airflow_kafka_offsets.cli.options import (
     EXISTING_FILE,
-    Option,
     OptionWording,
     StrictCommand,
     combine_options,
@@ -35,7 +34,7 @@ from airflow_kafka_offsets.model.drift import REPORT_VERSION, reports_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.model.wording import worded
+from airflow_kafka_offsets.model.wording import parameter_text, worded
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -80,62 +79,55 @@ def _read_named(
     pipelines: list[KafkaPipeline] | None,
     topics: Sequence[str] | None,
     checkpoint_conn_id: str | None,
-) -> Named | None:
+) -> Named:
     if pipelines is not None:
         if uri is not None:
             raise UsageError("--pipelines replaces URI and GROUP: leave these out")
         refuse_unused("with --pipelines, whose file names them", "topics", "checkpoint_conn_id")
         return pipelines
-    if click.get_current_context().params.get("plan_file") is not None:
-        return None
     if uri is None or group_id is None:
         raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
     return open_checkpoint(uri, checkpoint_conn_id), GroupSelection.parse(group_id, topics)
 
 
-def named_options(text: str, **required: str) -> Option:
-    """
-    Return the options that name one pipeline, or a file of pipelines.
+def _load_pipelines(
+    context: click.Context, _option: click.Parameter, file: Path | None
+) -> list[KafkaPipeline] | None:
+    from airflow_kafka_offsets.pipeline import KafkaPipeline
 
-    :param text: the help text of the file's option.
-    :param required: keys that each pipeline needs, with the end of the error text of a pipeline without it.
-    """
-
-    def load(
-        context: click.Context, _option: click.Parameter, file: Path | None
-    ) -> list[KafkaPipeline] | None:
-        from airflow_kafka_offsets.pipeline import KafkaPipeline
-
-        if file is None:
-            return None
+    if file is None:
+        return None
+    with naming_keys(context):
         try:
-            with naming_keys(context):
-                pipelines = KafkaPipeline.load(file)
+            pipelines = KafkaPipeline.load(file)
         except KafkaOffsetsError as error:
             raise click.BadParameter(str(error)) from None
-        for number, pipeline in enumerate(pipelines, 1):
-            for key, why in required.items():
-                if not getattr(pipeline, key):
-                    where = f"{file}, entry {number} ({shorten(pipeline.group_id)})"
-                    raise click.BadParameter(f"{where}: {key} is missing{why}")
-        return pipelines
+        missing = f"{parameter_text('checkpoint_location')} is missing"
+    for number, pipeline in enumerate(pipelines, 1):
+        if not pipeline.checkpoint_location:
+            where = f"{file}, entry {number} ({shorten(pipeline.group_id)})"
+            raise click.BadParameter(f"{where}: {missing}, so the group cannot be compared with a checkpoint")
+    return pipelines
 
-    return combine_options(
-        "named",
-        _read_named,
-        click.argument("uri", required=False),
-        click.argument("group_id", metavar="[GROUP]", required=False),
-        click.option("--pipelines", callback=load, type=EXISTING_FILE, help=text),
-        topics_option,
-        checkpoint_conn_id_option,
-    )
+
+_named_options = combine_options(
+    "named",
+    _read_named,
+    click.argument("uri", required=False),
+    click.argument("group_id", metavar="[GROUP]", required=False),
+    click.option(
+        "--pipelines",
+        callback=_load_pipelines,
+        type=EXISTING_FILE,
+        help="YAML or JSON file with pipelines; replaces URI and GROUP.",
+    ),
+    topics_option,
+    checkpoint_conn_id_option,
+)
 
 
 @click.command(cls=CheckCommand)
-@named_options(
-    "YAML or JSON file with pipelines; replaces URI and GROUP.",
-    checkpoint_location=", so the group cannot be compared with a checkpoint",
-)
+@_named_options
 @duration_option("--grace", "0s", "after a batch ends until its commit is due.", maximum=LONGEST_GRACE)
 @duration_option(
     "--min-headroom",

@@ -1,4 +1,4 @@
-"""Commands that move pipelines to a mirror of their cluster: plan, apply, back and check."""
+"""Commands that move a pipeline to a mirror of its cluster: plan, apply, back and check."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from airflow_kafka_offsets.cli.connections import (
     BrokerOptions,
     broker_options,
     checkpoint_argument,
+    checkpoint_conn_id_option,
     open_checkpoint,
-    open_client,
     start_admin_process,
 )
-from airflow_kafka_offsets.cli.drift import CheckCommand, Named, named_options, naming_keys
+from airflow_kafka_offsets.cli.drift import CheckCommand
 from airflow_kafka_offsets.cli.execution import (
     REFUSED,
     Execution,
@@ -25,15 +25,21 @@ from airflow_kafka_offsets.cli.execution import (
     execute_option,
     print_result,
 )
-from airflow_kafka_offsets.cli.mirror_connections import mirror_options, reachable, to_options
+from airflow_kafka_offsets.cli.mirror_connections import (
+    failover_policy_options,
+    mirror_options,
+    reachable,
+    source_is_down_option,
+    to_options,
+)
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     add_options,
-    choice_option,
     combine_options,
     groups_argument,
     output_option,
     refuse_unused,
+    topics_option,
 )
 from airflow_kafka_offsets.cli.saved_plans import (
     apply_saved_plan,
@@ -44,40 +50,20 @@ from airflow_kafka_offsets.cli.saved_plans import (
 )
 from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
+from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import CHECK_VERSION
-from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.pipeline import KafkaPipeline
 
 __all__ = ["failover"]
 
 
 @click.group(cls=CommandGroup)
 def failover() -> None:
-    """Move pipelines to a mirror of their Kafka cluster."""
-
-
-_policy_options = combine_options(
-    "policy",
-    FailoverPolicy,
-    choice_option(
-        "--on-unknown", UnknownPolicy, "fail", "For a partition whose position on the mirror is unknown."
-    ),
-    choice_option(
-        "--on-out-of-range", DeletedPolicy, "fail", "For a position that the mirror has deleted already."
-    ),
-    click.option(
-        "--allow-running-mirror",
-        is_flag=True,
-        help="Move groups although a running mirror copies their offsets.",
-    ),
-)
+    """Move a pipeline to a mirror of its Kafka cluster; for many pipelines see 'recover'."""
 
 
 class MirrorCheckCommand(CheckCommand):
@@ -86,71 +72,77 @@ class MirrorCheckCommand(CheckCommand):
     unchecked: ClassVar[Mapping[str, Any]] = {"version": CHECK_VERSION, "now": None, "alone": None}
 
 
-_cluster_options = (
-    to_options,
-    mirror_options,
-    click.option("--source-is-down", is_flag=True, help="Do not ask the old cluster."),
-    broker_options,
+def _read_named(
+    uri: str | None, group_id: str | None, topics: Sequence[str] | None, checkpoint_conn_id: str | None
+) -> tuple[SparkCheckpoint, GroupSelection] | None:
+    if click.get_current_context().params["plan_file"] is not None:
+        if uri is not None:
+            raise UsageError("--plan names the checkpoint and its groups: leave URI and GROUP out")
+        return None
+    if uri is None or group_id is None:
+        raise UsageError("give the URI of a checkpoint and its GROUP, or --plan FILE")
+    return open_checkpoint(uri, checkpoint_conn_id), GroupSelection.parse(group_id, topics)
+
+
+_cluster_options = add_options(
+    to_options, mirror_options, source_is_down_option, broker_options, failover_policy_options
 )
-_pipeline_options = add_options(checkpoint_argument, groups_argument, *_cluster_options, _policy_options)
-_pipelines_options = add_options(
-    named_options(
-        "YAML or JSON file of pipelines with their mirrors, instead of URI and GROUP.",
-        checkpoint_location="",
-        mirror="",
+_pipeline_options = add_options(checkpoint_argument, groups_argument, _cluster_options)
+_pipeline_or_plan_options = add_options(
+    combine_options(
+        "named",
+        _read_named,
+        click.argument("uri", required=False),
+        click.argument("group_id", metavar="[GROUP]", required=False),
+        topics_option,
+        checkpoint_conn_id_option,
     ),
-    click.option(
-        "--at-once",
-        type=click.IntRange(1, 32),
-        default=4,
-        show_default=True,
-        help="Pipelines that move at once.",
-    ),
-    *_cluster_options,
-    _policy_options,
+    _cluster_options,
 )
 
 
 @failover.command("plan")
-@_pipelines_options
+@_pipeline_options
 @save_plan_option
 @checkpoint_move_options(output_option, execute=False, how="'failover apply' with the same options does it")
 def failover_plan(**options: Any) -> None:
     """
     Show how the query of the checkpoint at URI and its GROUP would continue on a mirror of their cluster.
 
-    Changes nothing. GROUP may be JSON as {topic: group}, with the topics of the old cluster. With --pipelines
-    the command plans all pipelines of a file. --save-plan writes the plan to a file, for 'failover apply
-    --plan'.
+    Changes nothing. GROUP may be JSON as {topic: group}, with the topics of the old cluster. --save-plan
+    writes the plan to a file, for 'failover apply --plan'. 'recover plan-failover' plans many pipelines.
     """
-    _move_one_or_many(**options)
+    _move(back=False, **options)
 
 
 @failover.command("apply")
-@_pipelines_options
+@_pipeline_or_plan_options
 @plan_option
 @max_age_option
 @checkpoint_move_options(output_option, execute=True)
-def failover_apply(plan_file: str | None, max_age: float, **options: Any) -> None:
+def failover_apply(
+    named: tuple[SparkCheckpoint, GroupSelection] | None,
+    plan_file: str | None,
+    max_age: float,
+    **options: Any,
+) -> None:
     """
     Move the checkpoint at URI and its GROUP to a mirror of their cluster.
 
     Stop the query first. An archive keeps the overwritten files and offsets. The same command finishes an
-    interrupted failover. With --pipelines all pipelines of a file move; if one is refused, the others move.
-    With --plan the plan in a file names all but the mirror's cluster.
+    interrupted failover. With --plan the plan in a file names all but the mirror's cluster.
     """
-    if plan_file is None:
+    if named is not None:
         refuse_unused("without --plan", "max_age")
-        _move_one_or_many(**options)
+        checkpoint, groups = named
+        _move(back=False, checkpoint=checkpoint, groups=groups, **options)
         return
-    if click.get_current_context().params["uri"] is not None:
-        raise UsageError("--plan names the checkpoint and its groups: leave URI and GROUP out")
     refuse_with_plan("to_bootstrap_server", "to_command_config", "to_kafka_config_id")
     from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
 
     start_admin_process()
     mirror = options["to"].open_client()
-    apply_saved_plan(options["execution"], plan_file, mirror, max_age, plan_saved_failover)
+    apply_saved_plan(options["execution"], str(plan_file), mirror, max_age, plan_saved_failover)
 
 
 @failover.command("back")
@@ -206,20 +198,6 @@ def failover_check(
         raise SystemExit(REFUSED)
 
 
-def _move_one_or_many(*, named: Named, at_once: int, save_plan: Path | None = None, **options: Any) -> None:
-    if isinstance(named, list):
-        refuse_unused("with --pipelines", "save_plan")
-        mirror_names = ("prefix", "topic_map", "syncs_topic", "syncs_on")
-        refuse_unused("with --pipelines, whose file names them", *mirror_names)
-        del options["mirror"]
-        with naming_keys(click.get_current_context()):
-            _move_fleet(named, at_once, **options)
-        return
-    refuse_unused("without --pipelines", "at_once")
-    checkpoint, groups = named
-    _move(back=False, checkpoint=checkpoint, groups=groups, save_plan=save_plan, **options)
-
-
 def _move(
     *,
     back: bool,
@@ -259,72 +237,3 @@ def _move(
         mirror={**mirror.as_json(), **named},
         allow_running_mirror=policy.allow_running_mirror,
     )
-
-
-def _move_fleet(
-    pipelines: Sequence[KafkaPipeline],
-    at_once: int,
-    *,
-    broker: BrokerOptions,
-    to: BrokerOptions,
-    policy: FailoverPolicy,
-    source_is_down: bool,
-    execution: Execution,
-) -> None:
-    """
-    Fail over the pipelines of a file, or show the plans; exit 1 if a pipeline is refused or fails.
-
-    The command line names the clusters, or else the file's connections do.
-
-    :param at_once: number of pipelines that move at the same time, each with its own clients.
-    """
-    from airflow_kafka_offsets.moves.failover_fleet import FleetMember, fail_over_fleet, outcome_counts
-
-    start_admin_process()
-    mirrors = [Mirror.parse(each.mirror) for each in pipelines]
-    connections = {
-        "kafka_config_id": {each.kafka_config_id for each in pipelines},
-        "mirror.kafka_config_id": {mirror.kafka_config_id for mirror in mirrors},
-    }
-    for key, ids in connections.items():
-        if len(ids) > 1:
-            raise UsageError(
-                f"the file of --pipelines has several {key} ({shorten(', '.join(sorted(ids)))}): write a "
-                "separate file for each pair of clusters"
-            )
-    ((left_id,), (entered_id,)) = connections.values()
-    members = [
-        FleetMember(
-            open_checkpoint(str(each.checkpoint_location), each.checkpoint_conn_id, option="--pipelines"),
-            GroupSelection.parse(each.group_id, each.topics),
-            mirror,
-        )
-        for each, mirror in zip(pipelines, mirrors, strict=True)
-    ]
-    left = None if source_is_down else broker.client_config_or(left_id, "--pipelines")
-    if left is not None:
-        if reachable(left, broker.timeout) is None:
-            left = None
-        broker.show_variables()
-    entered = to.client_config_or(entered_id, "--pipelines")
-
-    def open_clients() -> tuple[OffsetsClient | None, OffsetsClient]:
-        source = None if left is None else open_client(left, broker.timeout, limited=False)
-        return source, open_client(entered, broker.timeout, limited=False)
-
-    outcomes = []
-    for outcome in fail_over_fleet(
-        members,
-        [open_clients() for _ in range(min(at_once, len(members)))],
-        policy=replace(policy, checkpoint=execution.policy),
-        metadata=execution.metadata,
-        quiet_period=execution.quiet_period,
-        execute=execution.execute,
-    ):
-        outcomes.append(outcome)
-        execution.print_lines(str(outcome))
-    summary = outcome_counts(outcomes)
-    result = {"version": 1, "summary": summary, "pipelines": [each.as_json() for each in outcomes]}
-    print_result(execution.output, result, [summary])
-    if any(each.state in ("refused", "failed") for each in outcomes):
-        raise SystemExit(REFUSED)

@@ -1,4 +1,4 @@
-"""Options that name a mirror, and the clients that they open."""
+"""Options of a failover: the mirror, what is allowed, and the clients that they open."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from airflow_kafka_offsets.cli.connections import BrokerOptions, open_client
 from airflow_kafka_offsets.cli.options import EXISTING_FILE, choice_option, combine_options
 from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
 from airflow_kafka_offsets.model.mirror import Mirror, SyncsOn
 from airflow_kafka_offsets.model.wording import unexpected
 
@@ -66,6 +67,24 @@ to_options = combine_options(
         help="File of librdkafka properties for the mirror.",
     ),
     click.option("--to-kafka-config-id", metavar="ID", help="Airflow connection of the mirror."),
+)
+
+source_is_down_option = click.option("--source-is-down", is_flag=True, help="Do not ask the old cluster.")
+
+failover_policy_options = combine_options(
+    "policy",
+    FailoverPolicy,
+    choice_option(
+        "--on-unknown", UnknownPolicy, "fail", "For a partition whose position on the mirror is unknown."
+    ),
+    choice_option(
+        "--on-out-of-range", DeletedPolicy, "fail", "For a position that the mirror has deleted already."
+    ),
+    click.option(
+        "--allow-running-mirror",
+        is_flag=True,
+        help="Move groups although a running mirror copies their offsets.",
+    ),
 )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from airflow_kafka_offsets.cli.connections import BrokerOptions, broker_options
+from airflow_kafka_offsets.cli.connections import BrokerOptions, broker_options, start_admin_process
 from airflow_kafka_offsets.cli.execution import (
     REFUSED,
     Execution,
@@ -18,9 +19,15 @@ from airflow_kafka_offsets.cli.execution import (
     print_result,
     quiet_period_option,
 )
+from airflow_kafka_offsets.cli.mirror_connections import (
+    failover_policy_options,
+    source_is_down_option,
+    to_options,
+)
 from airflow_kafka_offsets.cli.options import (
     EXISTING_FILE,
     CommandGroup,
+    Option,
     StrictCommand,
     allow_stale_option,
     combine_options,
@@ -31,18 +38,19 @@ from airflow_kafka_offsets.cli.options import (
     place_options,
     refuse_unused,
 )
-from airflow_kafka_offsets.cli.recovery_file import StateFile, connect
+from airflow_kafka_offsets.cli.recovery_file import StateFile, checkpoint_of, connect, connect_both
 from airflow_kafka_offsets.cli.saved_plans import max_age_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
-from airflow_kafka_offsets.model.fleet import Fleet, Member
+from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
+from airflow_kafka_offsets.model.fleet import Failure, Fleet, Member
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.moves.fleet import Failure, FleetMoves, Open
+    from airflow_kafka_offsets.moves.fleet import FleetMoves, Open
 
 __all__ = ["recover"]
 
@@ -50,17 +58,23 @@ __all__ = ["recover"]
 class _FileCommand(StrictCommand):
     """A command on a file of pipelines."""
 
-    keys = ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id")
+    keys = ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id", "syncs_topic", "syncs_on")
 
 
 file_argument = click.argument("file", type=EXISTING_FILE)
-at_once_option = click.option(
-    "--max-active",
-    type=click.IntRange(1, 64),
-    default=8,
-    show_default=True,
-    help="Pipelines to move at the same time.",
-)
+
+
+def _at_once_option(default: int, verb: str = "move") -> Option:
+    return click.option(
+        "--max-active",
+        type=click.IntRange(1, 64),
+        default=default,
+        show_default=True,
+        help=f"Pipelines to {verb} at the same time.",
+    )
+
+
+at_once_option = _at_once_option(8)
 
 
 @click.group(cls=CommandGroup)
@@ -69,7 +83,8 @@ def recover() -> None:
     Move many pipelines together: plan, apply in waves, show the status, restore.
 
     FILE lists the pipelines, in YAML or JSON. The plans and the progress are saved beside it, in
-    FILE.recovery.json.
+    FILE.recovery.json. The plans are resets to one target ('plan'), or failovers to a mirror
+    ('plan-failover'); the other commands are the same for both.
     """
 
 
@@ -91,33 +106,78 @@ def plan_command(
     **policies: Any,
 ) -> None:
     """Plan to move each pipeline of FILE to the same target. Nothing is moved."""
-    from airflow_kafka_offsets.moves.fleet import plan_all
-    from airflow_kafka_offsets.pipeline import KafkaPipeline
+    from airflow_kafka_offsets.moves.fleet_plans import plan_resets
 
-    if execution.execute:
-        raise UsageError("--execute is for 'recover apply': a plan moves nothing")
-    refuse_unused("by a plan: it is an option of 'recover apply'", "quiet_period")
-    every = [Names.of(pipeline) for pipeline in KafkaPipeline.load(file)]
+    every = _pipelines_to_plan(file, execution)
     with_checkpoint = all(names.checkpoint_location for names in every)
     if not place.traits.uses_on_no_commit(with_checkpoint=with_checkpoint):
         refuse_unused("where no commit is needed", "on_no_commit")
     state, open_one = StateFile(file), connect(broker, every)
     with state.locked():
-        before = state.read()
-        if before is not None and (begun := before.begun):
-            raise UsageError(
-                f"{state.path}: a recovery of {len(begun)} pipelines has begun, and was not undone "
-                f"({shorten(', '.join(member.name for member in begun))}): undo it with 'recover "
-                "restore', or move the file away if the recovery is complete"
-            )
+        state.refuse_begun()
         how = {**policies, "policy": execution.policy, "at_once": max_active}
-        fleet = Fleet.of(plan_all(every, open_one, place, **how))
+        fleet = Fleet.of(plan_resets(every, open_one, place, **how))
         state.write(fleet)
-    print_result(
-        execution.output,
-        fleet.as_json(),
-        [fleet.markdown, "", f"Plan {fleet.digest} is saved in {state.path}; nothing was moved"],
-    )
+    _show_plan(fleet, state, execution)
+
+
+@recover.command("plan-failover", cls=_FileCommand)
+@file_argument
+@to_options
+@source_is_down_option
+@failover_policy_options
+@move_options
+@_at_once_option(4, "plan")
+@broker_options
+def plan_failover_command(
+    file: Path,
+    to: BrokerOptions,
+    source_is_down: bool,
+    policy: FailoverPolicy,
+    execution: Execution,
+    max_active: int,
+    broker: BrokerOptions,
+) -> None:
+    """
+    Plan to move each pipeline of FILE to the mirror that FILE names for it. Nothing is moved.
+
+    A pipeline that cannot be moved is named, and left out of the plan; exit 1 then. Options of the broker
+    name the cluster to leave; for the commands that follow they name the mirror.
+    """
+    from airflow_kafka_offsets.moves.fleet_plans import plan_failovers, refused_by_all
+
+    every = _pipelines_to_plan(file, execution)
+    for names in every:
+        if names.mirror is None:
+            raise UsageError(f"{file}: {shorten(names.group_id)}: mirror is missing", parameter="mirror")
+    start_admin_process()
+    state = StateFile(file)
+    with state.locked():
+        state.refuse_begun()
+        clients = connect_both(broker, to, every, min(max_active, len(every)), ask_source=not source_is_down)
+        allowed = replace(policy, checkpoint=execution.policy)
+        plans, failures = plan_failovers(every, checkpoint_of, clients, policy=allowed)
+        if not plans:
+            raise refused_by_all(failures)
+        fleet = Fleet.of(plans, failures)
+        state.write(fleet)
+    _show_plan(fleet, state, execution)
+    _report(failures, "are not in the plan: correct them and plan again, or plan them in a file of their own")
+
+
+def _pipelines_to_plan(file: Path, execution: Execution) -> list[Names]:
+    """Return the pipelines of a file; refuse options of 'recover apply'."""
+    from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+    if execution.execute:
+        raise UsageError("--execute is for 'recover apply': a plan moves nothing")
+    refuse_unused("by a plan: it is an option of 'recover apply'", "quiet_period")
+    return [Names.of(pipeline) for pipeline in KafkaPipeline.load(file)]
+
+
+def _show_plan(fleet: Fleet, state: StateFile, execution: Execution) -> None:
+    saved = f"Plan {fleet.digest} is saved in {state.path}; nothing was moved"
+    print_result(execution.output, fleet.as_json(), [fleet.markdown, "", saved])
 
 
 @recover.command("apply", cls=_FileCommand)
@@ -146,7 +206,7 @@ def apply_command(
     """
     Move the pipelines as planned, in waves, or continue an interrupted run.
 
-    If a pipeline fails, no other pipelines are started.
+    If a reset fails, no other pipelines are started; if a failover fails, the others still move.
     """
     state = StateFile(file)
     with state.locked():
@@ -169,6 +229,9 @@ def apply_command(
         )
     remedy = "run 'recover apply' again to continue, or 'recover restore' to undo all moves"
     _conclude(moves.fleet, failures, execution.output, remedy)
+    if refused := ", ".join(each.pipeline for each in fleet.refused):
+        click.echo(f"not moved, because the plan refused them: {refused}", err=True)
+        raise SystemExit(REFUSED)
 
 
 @recover.command("restore", cls=_FileCommand)
@@ -204,48 +267,71 @@ def restore_command(
 @broker_options
 @output_option
 def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
-    """Show the progress of each pipeline, and where its groups and checkpoint are now."""
+    """
+    Show the progress of each pipeline, and where its groups and checkpoint are now.
+
+    Exit 1 if that is unknown for a pipeline, such as on another cluster than that of the plan.
+    """
     fleet = StateFile(file).require()
-    open_one = connect(broker, [member.plan.names for member in fleet.members])
-    rows, found = [["PIPELINE", "STAGE", "NOW", "LAG", "ERROR"]], []
+    open_one = _connect(fleet, broker)
+    header = ["PIPELINE", "STAGE", "NOW", "LAG", "ERROR"]
+    rows: list[tuple[str, str, str, str, str | None]] = []
+    unknown: list[Failure] = []
     for member in fleet.members:
-        state, lag = _where(member, open_one)
-        rows.append([member.name, member.stage, state, lag, shorten(member.error or "-")])
-        found.append(
-            {"pipeline": member.name, "stage": member.stage, "now": state, "lag": lag, "error": member.error}
-        )
-    value = {"digest": fleet.digest, "pipelines": found}
-    print_result(output, value, [f"Plan {fleet.digest}", *align_rows(rows), "", *_stages(fleet)])
+        now, lag = "unknown", "-"
+        try:
+            now, lag = _where(member, open_one)
+        except KafkaOffsetsError as error:
+            unknown.append(Failure(member.name, error))
+        rows.append((member.name, member.stage, now, lag, member.error))
+    rows += [(name, "refused", "-", "-", why) for name, why in fleet.refused]
+    keys = [*map(str.lower, header)]
+    clusters = sorted({member.plan.log_ids.cluster or "(unknown)" for member in fleet.members})
+    value = {
+        "digest": fleet.digest,
+        "clusters": clusters,
+        "pipelines": [dict(zip(keys, row, strict=True)) for row in rows],
+    }
+    shown = [[*row, shorten(error or "-")] for *row, error in rows]
+    title = f"Plan {fleet.digest} on cluster {', '.join(clusters)}"
+    print_result(output, value, [title, *align_rows([header, *shown]), "", *_stages(fleet)])
+    _report(unknown, "could not be compared")
 
 
 def _where(member: Member, open_one: Open) -> tuple[str, str]:
-    from airflow_kafka_offsets.moves.fleet import pipeline_state
+    from airflow_kafka_offsets.readings.planned_move import pipeline_state
 
-    try:
-        state, lag = pipeline_state(open_one(member.plan.names), member.plan)
-    except KafkaOffsetsError as error:
-        return f"unknown ({shorten(error)})", "-"
+    state, lag = pipeline_state(*open_one(member.plan.target_names), member.plan)
     return state, f"{lag:,}"
 
 
 def _moves(fleet: Fleet, state: StateFile, broker: BrokerOptions, execution: Execution) -> FleetMoves:
     from airflow_kafka_offsets.moves.fleet import FleetMoves
 
-    open_one = connect(broker, [member.plan.names for member in fleet.members])
-    return FleetMoves(fleet, state.write, open_one, execution.metadata)
+    return FleetMoves(fleet, state.write, _connect(fleet, broker), execution.metadata)
+
+
+def _connect(fleet: Fleet, broker: BrokerOptions) -> Open:
+    return connect(broker, [member.plan.target_names for member in fleet.members])
 
 
 def _stages(fleet: Fleet) -> list[str]:
     """Return the number of pipelines in each stage, as text."""
-    numbers = Counter(member.stage for member in fleet.members)
-    return [f"{len(fleet.members)} pipelines: {', '.join(f'{n} {stage}' for stage, n in numbers.items())}"]
+    stages = [*(member.stage for member in fleet.members), *("refused" for _ in fleet.refused)]
+    numbers = ", ".join(f"{number} {stage}" for stage, number in Counter(stages).items())
+    return [f"{len(stages)} pipelines: {numbers}"]
 
 
 def _conclude(fleet: Fleet, failures: Sequence[Failure], output: str, remedy: str) -> None:
     """Print the result; exit 1 if a pipeline has failed."""
     print_result(output, fleet.as_json(), _stages(fleet))
+    _report(failures, f"failed; {remedy}")
+
+
+def _report(failures: Sequence[Failure], what: str) -> None:
+    """Print the errors of pipelines; exit 1 if there are any."""
     for failure in failures:
         click.echo(f"Error: group {failure}", err=True)
     if failures:
-        click.echo(f"{len(failures)} failed; {remedy}", err=True)
+        click.echo(f"{len(failures)} {what}", err=True)
         raise SystemExit(REFUSED)

@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint, open_client
+from airflow_kafka_offsets.cli.mirror_connections import reachable
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.fleet import Fleet
+from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.saved_plan import Names
+from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.moves.fleet import Open, Opened
+    from airflow_kafka_offsets.moves.fleet_plans import BothClusters
 
 
 class StateFile:
@@ -44,6 +49,20 @@ class StateFile:
             raise UsageError(f"{name}: cannot be read ({error.strerror})") from None
         return Fleet.parse(value, name)
 
+    def refuse_begun(self) -> None:
+        """Refuse to plan again once a pipeline may have moved: its receipt would be lost."""
+        try:
+            fleet = self.read()
+        except KafkaOffsetsError as error:
+            raise UsageError(f"{error}; its progress cannot be read, so move the file away first") from None
+        if fleet is not None and (begun := fleet.begun):
+            raise UsageError(
+                f"{self.path}: a recovery of {len(begun)} pipelines has begun, and was not undone "
+                f"({shorten(', '.join(member.name for member in begun))}): undo it with 'recover "
+                "restore', plan others in a file of their own, or move the file away if the recovery is "
+                "complete"
+            )
+
     def require(self) -> Fleet:
         """Return the recovery, or raise an error if no recovery was planned."""
         fleet = self.read()
@@ -58,7 +77,7 @@ class StateFile:
         from airflow_kafka_offsets.storage import open_location, replace_file
 
         fs, path = open_location(str(self.path))
-        replace_file(fs, path, json.dumps(fleet.as_json(), indent=1).encode())
+        replace_file(fs, path, fleet.as_text().encode())
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -91,11 +110,45 @@ def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
     broker.show_variables()
 
     def open_one(names: Names) -> Opened:
-        location, conn_id = names.checkpoint_location, names.checkpoint_conn_id
-        checkpoint = None if location is None else open_checkpoint(location, conn_id, "FILE")
+        checkpoint = None if names.checkpoint_location is None else checkpoint_of(names)
         return clients[_connection_of(names)], checkpoint
 
     return open_one
+
+
+def connect_both(
+    broker: BrokerOptions, to: BrokerOptions, pipelines: Sequence[Names], many: int, *, ask_source: bool
+) -> list[BothClusters]:
+    """
+    Open clients of the cluster that pipelines leave, if it answers, and of their mirror.
+
+    :param broker: the cluster of the command line, which replaces the connection in the file; so does ``to``.
+    :param many: how many clients of each cluster.
+    """
+    left_ids = {_connection_of(names) for names in pipelines}
+    mirror_ids = {Mirror.parse(names.mirror).kafka_config_id for names in pipelines}
+    for key, ids in (("kafka_config_id", left_ids), ("mirror.kafka_config_id", mirror_ids)):
+        if len(ids) > 1:
+            raise UsageError(
+                f"FILE has several {key} ({shorten(', '.join(sorted(ids)))}): write a separate file for each "
+                "pair of clusters"
+            )
+    left = broker.client_config_or(left_ids.pop(), "FILE") if ask_source else None
+    if left is not None:
+        left = left if reachable(left, broker.timeout) else None
+        broker.show_variables()
+    mirror = to.client_config_or(mirror_ids.pop(), "FILE")
+
+    def open_both() -> BothClusters:
+        source = None if left is None else open_client(left, broker.timeout, limited=False)
+        return source, open_client(mirror, broker.timeout, limited=False)
+
+    return [open_both() for _ in range(many)]
+
+
+def checkpoint_of(names: Names) -> SparkCheckpoint:
+    """Return the checkpoint of a pipeline that has one."""
+    return open_checkpoint(str(names.checkpoint_location), names.checkpoint_conn_id, "FILE")
 
 
 def _connection_of(names: Names) -> str:

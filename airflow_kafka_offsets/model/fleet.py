@@ -6,11 +6,13 @@ A fleet is saved before and after each write, so that the next run continues aft
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_args
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.approval import SHOWN_DIGITS, digest_of_all
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
@@ -26,6 +28,23 @@ process may have ended at any point since then.
 
 BEGUN: tuple[Stage, ...] = ("applying", "applied", "restoring")
 """Stages of a pipeline that may have moved, at least in part, and was not restored."""
+
+
+class Refused(NamedTuple):
+    """A pipeline that the plan has left out, with the reason."""
+
+    pipeline: str
+    error: str
+
+
+class Failure(NamedTuple):
+    """A pipeline that could not be planned, moved or restored."""
+
+    name: str
+    error: KafkaOffsetsError
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.error}"
 
 
 @dataclass(frozen=True)
@@ -50,21 +69,37 @@ class Member:
         """The names of its groups, for texts."""
         return ", ".join(group.group_id for group in self.plan.groups) or "no group"
 
+    @cached_property
+    def text(self) -> str:
+        """JSON in one line. A fleet is saved twice for each pipeline, so each is encoded only once."""
+        return json.dumps(self.as_json())
+
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON."""
-        return {**vars(self), "plan": dict(self.plan.value)}
+        found = {name: getattr(self, name) for name in ("stage", "receipt", "restored", "error")}
+        return {"plan": dict(self.plan.value), **found}
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """Pipelines that are planned, approved, moved and restored together."""
+    """
+    Pipelines that are planned, approved, moved and restored together.
+
+    :param refused: the other pipelines of the list, which cannot be moved, with the reason.
+    """
 
     members: tuple[Member, ...]
+    refused: tuple[Refused, ...] = ()
 
     @classmethod
-    def of(cls, plans: Sequence[SavedPlan]) -> Fleet:
+    def of(cls, plans: Sequence[SavedPlan], refused: Sequence[Failure] = ()) -> Fleet:
         """Return a fleet in which no plan is applied yet."""
-        return cls(tuple(map(Member, plans)))
+        return cls(tuple(map(Member, plans)), tuple(Refused(each.name, str(each.error)) for each in refused))
+
+    @property
+    def fails_over(self) -> bool:
+        """Whether the pipelines move to a mirror."""
+        return any(member.plan.left is not None for member in self.members)
 
     @property
     def digest(self) -> str:
@@ -93,12 +128,23 @@ class Fleet:
         """Return the fleet with one pipeline changed."""
         members = list(self.members)
         members[number] = replace(members[number], **changes)
-        return Fleet(tuple(members))
+        return replace(self, members=tuple(members))
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain JSON: ``version``, ``digest`` and ``pipelines``."""
-        pipelines = [member.as_json() for member in self.members]
-        return {"version": VERSION, "digest": self.digest, "pipelines": pipelines}
+        """Return plain JSON: ``version``, ``digest``, ``refused`` and ``pipelines``."""
+        return {**self._head(), "pipelines": [member.as_json() for member in self.members]}
+
+    def as_text(self) -> str:
+        """Return the JSON of :meth:`as_json`, with a line for each pipeline."""
+        pipelines = ",\n".join(member.text for member in self.members)
+        return f'{json.dumps(self._head())[:-1]}, "pipelines": [\n{pipelines}\n]}}\n'
+
+    def _head(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "digest": self.digest,
+            "refused": [each._asdict() for each in self.refused],
+        }
 
     @classmethod
     def parse(cls, value: object, what: str) -> Fleet:
@@ -110,7 +156,15 @@ class Fleet:
                 f"{what}: found {describe_type(value)}; expected a recovery of version {VERSION}, as "
                 "'recover plan' writes it"
             )
-        fleet = cls(tuple(_member(entry, f"{what}, pipeline {n}") for n, entry in enumerate(entries, 1)))
+        members = tuple(_member(entry, f"{what}, pipeline {n}") for n, entry in enumerate(entries, 1))
+        left = value.get("refused", ())
+        try:
+            refused = tuple(Refused(str(each["pipeline"]), str(each["error"])) for each in left)
+        except (KeyError, TypeError):
+            raise OffsetsFormatError(
+                f"{what}, refused: found {describe_type(left)}; expected pipelines and their errors"
+            ) from None
+        fleet = cls(members, refused)
         if fleet.digest != value.get("digest"):
             raise OffsetsFormatError(
                 f"{what}: its digest is not {fleet.digest}, that of its plans: the file was changed after it "

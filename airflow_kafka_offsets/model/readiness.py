@@ -43,6 +43,7 @@ class Readiness:
     :param syncs_next: offset in the syncs topic where the next commit continues to read.
     :param error: reason why data is missing; empty if the data is complete.
     :param mirrored: topic -> id of its copy on the mirror, to which the syncs belong.
+    :param query_id: the query whose commit has kept the data; empty if an earlier version wrote the file.
     """
 
     batch_id: int = -1
@@ -55,6 +56,11 @@ class Readiness:
     syncs_next: int = 0
     error: str = ""
     mirrored: Mapping[str, str] = field(default_factory=dict)
+    query_id: str = ""
+
+    def may_be_of(self, query_id: str) -> bool:
+        """Whether the data is of this query, or names no query."""
+        return self.query_id in ("", query_id)
 
     def on(self, cluster: str) -> Readiness:
         """Return the data if it is of this cluster, or if an id is unknown; else return empty data."""
@@ -157,6 +163,7 @@ class Readiness:
                 syncs_next=_number(value["syncs_next"]),
                 error=_text(value["error"]),
                 mirrored={_text(topic): _text(each) for topic, each in value.get("mirrored", {}).items()},
+                query_id=_text(value.get("query_id", "")),
             )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise OffsetsFormatError(

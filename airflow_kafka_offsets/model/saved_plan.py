@@ -150,6 +150,14 @@ class SavedPlan:
         """The ids of the cluster and the topics of the offsets."""
         return self.receipt.moving().log_ids
 
+    @property
+    def target_names(self) -> Names:
+        """The names of the pipeline after the move: a failover moves its groups to the mirror."""
+        on_mirror = (self.names.mirror or {}).get("kafka_config_id")
+        if self.left is None or not on_mirror:
+            return self.names
+        return self.names._replace(kafka_config_id=on_mirror)
+
     def _compute_digest(self) -> str:
         of = self.checkpoint
         moved: list[Any] = []

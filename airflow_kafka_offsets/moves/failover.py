@@ -39,6 +39,7 @@ from airflow_kafka_offsets.readings.failover import (
     left_out_refusals,
     read_kept,
     recorded_cluster,
+    refuse_swapped,
     selected_sources,
     translate_sources,
 )
@@ -100,6 +101,7 @@ def plan_failover(
         evidence, missing = gather_records(target, scoped, usable)
         translated = check_partitions(target, translate_sources(target, mirror, scoped, evidence))
     else:
+        refuse_swapped(target, checkpoint, kept, selection, sources)
         evidence, logs, missing = gather_evidence(source, target, mirror, scoped, usable)
         translated = translate_sources(target, mirror, scoped, evidence, logs)
     if policy.on_unknown == "earliest":

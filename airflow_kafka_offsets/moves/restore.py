@@ -14,6 +14,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
@@ -66,7 +67,8 @@ def plan_restore_receipt(
     before = {group.group_id: group.before for group in receipt.groups if group.before}
     moved = receipt.checkpoint
     moves = None if checkpoint is None else ArchivedMoves(checkpoint)
-    log_check = LogCheck(allow_new_cluster, "the receipt", receipt.log_ids, moves)
+    archive = None if moves is None or moved is None else moves.of_receipt(moved)
+    log_check = _log_check(allow_new_cluster, "the receipt", receipt.log_ids, moves, archive)
     group_plans = _plan_groups(client, before, selection, "receipt", on_out_of_range, on_no_commit, log_check)
     judged = partial(
         refuse_stale,
@@ -96,7 +98,6 @@ def plan_restore_receipt(
             f"is of query {query_id}: the checkpoint was replaced since; restore only the groups with "
             f"{parameter_text('checkpoint_location', None)}"
         )
-    archive = moves.of_receipt(moved)
     plan = _with_checkpoint(
         client, group_plans, checkpoint, moved.before, archive, on_out_of_range, policy, log_check
     )
@@ -125,7 +126,7 @@ def plan_restore_archive(
     archive = moves.find(name)
     before, after = archived_group_offsets(checkpoint, archive)
     origin = f"archive {archive.name}"
-    log_check = LogCheck(allow_new_cluster, origin, archive.log_ids, moves)
+    log_check = _log_check(allow_new_cluster, origin, archive.log_ids, moves, archive)
     group_plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
     plan = _with_checkpoint(
         client, group_plans, checkpoint, archive.before, archive, on_out_of_range, policy, log_check
@@ -139,6 +140,20 @@ def plan_restore_archive(
         metadata=CommitMetadata(),
         allow_stale=allow_stale,
     )
+
+
+def _log_check(
+    allow_new_cluster: bool,
+    what: str,
+    recorded: LogIds,
+    moves: ArchivedMoves | None,
+    archive: ArchivedMove | None,
+) -> LogCheck:
+    # The restore of a failover counts on the cluster that the query goes back to. An interrupted one is
+    # finished on the mirror, which the failover has recorded.
+    if archive is not None and archive.fails_over:
+        moves = None
+    return LogCheck(allow_new_cluster, what, recorded, moves)
 
 
 def _plan_groups(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
@@ -124,6 +125,12 @@ def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt
             "so it is unknown whether the plan has moved it: reset it to the position that you want"
         )
     return False
+
+
+def newest_move_of(saved: SavedPlan, checkpoint: SparkCheckpoint | None) -> ArchivedMove | None:
+    """Return the newest move of a checkpoint that applies a plan; ``None`` if no move does."""
+    moves = () if checkpoint is None else ArchivedMoves(checkpoint).of_query
+    return next((each for each in moves if each.made_by.plan == saved.digest), None)
 
 
 def with_saved_parts(group: OffsetPlan, saved: SavedPlan, commits: Commits) -> OffsetPlan:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.errors import PlanRefusedError
@@ -67,7 +66,8 @@ def plan_saved_failover(
         with_saved_parts(group, saved, target.committed(group.group_id, group.after))
         for group in plan.group_plans
     ]
-    plan = replace(plan, group_plans=groups, provenance={"plan": saved.digest, "names": _names(saved)})
+    named = saved.target_names.as_json()  # for a restore
+    plan = replace(plan, group_plans=groups, provenance={"plan": saved.digest, "names": named})
     saved.check(plan)
     if begun is None and (refusals := saved.age_refusals(now, max_age)):
         raise PlanRefusedError(refusals)
@@ -113,9 +113,3 @@ def _unread(target: OffsetsClient, saved: SavedPlan, move: CheckpointPlan) -> li
             if not {tp, mirror.partition(tp)} & move.after[source].keys():
                 return [f"plan {saved.digest[:8]} does not name the new topic of {tp}: plan the move again"]
     return unread_refusals(target, mirror, move.before, move.after)
-
-
-def _names(saved: SavedPlan) -> Mapping[str, Any]:
-    """Return the plan's names for a restore: its groups are on the mirror."""
-    on_mirror = (saved.names.mirror or {}).get("kafka_config_id")
-    return {**saved.names.as_json(), **({"kafka_config_id": on_mirror} if on_mirror else {})}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
@@ -14,12 +14,15 @@ from airflow_kafka_offsets.model.parameters import exactly_one
 from airflow_kafka_offsets.model.place import RESETS
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import Names
-from airflow_kafka_offsets.moves.fleet import Opened, plan_all
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.check_drift import named_pipelines, read_pipelines
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
 class PlanResetsOperator(ResetOffsetsOperator):
@@ -75,16 +78,19 @@ class PlanResetsOperator(ResetOffsetsOperator):
 
     def execute(self, context: Context) -> Any:
         """Plan each pipeline, and return the plans."""
+        # It also plans failovers, which need the Kafka client: a DAG file must not load it.
+        from airflow_kafka_offsets.moves.fleet_plans import plan_resets
+
         with self.run_checked(), ExitStack() as clients:
             place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
             client_of = self.open_each(clients)
 
-            def open_one(names: Names) -> Opened:
+            def open_one(names: Names) -> tuple[OffsetsClient, SparkCheckpoint | None]:
                 location, conn_id = names.checkpoint_location, names.checkpoint_conn_id
                 client = client_of(str(names.kafka_config_id))
                 return client, spark_checkpoint(location, conn_id) if location else None
 
-            plans = plan_all(
+            plans = plan_resets(
                 [Names.of(pipeline) for pipeline in named_pipelines(self, context)],
                 open_one,
                 place,

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import MisnamedError, OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offset_syncs import next_upstream
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.translation import Evidence, LastRead, Translation
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
@@ -48,7 +50,14 @@ def read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
         kept = read_readiness(checkpoint)
     except OffsetsFormatError as error:
         return Readiness(), [str(error)]
-    return kept, [f"the data kept beside the checkpoint is incomplete: {kept.error}"] if kept.error else []
+    what, query_id = "the data kept beside the checkpoint", checkpoint.query_id()
+    if not kept.may_be_of(query_id):
+        other = f"it is of query {shorten(kept.query_id)}, and the checkpoint is of query {query_id}"
+        return Readiness(), [f"{what} is ignored: {other}"]
+    notes = [f"{what} is incomplete: {kept.error}"] if kept.error else []
+    if kept.at and not kept.query_id:
+        notes.append(f"{what} names no query: if the checkpoint was replaced, it may be of the old query")
+    return kept, notes
 
 
 def recorded_cluster(checkpoint: SparkCheckpoint, kept: Readiness) -> tuple[str, str]:
@@ -61,6 +70,35 @@ def recorded_cluster(checkpoint: SparkCheckpoint, kept: Readiness) -> tuple[str,
     if moved is not None:
         return moved.log_ids.cluster, f"its move {moved}"
     return kept.cluster, "its last commit with a mirror"
+
+
+def refuse_swapped(
+    target: OffsetsClient,
+    checkpoint: SparkCheckpoint,
+    kept: Readiness,
+    selection: GroupSelection,
+    sources: Mapping[str, Offsets],
+) -> None:
+    """
+    Refuse a mirror on which the query's position was committed, if nothing else records its cluster.
+
+    MirrorMaker copies a commit's metadata unchanged, so a copied commit names the other cluster.
+    """
+    if recorded_cluster(checkpoint, kept)[0]:
+        return
+    here = target.cluster_id(), checkpoint.query_id()
+    for group, offsets in selection.assign_offsets(sources).items():
+        for tp, commit in target.committed(group, offsets).items():
+            made = CommitMetadata.of(commit)
+            if commit is None or made is None or made.is_move or (made.cluster, made.query) != here:
+                continue
+            if commit.offset == offsets[tp]:
+                raise PlanRefusedError(
+                    f"{checkpoint.location} is already on cluster {here[0]}: group {group!r} was committed "
+                    f"there at the query's position on {tp}, by {made}: give the connection of the "
+                    "cluster to leave, and as mirror the cluster to go to; if that commit was a mistake, "
+                    "delete the group's offsets there"
+                )
 
 
 def gather_evidence(

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.readings.failover import (
     left_out_refusals,
     read_kept,
     recorded_cluster,
+    refuse_swapped,
     selected_sources,
     translate_sources,
 )
@@ -63,6 +64,7 @@ def check_mirror(
         remedy="name the cluster that the pipeline is on, and its mirror",
     ):
         raise PlanRefusedError(refusals)
+    refuse_swapped(target, checkpoint, kept, selection, state.kafka_offsets)
     kept = kept.on(source.cluster_id())
     evidence, logs, missing = gather_evidence(source, target, mirror, sources, kept)
     without_source, _, _ = gather_evidence(None, target, mirror, sources, kept)

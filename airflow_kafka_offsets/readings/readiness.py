@@ -46,7 +46,7 @@ def read_newest(
         known = Readiness()
     state = checkpoint.read()
     sources, cluster = state.kafka_offsets, source.cluster_id()
-    known = known.on(cluster)
+    known = known.on(cluster) if known.may_be_of(state.query_id) else Readiness()
     partitions = {tp for offsets in sources.values() for tp in offsets}
     read: Mapping[TopicPartition, Sequence[LastRead]] = {}
     errors: list[str] = []
@@ -68,7 +68,7 @@ def read_newest(
     if size_error("the file", kept.as_text()):
         errors.append(f"{len(kept.ends)} partitions are too many for their offset syncs to be kept too")
         kept = replace(kept, syncs={})
-    return replace(kept, error="; ".join(errors))
+    return replace(kept, query_id=state.query_id, error="; ".join(errors))
 
 
 def _read_syncs(

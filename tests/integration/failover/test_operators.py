@@ -1,6 +1,4 @@
-"""
-The operators that fail over, check the mirror, and keep what a failover needs; and many pipelines at once.
-"""
+"""The operators that fail over, check the mirror, and keep what a failover needs."""
 
 from __future__ import annotations
 
@@ -143,50 +141,6 @@ def test_a_failover_needs_checkpoint_and_mirror(orders, missing):
     for operator in (FailOverOperator, CheckMirrorOperator):
         with pytest.raises(UsageError, match=missing):
             operator(task_id="task", **names)
-
-
-def test_many_pipelines_move_and_one_that_is_refused_keeps_none_back(
-    topic, orders, tmp_path, new_group, cli, mirrored
-):
-    entries, queries = [], []
-    for number in range(5):
-        query = Query(tmp_path / str(number))
-        query.run(0, {topic: {0: 10, 1: 10}})
-        query.run(1, {topic: {0: 60 + number, 1: 55}})
-        if number == 3:
-            query.plan(2, {topic: {0: 90, 1: 60}})
-        queries.append(query)
-        entries.append({"group_id": new_group(), "checkpoint_location": query.location})
-    defaults = {"kafka_config_id": "primary", "mirror": orders["mirror"]}
-    file = tmp_path / "pipelines.json"
-    file.write_text(json.dumps({"defaults": defaults, "pipelines": entries}))
-    clusters = ("--bootstrap-server", mirrored.source, "--to-bootstrap-server", mirrored.target)
-    planned = cli("failover", "plan", "--pipelines", file, *clusters)
-    assert planned.code == 1
-    assert planned.out.count("planned, exact") == 4
-    assert "5 pipelines: 4 planned, 1 refused" in planned.out
-    moved = cli("failover", "apply", "--pipelines", file, *clusters, "--quiet-period", "0", "--at-once", "2")
-    assert moved.code == 1
-    assert moved.out.count("moved, exact") == 4
-    assert "batch 2 was begun" in moved.out
-    # What is left is done by the same command, whatever has run since.
-    queries[0].run(2, {f"other.{topic}": {0: 80, 1: 60}})
-    queries[3].run(2, {topic: {0: 90, 1: 60}})
-    again = cli(
-        "failover", "apply", "--pipelines", file, *clusters, "--quiet-period", "0", "--output", "json"
-    )
-    assert again.code == 0, again
-    states = [each["state"] for each in json.loads(again.out)["pipelines"]]
-    assert sorted(states) == ["moved", *["moved before"] * 4]
-    # A move of another request is not this one's.
-    entries[0]["group_id"] = new_group()
-    file.write_text(json.dumps({"defaults": defaults, "pipelines": entries}))
-    other = cli(
-        "failover", "apply", "--pipelines", file, *clusters, "--quiet-period", "0", "--output", "json"
-    )
-    assert other.code == 1, other
-    states = [each["state"] for each in json.loads(other.out)["pipelines"]]
-    assert sorted(states) == [*["moved before"] * 4, "refused"]
 
 
 def test_the_check_refuses_a_cluster_that_the_pipeline_has_left(orders, context):

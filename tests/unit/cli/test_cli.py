@@ -227,7 +227,7 @@ def test_a_failover_of_a_file_says_which_brokers_a_variable_has_named(run, monke
     file = tmp_path / "pipelines.json"
     file.write_text('[{"group_id": "g", "checkpoint_location": "/cp", "mirror": {"kafka_config_id": "k"}}]')
     monkeypatch.setenv(f"{PREFIX}BOOTSTRAP_SERVER", "127.0.0.1:1")
-    line = f"failover plan --pipelines {file} --to-bootstrap-server 127.0.0.1:2 --timeout 0.2"
+    line = f"recover plan-failover {file} --to-bootstrap-server 127.0.0.1:2 --timeout 0.2"
     assert f"On 127.0.0.1:1, as {PREFIX}BOOTSTRAP_SERVER says.\n" in run(line)[1]
 
 

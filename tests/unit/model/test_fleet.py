@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
-from airflow_kafka_offsets.model.fleet import Fleet
+from airflow_kafka_offsets.model.fleet import Fleet, Refused
 from airflow_kafka_offsets.model.saved_plan import Names, saved_plan
 
 
@@ -30,9 +31,9 @@ def fleet():
 
 def test_a_fleet_reads_back_as_it_was_written(fleet):
     fleet = fleet.with_member(1, stage="applied", receipt={"version": 1}, error=None)
-    fleet = fleet.with_member(2, error="the broker was away")
+    fleet = replace(fleet.with_member(2, error="the broker was away"), refused=(Refused("d", "no mirror"),))
     again = Fleet.parse(json.loads(json.dumps(fleet.as_json())), "file")
-    assert again == fleet
+    assert again == fleet == Fleet.parse(json.loads(fleet.as_text()), "file")
     assert [member.name for member in again.begun] == ["b"]
 
 
@@ -69,6 +70,8 @@ def change(value, **changes):
         lambda value: change(value, pipelines="abc"),
         lambda value: change(value, pipelines=value["pipelines"][:2]),
         lambda value: change(value, digest="0"),
+        lambda value: change(value, refused=[{"pipeline": "d"}]),
+        lambda value: change(value, refused=3),
         lambda value: change(value, pipelines=[{**value["pipelines"][0], "stage": "done"}]),
         lambda value: change(value, pipelines=[{**value["pipelines"][0], "receipt": 3}]),
         lambda value: change(value, pipelines=[{**value["pipelines"][0], "error": {}}]),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 from memory_broker import MemoryBroker, MemoryClient
 from mirrored_clusters import keep_readiness
-from written_query import Query
+from written_query import QUERY_ID, Query
 
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.readiness_file import READINESS
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
@@ -20,6 +24,7 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.failover import plan_failover
+from airflow_kafka_offsets.moves.restore import plan_restore_archive
 from airflow_kafka_offsets.moves.saved import save_plan
 from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
 from airflow_kafka_offsets.readings.failover import translate_sources
@@ -73,11 +78,73 @@ def test_the_clusters_must_not_be_swapped(pipeline):
         check_mirror(pipeline.mirror, pipeline.source, pipeline.checkpoint, selection, MIRROR)
 
 
+def test_a_mirror_to_which_the_position_was_committed_is_the_cluster_to_leave(pipeline):
+    """Nothing else records the cluster: no move was made, and no commit with a mirror."""
+    tp, made = TopicPartition("orders", 0), CommitMetadata(query=QUERY_ID, batch=0, cluster="source")
+    pipeline.source.commit("etl", {tp: 90}, made.text())
+    # MirrorMaker copies the commit with its metadata.
+    pipeline.mirror.commit("etl", {tp: 80}, made.text())
+    assert pipeline.plan().refusals == []
+    with pytest.raises(PlanRefusedError, match="already on cluster source: group 'etl' was committed there"):
+        pipeline.plan(pipeline.mirror, pipeline.source)
+    with pytest.raises(PlanRefusedError, match="is already on cluster source"):
+        check_mirror(
+            pipeline.mirror, pipeline.source, pipeline.checkpoint, GroupSelection.parse("etl"), MIRROR
+        )
+
+
+def test_a_restore_of_a_failover_that_was_killed_is_finished_on_the_mirror(pipeline, monkeypatch):
+    apply_pipeline(pipeline.mirror, pipeline.plan(), CommitMetadata(), pipeline.checkpoint, 0)
+
+    def restore() -> None:
+        selection = GroupSelection.parse("etl")
+        plan = plan_restore_archive(pipeline.mirror, "0001-failover", pipeline.checkpoint, selection)
+        plan = replace(plan, may_be_empty=True)
+        apply_pipeline(pipeline.mirror, plan, CommitMetadata(tool="restore"), pipeline.checkpoint, 0)
+
+    def die(*_: Any) -> None:
+        raise OSError("the process ends here")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("airflow_kafka_offsets.moves.apply.commit_groups", die)
+        with pytest.raises(OSError, match="the process ends here"):
+            restore()
+    restore()
+    assert pipeline.checkpoint.read().kafka_offsets == {"0": {TopicPartition("orders", 0): 90}}
+    assert [(each.name, each.done) for each in ArchivedMoves(pipeline.checkpoint)] == [
+        ("0001-failover", True),
+        ("0002-restore", True),
+    ]
+
+
 def test_a_connection_to_a_third_cluster_is_refused(pipeline):
     keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
     pipeline.brokers["source"].cluster_id = "third"
     with pytest.raises(PlanRefusedError, match="is on cluster source according to its last commit with a m"):
         pipeline.plan()
+
+
+def test_what_was_kept_for_a_replaced_query_is_not_taken_for_the_new_one(pipeline):
+    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    new = "99999999-2222-3333-4444-555555555555"
+    pipeline.query.write("metadata", json.dumps({"id": new}))
+    # Its cluster is not the new query's, either.
+    pipeline.brokers["source"].cluster_id = "third"
+    plan = pipeline.plan(None, pipeline.mirror)
+    assert any(f"is ignored: it is of query {QUERY_ID}" in note for note in plan.notes)
+    assert [each.translation.exact for each in plan.translated] == [False]
+    kept = keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    assert (kept.query_id, kept.cluster) == (new, "third")
+
+
+def test_what_an_earlier_version_has_kept_is_used_and_said_to_name_no_query(pipeline):
+    kept = keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    written = json.loads(replace(kept, query_id="").as_text())
+    del written["query_id"]
+    pipeline.query.write(READINESS, json.dumps(written))
+    plan = pipeline.plan(None, pipeline.mirror)
+    assert any("names no query" in note for note in plan.notes)
+    assert [each.translation.exact for each in plan.translated] == [True]
 
 
 def test_a_batch_that_ends_while_its_position_is_translated_is_not_moved_but_a_drill_may_plan(

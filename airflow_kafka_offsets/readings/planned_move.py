@@ -1,0 +1,98 @@
+"""Compares where a pipeline is now with the offsets before and after a saved plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, has_run_since
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
+from airflow_kafka_offsets.model.lag import Lag
+from airflow_kafka_offsets.model.log_ids import other_logs_refusals
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, committed_offsets
+from airflow_kafka_offsets.model.saved_plan import SavedPlan
+from airflow_kafka_offsets.readings.log_ids import known_log_ids
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+
+_Positions = Mapping[TopicPartition, int | None]
+
+
+def pipeline_state(
+    client: OffsetsClient, checkpoint: SparkCheckpoint | None, saved: SavedPlan
+) -> tuple[str, int]:
+    """
+    Compare the groups and the checkpoint with the offsets before and after a plan.
+
+    :return: where the pipeline is now (``not moved``, ``moved``, ``moved in part``, ``read on`` or
+        ``elsewhere``), and its lag.
+    :raises PlanRefusedError: if the connection leads to another cluster than the plan; names both.
+    """
+    now = known_log_ids(client, saved.log_ids.topics)
+    if refusals := other_logs_refusals("the plan", saved.log_ids, now, remedy="plan again"):
+        raise PlanRefusedError(refusals)
+    found: set[str] = set()
+    lag = 0
+    for group in saved.groups:
+        commits = committed_offsets(client.committed(group.group_id, group.after))
+        found |= _states(commits, group.before, group.after)
+        lag += Lag.measure(group.group_id, commits, client.log_ranges(group.after), "earliest").total
+    if checkpoint is not None and saved.checkpoint is not None:
+        states = _checkpoint_states(checkpoint, saved.checkpoint, saved)
+        if saved.left is not None and states == {"not moved"}:
+            found -= {"moved"}  # once taken back: a commit on the mirror stays if none was there before
+        found |= states
+    if len(found) < 2:
+        return found.pop() if found else "moved", lag
+    if found == {"not moved", "moved"}:
+        return "moved in part", lag
+    return "elsewhere" if "elsewhere" in found else "read on", lag
+
+
+def _checkpoint_states(checkpoint: SparkCheckpoint, move: CheckpointPlan, saved: SavedPlan) -> set[str]:
+    """Return the states of a checkpoint's partitions; of a failover the archive, which names the cluster."""
+    state = checkpoint.read()
+    if state.query_id != move.query_id:
+        return {"elsewhere"}
+
+    def compare(before: Mapping[str, Offsets], after: Mapping[str, Offsets]) -> set[str]:
+        found = (
+            _states(state.kafka_offsets.get(source, {}), before.get(source, {}), offsets)
+            for source, offsets in after.items()
+        )
+        return set().union(*found)
+
+    if saved.left is None:
+        return compare(move.before, move.after)
+    # The offsets of two clusters cannot be compared. The newest move names the cluster.
+    newest = ArchivedMoves(checkpoint).on_cluster
+    mine = newest is not None and newest.made_by.plan == saved.digest
+    if newest is not None and (mine or newest.undoes):
+        if not newest.is_over and not has_run_since(checkpoint, newest):
+            return {"moved", "not moved"}
+    elif newest is not None and saved.left.is_other_cluster(newest.log_ids):
+        return {"elsewhere"}
+    if mine:
+        return compare({}, move.after)
+    return {"not moved" if found == "moved" else found for found in compare({}, move.before)}
+
+
+def _states(now: _Positions, before: _Positions, after: Offsets) -> set[str]:
+    """Compare the offsets of moving partitions with those before and after the plan."""
+    states = set()
+    for tp, to in after.items():
+        at, was = now.get(tp), before.get(tp)
+        if at == to:
+            if was != to:
+                states.add("moved")
+        elif at == was:
+            states.add("not moved")
+        elif at is not None and at > to:
+            states.add("read on")
+        else:
+            states.add("elsewhere")
+    return states

@@ -1,0 +1,166 @@
+"""Many pipelines (PIPELINES=60 for sixty) fail over as one, and are killed or run twice meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from group_members import member_of
+from mirrored_clusters import READ, SYNCS
+from written_query import Query
+
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+MANY = int(os.environ.get("PIPELINES", "12"))
+QUIET = ("--quiet-period", "0")
+
+
+class Fleet:
+    """Queries that were stopped on a mirrored cluster, and the file that lists them."""
+
+    def __init__(self, root: Any, clusters: Any, topic: str, cli: Any, stem: str) -> None:
+        self.clusters, self.topic, self.cli, self.copy = clusters, topic, cli, f"other.{topic}"
+        self.queries = {f"{stem}-{number:02d}": Query(root / f"{number}") for number in range(MANY)}
+        for query in self.queries.values():
+            query.run(0, {topic: {0: 10, 1: 10}})
+            query.run(1, {topic: READ})
+        self.names = [*self.queries]
+        self.file = root / "mirrored.json"
+        self.state = root / "mirrored.json.recovery.json"
+        entries = [
+            {"group_id": name, "checkpoint_location": query.location} for name, query in self.queries.items()
+        ]
+        mirror = {"kafka_config_id": "standby", "prefix": "other.", "syncs_topic": SYNCS["other"]}
+        defaults = {"kafka_config_id": "primary", "mirror": mirror}
+        self.file.write_text(json.dumps({"defaults": defaults, "pipelines": entries}))
+
+    def line(self, verb: str, *options: str) -> tuple[str, ...]:
+        both = (*("--bootstrap-server", self.clusters.source, "--to-bootstrap-server", self.clusters.target),)
+        clusters = both if verb == "plan-failover" else ("--bootstrap-server", self.clusters.target)
+        quiet = QUIET if verb in ("apply", "restore") else ()
+        return ("recover", verb, str(self.file), *clusters, *quiet, *options)
+
+    def run(self, verb: str, *options: str, code: int = 0) -> Any:
+        done = self.cli(*self.line(verb, *options))
+        assert done.code == code, (done.out, done.err)
+        return done
+
+    def stages(self) -> dict[str, int]:
+        return Counter(member["stage"] for member in json.loads(self.state.read_text())["pipelines"])
+
+    def now(self) -> dict[str, int]:
+        found = json.loads(self.run("status", "--output", "json").out)["pipelines"]
+        return Counter(each["now"] for each in found)
+
+    def moved(self) -> list[str]:
+        """The groups that are at the positions of their queries on the mirror, as their queries are."""
+        return [
+            name
+            for name, query in self.queries.items()
+            if self.clusters.committed(name, self.copy) == READ
+            and {tp.topic for tp in SparkCheckpoint(query.location).read().kafka_offsets["0"]} == {self.copy}
+        ]
+
+
+@pytest.fixture
+def fleet(tmp_path, mirrored, topic, cli, new_group, connections):
+    return Fleet(tmp_path, mirrored, topic, cli, new_group())
+
+
+def test_they_are_planned_moved_shown_taken_back_and_moved_again(fleet, mirrored):
+    before = {name: query.sparks_files() for name, query in fleet.queries.items()}
+    fleet.queries[fleet.names[3]].plan(2, {fleet.topic: {0: 90, 1: 60}})
+    planned = fleet.run("plan-failover", code=1)
+    assert f"Error: group {fleet.names[3]}: " in planned.err
+    assert planned.out.count("| `") == MANY - 1
+    digest = json.loads(fleet.state.read_text())["digest"]
+    assert (fleet.now()["not moved"], fleet.moved()) == (MANY - 1, [])
+
+    with member_of(mirrored.target, fleet.names[5], fleet.copy):
+        failed = fleet.run("apply", "--execute", "--digest", digest[:8], code=1)
+    assert "a-reader" in failed.err
+    assert fleet.stages() == {"applied": MANY - 2, "planned": 1}
+    wrong = fleet.cli("recover", "status", fleet.file, "--bootstrap-server", mirrored.source)
+    assert wrong.code == 1
+    assert f"is of cluster {mirrored.on_target.cluster_id()}, and the connection leads to" in wrong.err
+
+    fleet.run("apply", "--execute", code=1)  # one was refused by the plan
+    assert fleet.moved() == [name for name in fleet.names if name != fleet.names[3]]
+    assert fleet.now()["moved"] == MANY - 1
+    # The connections of the file lead to the mirror too.
+    assert fleet.cli("recover", "status", fleet.file).out.count("applied  moved") == MANY - 1
+    fleet.run("restore", "--execute")
+    assert fleet.now()["not moved"] == MANY - 1
+    fleet.queries[fleet.names[3]].finish(2)
+    found = {name: query.sparks_files() for name, query in fleet.queries.items()}
+    del found[fleet.names[3]], before[fleet.names[3]]
+    assert found == before
+
+    fleet.run("plan-failover")
+    fleet.run("apply", "--execute")
+    assert fleet.stages() == {"applied": MANY}
+
+
+def test_a_command_that_is_killed_at_any_time_is_continued(fleet):
+    fleet.run("plan-failover")
+    program = "from airflow_kafka_offsets.cli import main; main()"
+    kills = 0
+    for after in (1, 2, 3, 4):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *fleet.line("apply", "--execute", "--max-active", "2")],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        started = time.monotonic()
+        while process.poll() is None and fleet.stages()["applied"] < after * MANY // 6:
+            assert time.monotonic() - started < 120
+            time.sleep(0.005)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait(30)
+        assert set(fleet.now()) <= {"moved", "not moved", "moved in part"}
+    assert kills
+    fleet.run("apply", "--execute")
+    assert fleet.now() == {"moved": MANY}
+    for query in fleet.queries.values():
+        assert [move.done for move in ArchivedMoves(SparkCheckpoint(query.location))] == [True]
+
+
+def test_two_people_apply_one_plan_at_once(fleet, tmp_path):
+    """Each on a machine of their own, where the other's lock is not seen."""
+    fleet.run("plan-failover")
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in (fleet.file, fleet.state):
+        (other / file.name).write_text(file.read_text())
+    program = "from airflow_kafka_offsets.cli import main; main()"
+    line = fleet.line("apply", "--execute", "--max-active", "2")
+    lines = [line, tuple(str(other / fleet.file.name) if word == str(fleet.file) else word for word in line)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, *each],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for each in lines
+    ]
+    texts = [process.communicate(timeout=240)[0] for process in processes]
+    # Whoever met the other's move is told so, and continues.
+    fleet.run("apply", "--execute")
+    again = fleet.cli(*lines[1])
+    assert again.code == 0, (texts, again)
+    assert fleet.moved() == fleet.names, texts
+    for query in fleet.queries.values():
+        assert [move.done for move in ArchivedMoves(SparkCheckpoint(query.location))] == [True], texts

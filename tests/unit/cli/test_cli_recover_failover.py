@@ -1,0 +1,370 @@
+"""Many pipelines that fail over as one, with the commands of a recovery."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from typing import Any
+
+import pytest
+from memory_broker import MemoryBroker, MemoryClient
+from written_query import Query
+
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.cli.recovery_file import StateFile
+from airflow_kafka_offsets.kafka import client as clients
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+READ, THERE = 90, 80
+"""Where the queries are, and the same record on the mirror, which has no copy of the first 10."""
+BOTH = ("--bootstrap-server", "source:9092", "--to-bootstrap-server", "mirror:9092")
+SOURCE, MIRROR = BOTH[:2], ("--bootstrap-server", "mirror:9092")
+
+
+class Killed(BaseException):
+    """The process has ended."""
+
+
+class Pipelines:
+    """Queries on a cluster that is mirrored, and the file that lists them."""
+
+    def __init__(self, root: Any, monkeypatch: pytest.MonkeyPatch, cli: Any, many: int) -> None:
+        self.brokers = {"source": MemoryBroker(), "mirror": MemoryBroker()}
+        for (name, broker), first in zip(self.brokers.items(), (0, 10), strict=True):
+            broker.cluster_id = f"cluster-{name}"
+            broker.create("orders")
+            broker.append("orders", 0, range(first, 100))
+        self.rights: list[tuple[str, str, str]] | None = None
+        monkeypatch.setattr(clients, "OffsetsClient", self.open_client)
+        self.cli, self.file = cli, root / "mirrored.json"
+        self.state = root / "mirrored.json.recovery.json"
+        self.queries = {
+            f"etl-{number}": Query(root / f"{number}", str(uuid.uuid4())) for number in range(many)
+        }
+        for name, query in self.queries.items():
+            query.run(0, {"orders": {0: 50}})
+            query.run(1, {"orders": {0: READ}})
+            self.client("source").commit(name, {ORDERS: READ})
+        self.names = [*self.queries]
+        self.list([self.entry(name) for name in self.names])
+
+    def open_client(self, config: dict[str, Any], **_: Any) -> Any:
+        return self.client(config["bootstrap.servers"].partition(":")[0])
+
+    def client(self, name: str) -> MemoryClient:
+        return MemoryClient(self.brokers[name], self.rights if name == "mirror" else None)
+
+    def entry(self, name: str, **other: Any) -> dict[str, Any]:
+        return {"group_id": name, "checkpoint_location": self.queries[name].location, **other}
+
+    def list(self, entries: list[dict[str, Any]]) -> None:
+        defaults = {"mirror": {"kafka_config_id": "standby"}}
+        self.file.write_text(json.dumps({"defaults": defaults, "pipelines": entries}))
+
+    def run(self, verb: str, *options: str, code: int = 0) -> Any:
+        clusters = () if "--bootstrap-server" in options else BOTH if verb == "plan-failover" else MIRROR
+        quiet = ("--quiet-period", "0") if verb in ("apply", "restore") else ()
+        done = self.cli("recover", verb, self.file, *clusters, *quiet, *options)
+        assert done.code == code, (done.out, done.err)
+        return done
+
+    def now(self) -> dict[str, str]:
+        """Where `recover status` says that each pipeline is."""
+        done = self.cli("recover", "status", self.file, *MIRROR, "--output", "json")
+        return {each["pipeline"]: each["now"] for each in json.loads(done.out)["pipelines"]}
+
+    def at(self) -> dict[tuple[int, int | None], int]:
+        """{(offset of the query, of its group on the mirror): how many pipelines are there}."""
+        commits = {name: self.client("mirror").committed(name, [ORDERS])[ORDERS] for name in self.names}
+        return Counter(
+            (query.stands()[0], commit and commit.offset)
+            for query, commit in zip(self.queries.values(), commits.values(), strict=True)
+        )
+
+    def stages(self) -> dict[str, int]:
+        return Counter(member["stage"] for member in json.loads(self.state.read_text())["pipelines"])
+
+
+@pytest.fixture
+def pipelines(tmp_path, monkeypatch, cli):
+    """pipelines(3) -> so many."""
+    monkeypatch.delenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER", raising=False)
+    return lambda many: Pipelines(tmp_path, monkeypatch, cli, many)
+
+
+@pytest.fixture
+def planned(pipelines):
+    """planned(3) -> so many with a plan."""
+
+    def plan(many):
+        made = pipelines(many)
+        made.run("plan-failover")
+        return made
+
+    return plan
+
+
+@pytest.fixture
+def killed_after(monkeypatch):
+    """killed_after(3, run, saved=False) -> the process ends at its third write of the progress."""
+
+    def kill(after: int, run: Any, *, saved: bool) -> None:
+        written, writes = StateFile.write, []
+
+        def write(self, fleet):
+            writes.append(fleet)
+            if len(writes) < after or saved:
+                written(self, fleet)
+            if len(writes) >= after:
+                raise Killed
+
+        with monkeypatch.context() as patched:
+            patched.setattr(StateFile, "write", write)
+            with pytest.raises(BaseException, match="|"):
+                run()
+
+    return kill
+
+
+def test_they_are_planned_approved_moved_shown_and_taken_back(planned):
+    some = planned(3)
+    before = {name: query.sparks_files() for name, query in some.queries.items()}
+    digest = json.loads(some.state.read_text())["digest"]
+    assert (some.at(), some.now()) == ({(READ, None): 3}, dict.fromkeys(some.names, "not moved"))
+    refused = some.run("apply", "--execute", "--digest", "0" * 8, code=1)
+    assert f"found plan {digest[:8]}; expected 00000000" in refused.err
+    assert "3 pipelines: 3 applied" in some.run("apply", "--execute", "--digest", digest[:8]).out
+    assert (some.at(), some.now()) == ({(THERE, THERE): 3}, dict.fromkeys(some.names, "moved"))
+    commit = some.client("mirror").committed(some.names[0], [ORDERS])[ORDERS]
+    made = CommitMetadata.of(commit)
+    assert made is not None
+    assert (made.kind, made.plan != "") == ("failover", True)
+    some.run("restore", "--execute")
+    assert some.stages() == {"restored": 3}
+    assert {name: query.sparks_files() for name, query in some.queries.items()} == before
+    assert some.now() == dict.fromkeys(some.names, "not moved")
+
+
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("after", range(1, 7))
+def test_a_failover_that_was_killed_goes_on_and_may_be_taken_back(planned, killed_after, after, saved):
+    some = planned(3)
+    apply = ("apply", "--execute", "--max-active", "1")
+    killed_after(after, lambda: some.run(*apply), saved=saved)
+    assert set(some.now().values()) <= {"not moved", "moved"}
+    some.run("apply", "--execute")
+    assert (some.at(), some.stages()) == ({(THERE, THERE): 3}, {"applied": 3})
+    killed_after(after, lambda: some.run("restore", "--execute", "--max-active", "1"), saved=saved)
+    some.run("restore", "--execute")
+    assert [query.stands()[0] for query in some.queries.values()] == [READ] * 3
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_one_that_was_killed_half_way_is_shown_so_and_taken_back_by_the_fleet(planned, monkeypatch, again):
+    some = planned(2)
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_kafka_offsets.moves.apply.commit_groups", kill)
+        with pytest.raises(BaseException, match="|"):
+            some.run("apply", "--execute", "--max-active", "1")
+    assert some.now() == {"etl-0": "moved in part", "etl-1": "not moved"}
+    if again:
+        some.run("apply", "--execute")
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_kafka_offsets.moves.apply.commit_groups", kill)
+        with pytest.raises(BaseException, match="|"):
+            some.run("restore", "--execute", "--max-active", "1")
+    assert some.now()["etl-0"] == "moved in part"
+    some.run("restore", "--execute")
+    assert [query.stands()[0] for query in some.queries.values()] == [READ] * 2
+
+
+def kill(*_: Any) -> None:
+    raise Killed
+
+
+def test_a_query_that_was_started_before_the_end_was_saved_counts_as_moved(planned, killed_after):
+    some = planned(1)
+    killed_after(2, lambda: some.run("apply", "--execute"), saved=False)
+    assert some.stages() == {"applying": 1}
+    (query,) = some.queries.values()
+    query.run(2, {"orders": {0: THERE + 5}})
+    some.run("apply", "--execute")
+    assert (some.stages(), some.now()) == ({"applied": 1}, {"etl-0": "read on"})
+    # Its position is one of the mirror now: it goes back by another translation only.
+    refused = some.run("restore", "--execute", "--allow-stale", code=1)
+    assert "failover back" in refused.err
+    assert query.stands() == {0: THERE + 5}
+
+
+def test_one_that_the_plan_refuses_is_named_and_the_others_move(pipelines):
+    some = pipelines(3)
+    some.queries["etl-1"].plan(2, {"orders": {0: 95}})
+    planned = some.run("plan-failover", code=1)
+    assert "Error: group etl-1: nothing was changed" in planned.err
+    assert "1 are not in the plan" in planned.err
+    applied = some.run("apply", "--execute", code=1)
+    assert "3 pipelines: 2 applied, 1 refused" in applied.out
+    assert "the plan refused them: etl-1" in applied.err
+    assert some.at() == {(THERE, THERE): 2, (READ, None): 1}
+    assert "etl-1     refused" in some.run("status").out
+
+
+def test_if_none_can_move_nothing_is_saved(pipelines):
+    some = pipelines(2)
+    for query in some.queries.values():
+        query.plan(2, {"orders": {0: 95}})
+    assert some.run("plan-failover", code=1).err.count("was begun and not finished") == 2
+    assert not some.state.exists()
+
+
+def test_one_that_fails_does_not_hold_the_others_back(planned):
+    some = planned(4)
+    some.brokers["mirror"].join("etl-1", "m", "a-reader", ("orders",))
+    failed = some.run("apply", "--execute", "--max-active", "1", code=1)
+    assert "a-reader" in failed.err
+    assert some.stages() == {"applied": 3, "planned": 1}
+    some.brokers["mirror"].leave("etl-1", "m")
+    some.run("apply", "--execute")
+    assert some.at() == {(THERE, THERE): 4}
+
+
+def test_a_right_that_is_missing_for_one_keeps_only_that_one_back(planned):
+    some = planned(3)
+    some.rights = [("topic", "*", "Read"), *(("group", name, "Read") for name in some.names[:2])]
+    failed = some.run("apply", "--execute", code=1)
+    assert "Error: group etl-2: " in failed.err
+    some.rights = None
+    assert some.at() == {(THERE, THERE): 2, (READ, None): 1}
+    some.run("apply", "--execute")
+    assert some.at() == {(THERE, THERE): 3}
+
+
+def test_one_that_another_tool_has_moved_is_not_moved_again(planned):
+    some = planned(3)
+    location = some.queries["etl-1"].location
+    assert some.cli("failover", "apply", location, "etl-1", *BOTH, "--quiet-period", "0").code == 0
+    some.client("mirror").commit("etl-2", {ORDERS: 60})
+    assert some.now() == {"etl-0": "not moved", "etl-1": "elsewhere", "etl-2": "elsewhere"}
+    failed = some.run("apply", "--execute", code=1)
+    assert "group 'etl-2' has changed on orders-0" in failed.err
+    assert "Error: group etl-1: " in failed.err
+    assert some.stages() == {"applied": 1, "planned": 2}
+    # What it has not moved it does not take back.
+    some.run("restore", "--execute")
+    assert len([*ArchivedMoves(SparkCheckpoint(location))]) == 1
+
+
+def test_status_and_apply_name_the_cluster_that_was_meant(planned):
+    some = planned(2)
+    for line in (("status",), ("apply", "--execute")):
+        done = some.run(*line, *SOURCE, code=1)
+        assert "is of cluster cluster-mirror, and the connection leads to cluster cluster-source" in done.err
+    assert "on cluster cluster-mirror" in some.run("status").out
+    assert some.at() == {(READ, None): 2}
+
+
+def test_the_clusters_must_not_be_swapped(pipelines):
+    some = pipelines(2)
+    for name, query in some.queries.items():
+        commit = ("group", "commit", name, "--checkpoint", query.location, *SOURCE, "--execute")
+        assert some.cli(*commit).code == 0
+    swapped = ("--bootstrap-server", "mirror:9092", "--to-bootstrap-server", "source:9092")
+    done = some.run("plan-failover", *swapped, code=1)
+    assert "already on cluster cluster-source" in done.err
+    assert not some.state.exists()
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"topics": ["ordres"]}, "ordres"),
+        ({"checkpoint_location": "/nowhere/cp"}, "/nowhere/cp"),
+        (
+            {"mirror": {"kafka_config_id": "standby", "prefix": "primary."}},
+            "primary.orders-0 is not on the m",
+        ),
+    ],
+)
+def test_an_entry_with_a_wrong_name_is_named_and_left_out(pipelines, other, said):
+    some = pipelines(3)
+    some.list([some.entry("etl-0"), some.entry("etl-1", **other), some.entry("etl-2")])
+    done = some.run("plan-failover", code=1)
+    assert "Error: group etl-1: " in done.err
+    assert said in done.err
+    assert some.stages() == {"planned": 2}
+
+
+def test_an_entry_without_a_mirror_is_a_wrong_file(pipelines):
+    some = pipelines(1)
+    some.file.write_text(json.dumps([some.entry("etl-0")]))
+    assert "etl-0: mirror is missing" in some.run("plan-failover", code=2).err
+
+
+def test_the_same_group_twice_is_refused(pipelines):
+    some = pipelines(2)
+    some.list(
+        [some.entry("etl-0"), {**some.entry("etl-1"), "checkpoint_location": some.queries["etl-0"].location}]
+    )
+    assert "two pipelines move checkpoint" in some.run("plan-failover", code=1).err
+
+
+def test_a_plan_that_was_changed_after_its_approval_is_refused(planned):
+    some = planned(2)
+    value = json.loads(some.state.read_text())
+    value["pipelines"][0]["plan"]["after"]["orders"]["0"] = 85
+    some.state.write_text(json.dumps(value))
+    assert "the plan was changed after it was made" in some.run("apply", "--execute", code=1).err
+    # Planned again it has another digest than the one that was approved.
+    assert "move the file away first" in some.run("plan-failover", code=2).err
+    some.state.unlink()
+    some.queries["etl-0"].run(2, {"orders": {0: 95}})
+    some.run("plan-failover")
+    refused = some.run("apply", "--execute", "--digest", value["digest"], code=1)
+    assert "the plan was made again since" in refused.err
+    assert some.at() == {(95, None): 1, (READ, None): 1}
+
+
+def test_after_the_first_move_it_is_not_planned_again(planned):
+    some = planned(2)
+    some.run("apply", "--execute")
+    again = some.run("plan-failover", code=2)
+    assert "a recovery of 2 pipelines has begun" in again.err
+    assert some.stages() == {"applied": 2}
+
+
+def test_without_the_progress_what_has_moved_is_not_moved_again(planned, killed_after):
+    some = planned(3)
+    killed_after(3, lambda: some.run("apply", "--execute", "--max-active", "1"), saved=True)
+    some.state.unlink()
+    again = some.run("plan-failover", code=1)
+    assert "Error: group etl-0: nothing was changed: " in again.err
+    assert "is already on cluster cluster-mirror" in again.err
+    assert "3 pipelines: 2 applied, 1 refused" in some.run("apply", "--execute", code=1).out
+    assert some.at() == {(THERE, THERE): 3}
+
+
+def test_while_one_person_applies_a_plan_no_other_moves_or_plans(planned):
+    some = planned(2)
+    with StateFile(some.file).locked():
+        for line in (("apply", "--execute"), ("restore", "--execute"), ("plan-failover",)):
+            assert "another process is running this recovery" in some.run(*line, code=1).err
+    assert some.now() == dict.fromkeys(some.names, "not moved")
+
+
+def test_two_people_who_apply_one_plan_move_each_pipeline_once(planned, tmp_path):
+    """Each has a copy of the file on another machine, where no lock is seen."""
+    some = planned(3)
+    other = tmp_path / "other" / some.file.name
+    other.parent.mkdir()
+    other.write_text(some.file.read_text())
+    (other.parent / some.state.name).write_text(some.state.read_text())
+    some.run("apply", "--execute")
+    again = some.cli("recover", "apply", other, *MIRROR, "--execute", "--quiet-period", "0")
+    assert again.code == 0, again.err
+    assert some.at() == {(THERE, THERE): 3}
+    for query in some.queries.values():
+        assert len([*ArchivedMoves(SparkCheckpoint(query.location))]) == 1
