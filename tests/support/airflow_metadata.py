@@ -303,4 +303,6 @@ def _map(session: Any, dag_id: str, run_id: str, task_id: str, index: int) -> No
     column = _index_column(table)
     have = _instances(session, dag_id=dag_id, run_id=run_id, task_id=task_id)
     if all(row[column] != index for row in have):
-        session.execute(insert(table).values({**have[0], "id": uuid4(), column: index}))
+        # Before Airflow 3.2 the ids are texts.
+        own_id = type(have[0]["id"])(str(uuid4()))
+        session.execute(insert(table).values({**have[0], "id": own_id, column: index}))
