@@ -88,7 +88,7 @@ class LagWait(Wait):
             within and not unknown,
             lambda: self._value(lags, together),
             "\n".join([*(lag.table(SHOWN) for lag in lags), *last]),
-            news="\n".join([*(lag.without_durations().table(SHOWN) for lag in lags), *last]),
+            news="\n".join([*(lag.table(SHOWN, durations=False) for lag in lags), *last]),
             positions=positions,
             lags=lags,
             checkpoint=self.checkpoint_location if self.position_is_checkpoint else None,
