@@ -65,8 +65,7 @@ class IntervalPosition(Wait):
         seen = [each.move for each in kept if each is not None and each.move is not None]
         # Read before the position: a move in between counts in the next run.
         move, led = self._moved_to(checkpoint, min(seen, default=None))
-        state = self.read_checkpoint(checkpoint)
-        found = self.find_positions(client, state)
+        found = self.find_positions(client, self.read_checkpoint(checkpoint))
         if not found:
             return None
         positions = furthest_behind(found.values())
