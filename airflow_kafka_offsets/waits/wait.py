@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     Logs,
@@ -236,8 +236,10 @@ class Wait:
             if state.without_kafka:
                 raise CheckpointError(state.without_kafka)
             if self.position_is_checkpoint and moved is not None:
-                what, now = f"the newest move of {state.location}", self.logs_now(client, moved.log_ids.topics)
-                refuse_other_logs(other_logs_refusals(what, moved.log_ids, now, remedy=_if_moved()))
+                check = LogCheck(
+                    False, f"the newest move of {state.location}", moved.log_ids, remedy=_if_moved()
+                )
+                refuse_other_logs(check.refusals(self.logs_now(client, moved.log_ids.topics)))
         if self.position_is_checkpoint:
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.selection.with_scope(scope)
