@@ -184,11 +184,11 @@ class Wait:
 
     def read_checkpoint(self, checkpoint: SparkCheckpoint | None) -> KnownCheckpoint | None:
         """
-        Read the wait's checkpoint; return ``None`` if no checkpoint is named.
+        Read the wait's checkpoint; return ``None`` if the wait has none, or does not need it.
 
         If the position is a group's, the checkpoint only provides the topics, and may be missing.
         """
-        if checkpoint is None:
+        if checkpoint is None or not self.needs_checkpoint:
             return None
         try:
             state = checkpoint.read()
@@ -216,8 +216,7 @@ class Wait:
 
     def poll(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> Reading:
         """Read the positions and the logs, and decide whether the wait is over."""
-        known = self.read_checkpoint(checkpoint) if self.needs_checkpoint else None
-        return self.judge(client, self.find_positions(client, known))
+        return self.judge(client, self.find_positions(client, self.read_checkpoint(checkpoint)))
 
     def positions_in(
         self, client: OffsetsReader, checkpoint: KnownCheckpoint | None, scope: TopicScope
