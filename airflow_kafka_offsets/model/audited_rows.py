@@ -20,7 +20,6 @@ from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 MOST_DIFFERENCES = 500_000
 """Most differences (gaps or doubled offsets) that are read from a table; each takes about 200 bytes."""
 
-
 _FORM = '{"column": value} or {"column": [values]}, such as {"batch": 7}'
 _VALUES = (str, int, float, Decimal, date, datetime)
 

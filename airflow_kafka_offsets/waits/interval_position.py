@@ -72,9 +72,7 @@ class IntervalPosition(Wait):
         logs = client.log_ranges(positions)
         for name, each in found.items():
             check_in_log(name, each, logs)
-        lost = {
-            tp: logs[tp].start - at for tp, at in positions.items() if at is not None and at < logs[tp].start
-        }
+        lost = {tp: gone for tp, at in positions.items() if at is not None and (gone := logs[tp].lost(at))}
         if lost:
             raise PlanRefusedError(
                 f"{sum(lost.values())} records of {summarize(lost)} were deleted by retention before they "

@@ -103,7 +103,7 @@ class LagWait(Wait):
         given = {name: value for name in THRESHOLDS if (value := getattr(self, name)) is not None}
         return ", ".join(
             parameter_text(name, value)
-            if name in THRESHOLDS[:2]
+            if isinstance(value, int)
             else f"{parameter_text(name)} {duration_text(value)}"
             for name, value in given.items()
         )
