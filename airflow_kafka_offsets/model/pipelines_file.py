@@ -9,7 +9,7 @@ import yaml
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.text import describe_type, escape_controls, quote, shorten, size_error
+from airflow_kafka_offsets.model.text import describe_type, escape_controls, shorten, size_error
 from airflow_kafka_offsets.model.wording import parameter_text
 
 _MOST_VALUES = 50_000
@@ -149,7 +149,7 @@ def _value(node: Any, file: str, seen: set[int]) -> object:
                 raise UsageError(f"{where}: found {describe_type(key)} as a key; expected text")
             if key in found:
                 line = key_node.start_mark.line + 1
-                raise UsageError(f"{file}, line {line}: key {quote(key)} occurs twice; keep one")
+                raise UsageError(f"{file}, line {line}: key {shorten(repr(key))} occurs twice; keep one")
             found[key] = _value(value_node, file, seen)
         return found
     if kind in ("str", "null") and isinstance(node, yaml.ScalarNode):

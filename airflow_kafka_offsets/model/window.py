@@ -255,23 +255,24 @@ class OffsetWindow:
         return json.dumps({name: form[name] for name in parts}, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, value: object, what: str = "window", *, describe: DescribeValue = shorten) -> OffsetWindow:
+    def parse(cls, value: object, what: str = "window", *, show: DescribeValue = shorten) -> OffsetWindow:
         """
         Read the result of :meth:`as_json`, as a mapping or as JSON text.
 
-        :param describe: see :data:`~airflow_kafka_offsets.model.text.DescribeValue`.
+        :param show: describes the value in an error text; see
+            :func:`~airflow_kafka_offsets.model.text.describe_type`.
         :raises OffsetsFormatError: if the value is not a window, has another version, or a range is reversed.
         """
         if isinstance(value, str):
-            value = load_json(value, what, describe=describe)
+            value = load_json(value, what, describe=show)
         if not isinstance(value, Mapping) or value.get("version") != WINDOW_VERSION:
             raise OffsetsFormatError(
-                f"{what}: found {describe(value)}; expected a window of version {WINDOW_VERSION}, as "
+                f"{what}: found {show(value)}; expected a window of version {WINDOW_VERSION}, as "
                 "PlanOffsetWindowOperator returns it"
             )
-        start = parse_offsets(value.get("start"), f"{what}, start", describe=describe)
-        end = parse_offsets(value.get("end"), f"{what}, end", describe=describe)
-        committed = parse_positions(value.get("committed"), f"{what}, committed", describe=describe)
+        start = parse_offsets(value.get("start"), f"{what}, start", describe=show)
+        end = parse_offsets(value.get("end"), f"{what}, end", describe=show)
+        committed = parse_positions(value.get("committed"), f"{what}, committed", describe=show)
         if not start.keys() == end.keys() == committed.keys():
             odd = (start.keys() ^ end.keys()) | (start.keys() ^ committed.keys())
             raise OffsetsFormatError(
@@ -286,7 +287,7 @@ class OffsetWindow:
                 )
         source = value.get("source") or {}
         if not isinstance(source, Mapping):
-            raise OffsetsFormatError(f"{what}: found {describe(source)}; expected the window's source")
+            raise OffsetsFormatError(f"{what}: found {show(source)}; expected the window's source")
         return cls(
             {tp: OffsetRange(start[tp], end[tp]) for tp in sorted(start)},
             frozenset(tp for tp, offset in committed.items() if offset is None),

@@ -184,7 +184,7 @@ def load_window(spark: SparkSession, window: Window | None) -> OffsetWindow:
 
 
 def _window_in_file(spark: SparkSession, uri: str, what: str) -> OffsetWindow:
-    return OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", describe=describe_type)
+    return OffsetWindow.parse(_read_text(spark, uri), f"{what} in {shorten(uri)}", show=describe_type)
 
 
 def _read_text(spark: SparkSession, uri: str) -> str:

@@ -177,7 +177,7 @@ def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | Non
     """Return the window in a file, ``None`` if the file does not exist."""
     check_location(uri, "window_file", "window_conn_id")
     text = read_text(uri, storage_from_connection(uri, conn_id, "window_conn_id"))
-    return None if text is None else OffsetWindow.parse(text, uri, describe=describe_type)
+    return None if text is None else OffsetWindow.parse(text, uri, show=describe_type)
 
 
 def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:

@@ -37,7 +37,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.table import align_rows
-from airflow_kafka_offsets.model.text import escape_controls, quote
+from airflow_kafka_offsets.model.text import escape_controls, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.pipeline import NAME_PARSERS
@@ -302,7 +302,7 @@ def unknown_groups_text(groups: Sequence[str]) -> str:
     if not groups:
         return ""
     several = len(groups) > 1
-    names = ", ".join(quote(group) for group in groups)
+    names = ", ".join(shorten(repr(group)) for group in groups)
     return (
         f"{'groups' if several else 'group'} {names} {'have' if several else 'has'} committed nothing on "
         "this broker: the wait continues until the first commit; if the group should have one, correct "

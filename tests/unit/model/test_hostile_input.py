@@ -175,7 +175,7 @@ def test_a_text_that_is_too_large_is_refused_with_both_sizes(parser):
 @pytest.mark.parametrize(
     "parser",
     [
-        lambda text: OffsetWindow.parse(text, "file", describe=describe_type),
+        lambda text: OffsetWindow.parse(text, "file", show=describe_type),
         lambda text: Receipt.parse(load_json(text, "file", describe=describe_type), describe=describe_type),
         lambda text: read_sources(
             load_json(text, "file", describe=describe_type), "file", describe=describe_type
