@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -51,7 +50,6 @@ class CheckpointState:
         batch.
     :param batch_timestamp_ms: when the committed batch was planned, in milliseconds since 1970; ``None`` in
         continuous mode, which does not record it.
-    :param moved: the newest move that records the cluster of the offsets; ``None`` unless it was read.
     """
 
     location: str
@@ -60,7 +58,6 @@ class CheckpointState:
     pending_batch_id: int | None
     sources: tuple[CheckpointSource, ...] = ()
     batch_timestamp_ms: int | None = None
-    moved: ArchivedMove | None = None
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:

@@ -31,7 +31,6 @@ class _Directory(click.Path):
 
 DIRECTORY = _Directory(file_okay=False, path_type=Path)
 
-
 ELSEWHERE = {name: name for name in ("checkpoint", "drift", "failover", "group", "recover", "wait")}
 
 

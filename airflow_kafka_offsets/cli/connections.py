@@ -59,7 +59,8 @@ class BrokerOptions:
     @classmethod
     def from_options(cls, **values: Any) -> BrokerOptions:
         """Return the options' values; a typed option replaces variables that contradict it."""
-        source = click.get_current_context().get_parameter_source
+        context = click.get_current_context()
+        source = context.get_parameter_source
         typed = {name for name in _VARIABLES if source(name) is ParameterSource.COMMANDLINE}
         if typed:
             connection = {"kafka_config_id"}
@@ -73,6 +74,8 @@ class BrokerOptions:
 
                 if SERVERS in load_properties(file):
                     values["bootstrap_server"] = None
+            # A saved plan has the command's parameters.
+            context.params |= {name: values[name] for name in _VARIABLES}
         return cls(**values)
 
     @property

@@ -52,7 +52,6 @@ _SECTIONS = {
 }
 _SECTION_OF = {name: section for section, names in _SECTIONS.items() for name in names}
 
-
 _ELSEWHERE = {"topics": "--topic", "group_id": "GROUP", "checkpoint_location": "--checkpoint"}
 """Parameters for which the options or arguments of other commands have another name."""
 

@@ -90,7 +90,7 @@ class WaitOptions:
                     return
                 if progress.news:
                     _say(last.text)
-            # Check after the poll: a wait with timeout 0 polls once.
+            # Checked after the poll: even the shortest wait polls once.
             left = end - time.monotonic()
             failure = progress.stalled
             if left <= 0 and not failure:

@@ -14,12 +14,11 @@ from airflow_kafka_offsets.model.formats import load_json_parameter
 from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, merge, merge_each
 from airflow_kafka_offsets.model.offsets import OffsetRange, OffsetRanges, TopicPartition
 from airflow_kafka_offsets.model.parameters import is_blank
-from airflow_kafka_offsets.model.text import quote, shorten
+from airflow_kafka_offsets.model.text import quote
 from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 
 MOST_DIFFERENCES = 500_000
 """Most differences (gaps or doubled offsets) that are read from a table; each takes about 200 bytes."""
-
 
 _FORM = '{"column": value} or {"column": [values]}, such as {"batch": 7}'
 _VALUES = (str, int, float, Decimal, date, datetime)
@@ -156,7 +155,7 @@ def whole_number(value: object, column: str) -> int:
     if isinstance(value, Decimal) and value.is_finite() and value == int(value):
         return int(value)
     raise UsageError(
-        f"column {column!r} holds {shorten(repr(value))} ({type(value).__name__}); expected whole "
+        f"column {column!r} holds {quote(value)} ({type(value).__name__}); expected whole "
         "numbers: correct the name of the column, or audit a view in which it is a BIGINT"
     )
 

@@ -28,7 +28,7 @@ CERTIFICATE_VERSION = 1
 MOST_LISTED = 100
 """Largest number of listed ranges of each kind; the counts in a certificate include the unlisted ones."""
 
-Verdict = Literal["complete", "incomplete", "undecided"]
+CertificateVerdict = Literal["complete", "incomplete", "undecided"]
 """
 ``complete``: each record of the window is in the table exactly once. ``incomplete``: records are lost or
 doubled, or rows are foreign. ``undecided``: no error was found, but some offsets could not be checked.
@@ -134,7 +134,7 @@ class Certificate:
         )
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CertificateVerdict:
         """The verdict that follows from the counts."""
         if any(self.counts[name] for name in ("lost", "doubled", "foreign")):
             return "incomplete"

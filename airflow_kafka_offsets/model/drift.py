@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_kafka_offsets.model.drift_verdict import PASSING, Verdict, remedies
+from airflow_kafka_offsets.model.drift_remedies import remedies
 from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headroom, headrooms_json, unknown_lines
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE, duration_text, parse_duration
-from airflow_kafka_offsets.model.partition_state import PartitionState, measured_headrooms
+from airflow_kafka_offsets.model.partition_state import PartitionState, Verdict, measured_headrooms
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
+
+PASSING: tuple[Verdict, ...] = ("group behind", "no commit")
+"""Verdicts that the next run of the committing task corrects."""
 
 _CHANGED_BY_MOVES: tuple[Verdict, ...] = ("group behind", "group ahead", "no commit")
 

@@ -47,7 +47,7 @@ class Between(NamedTuple):
     most: float
 
 
-Verdict = Literal["kept", "at risk", "lost", "unknown"]
+RetentionVerdict = Literal["kept", "at risk", "lost", "unknown"]
 """Whether retention deletes records before the replay reads them."""
 
 
@@ -77,7 +77,7 @@ class Estimate:
     bytes: int | None = None
     seconds: Between | None = None
     begin_within: float | None = None
-    retention: Verdict = "unknown"
+    retention: RetentionVerdict = "unknown"
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def mean_size(samples: Sequence[Sequence[int]]) -> float | str:
 
 def judge_retention(
     headrooms: Headrooms, retentions: Mapping[str, Retention | str], seconds: Between | None
-) -> tuple[Verdict, float | None, str]:
+) -> tuple[RetentionVerdict, float | None, str]:
     """
     Judge whether retention deletes records before a replay reads them.
 

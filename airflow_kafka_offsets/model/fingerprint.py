@@ -22,7 +22,6 @@ from airflow_kafka_offsets.model.offsets import OffsetRange
 PRIME = 2**31 - 1
 """The square of a residue fits into a signed 64-bit integer."""
 
-
 _SMALL = 2**30
 
 

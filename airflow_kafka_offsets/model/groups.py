@@ -17,7 +17,7 @@ from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError, UsageE
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import is_blank, parse_pattern
-from airflow_kafka_offsets.model.text import join_first, shorten
+from airflow_kafka_offsets.model.text import join_first, quote, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, load_names
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
@@ -98,7 +98,7 @@ class GroupSelection:
                     by_group.setdefault(group, {})[tp] = offset
         refusals = [
             f"{summarize(partitions)} occurs in source {first} and in source {second} of the query with "
-            f"different positions, and group {shorten(repr(group))} holds one position per partition: give "
+            f"different positions, and group {quote(group)} holds one position per partition: give "
             f"each source its own group, {parameter_text('group_id')} as "
             f'{{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
             for (group, first, second), partitions in twice.items()
@@ -136,7 +136,7 @@ class GroupSelection:
             key = next(key for key in self._mapping if key.startswith(SOURCE_PREFIX))
             raise parameter_error(
                 "group_id",
-                f" names {shorten(repr(key))}, but sources are known only from a checkpoint: give "
+                f" names {quote(key)}, but sources are known only from a checkpoint: give "
                 f"{parameter_text('checkpoint_location')}, or name {parameter_text('topics')}",
             )
         if refusals := self.unmatched_names(sources):
@@ -298,7 +298,7 @@ def parse_group_id(value: object) -> GroupIds:
     if isinstance(value, str) and not is_blank(value):
         return parse_group(value)
     if isinstance(value, Mapping) and value and all(key and isinstance(key, str) for key in value):
-        names = {key: f"group_id[{shorten(repr(key))}]" for key in value}
+        names = {key: f"group_id[{quote(key)}]" for key in value}
         groups = {key: load_names(group, names[key], _FORM) for key, group in value.items()}
         if all(isinstance(name, str) and not (name.strip() and is_blank(name)) for name in groups.values()):
             return {key: parse_group(group, names[key]) for key, group in groups.items()}

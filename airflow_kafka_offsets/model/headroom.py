@@ -157,13 +157,6 @@ class Headroom:
             return True
         return None if self.state == "unknown" else False
 
-    def without_durations(self, min_headroom: float) -> Headroom:
-        """Return the headroom without its time, which always shrinks; only whether it is sufficient stays."""
-        below = self.is_below(min_headroom)
-        return replace(
-            self, by_time=0.0 if below else min_headroom, reason="" if self.state == "time" else self.reason
-        )
-
     def as_json(self) -> dict[str, Any]:
         """Return ``headroom`` in seconds, ``headroom_state`` and ``headroom_reason``."""
         return {

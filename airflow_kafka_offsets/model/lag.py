@@ -131,19 +131,6 @@ class Lag:
         """The position of each counted partition, whatever the tolerance, because retention ignores it."""
         return {row.topic_partition: at for row in self.partitions if (at := row.position) is not None}
 
-    def without_durations(self) -> Lag:
-        """Return the lag without durations, which change constantly: keep only their partitions."""
-        if not (self.has_time_lags or self.has_headroom):
-            return self
-        rows = (
-            row._replace(
-                time_lag=None if row.is_late else 0.0,
-                headroom=row.headroom and row.headroom.without_durations(row.min_headroom),
-            )
-            for row in self.partitions
-        )
-        return replace(self, partitions=tuple(rows))
-
     def above(self, max_lag: int | None, max_partition_lag: int | None = None) -> tuple[int, ...]:
         """Return the number of records above each given threshold."""
         # The tolerance hides a small lag; it does not reduce a greater one.
@@ -192,12 +179,13 @@ class Lag:
             value |= UNCOUNTED if row.headroom is None else row.headroom.as_json()
         return value
 
-    def table(self, limit: int | None = None) -> str:
+    def table(self, limit: int | None = None, *, durations: bool = True) -> str:
         """
         Return the lag as lines for a log, like ``kafka-consumer-groups --describe``.
 
         :param limit: the largest number of partitions to show. Partitions with lost records come first, then
             those below their headroom, then those with the highest lag.
+        :param durations: whether to show durations, which change constantly, or only their verdicts.
         """
         furthest = sorted(
             self.partitions,
@@ -211,9 +199,9 @@ class Lag:
             topic, number = row.topic_partition
             cells = [topic, str(number), *map(offset_cell, (row.committed, row.log_end, row.lag))]
             if self.has_time_lags:
-                cells.append(_duration(row.time_lag))
+                cells.append(_duration(row.time_lag) if durations else str(row.is_late))
             if self.has_headroom:
-                cells.append(str(row.headroom or "-"))
+                cells.append(str((row.headroom or "-") if durations else row.is_expiring))
             if row.lost:
                 cells[-1] += f"  ({row.lost} records lost to retention)"
             table.append(cells)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.text import is_plain, shorten
+from airflow_kafka_offsets.model.text import is_plain, quote, shorten
 from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 
 MAX_GROUP_BYTES = 32_767
@@ -31,11 +31,11 @@ def parse_group(name: object, parameter: str = "group_id") -> str:
     """
     group = parse_existing_group(name, parameter)
     if not group.strip(_WHITESPACE):
-        raise parameter_error(parameter, f" is blank ({shorten(repr(group))}); expected {_EXPECTED}")
+        raise parameter_error(parameter, f" is blank ({quote(group)}); expected {_EXPECTED}")
     if group != group.strip(_WHITESPACE):
         raise parameter_error(
             parameter,
-            f": found {shorten(repr(group))}; expected {_EXPECTED} without whitespace at its ends, because "
+            f": found {quote(group)}; expected {_EXPECTED} without whitespace at its ends, because "
             "it would be another group: correct the name",
         )
     return group
@@ -63,7 +63,7 @@ def parse_existing_group(name: object, parameter: str = "group_id") -> str:
     if not is_plain(name):
         raise parameter_error(
             parameter,
-            f": found {shorten(repr(name))}, which the client would cut at a NUL or at a lone surrogate; "
+            f": found {quote(name)}, which the client would cut at a NUL or at a lone surrogate; "
             f"expected {_EXPECTED}",
         )
     if (size := len(name.encode())) > MAX_GROUP_BYTES:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, is_topic_name
@@ -34,8 +36,7 @@ class Syncs(NamedTuple):
     """Whether all syncs of the topic were read."""
 
 
-def _downstream(sync: OffsetSync) -> int:
-    return sync.downstream
+_DOWNSTREAM = attrgetter("downstream")
 
 
 def parse_sync(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, OffsetSync] | None:
@@ -135,7 +136,7 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
 
     :param syncs: syncs of the partition, in any order.
     """
-    ordered = sorted({sync for sync in syncs if sync.downstream < log.end}, key=_downstream)
+    ordered = sorted({sync for sync in syncs if sync.downstream < log.end}, key=_DOWNSTREAM)
     restarts = find_restarts(ordered)
     start, end = _usable(ordered, restarts, position, log)
     before = after = None
@@ -156,7 +157,7 @@ def next_upstream(syncs: Iterable[OffsetSync], end: int) -> int | None:
 
     :param end: the end of the mirror's log.
     """
-    newest = max((sync for sync in syncs if sync.downstream < end), key=_downstream, default=None)
+    newest = max((sync for sync in syncs if sync.downstream < end), key=_DOWNSTREAM, default=None)
     # Each record after the sync has its own offset on the source.
     return None if newest is None else newest.upstream + end - newest.downstream
 
@@ -165,9 +166,8 @@ def find_restarts(ordered: Sequence[OffsetSync]) -> list[int]:
     """Return the indexes of the first syncs after a restart that made the mirror copy records again."""
     return [
         number
-        for number in range(1, len(ordered))
-        if ordered[number].downstream - ordered[number - 1].downstream
-        > ordered[number].upstream - ordered[number - 1].upstream
+        for number, (before, after) in enumerate(pairwise(ordered), 1)
+        if after.downstream - before.downstream > after.upstream - before.upstream
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
-from airflow_kafka_offsets.model.text import join_first, shorten
+from airflow_kafka_offsets.model.text import join_first, quote, shorten
 
 T = TypeVar("T")
 
@@ -228,7 +228,7 @@ def check_partitions(partitions: Iterable[TopicPartition]) -> None:
     for topic, partition in partitions:
         if topic not in checked:
             if not is_topic_name(topic):
-                raise UsageError(f"found {shorten(repr(topic))}; expected the name of a topic")
+                raise UsageError(f"found {quote(topic)}; expected the name of a topic")
             checked.add(topic)
         if not 0 <= partition <= MAX_PARTITION:
             raise UsageError(

@@ -9,7 +9,7 @@ from functools import cached_property
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.formats import parse_csv
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import quote, shorten
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class OffsetsFile:
                 )
             if "" not in known and group_id not in known:
                 raise OffsetsFormatError(
-                    f"the file has no line for group {shorten(repr(group_id))}; it has lines for "
+                    f"the file has no line for group {quote(group_id)}; it has lines for "
                     f"{shorten(', '.join(map(repr, sorted(known)[:10])))}"
                 )
             return known[""] if "" in known else known[group_id]

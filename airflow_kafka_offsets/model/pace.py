@@ -29,7 +29,6 @@ _ABOVE_RISES = 3
 _OVERDUE = 2.0
 """Multiple of the longest time between two falls after which the wait counts as stalled."""
 
-
 _SLOWEST = 0.1 / 86_400
 """Lowest rate that is reported, in records per second; a lower one would be shown as 0.0 a day."""
 

@@ -28,11 +28,25 @@ commit. Within grace, ``no commit`` and ``group behind`` are judged as if the ba
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from airflow_kafka_offsets.model.drift_verdict import Verdict
 from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.offsets import LogRange, Offsets, TopicPartition
+
+Verdict = Literal[
+    "in step",
+    "group behind",
+    "group ahead",
+    "records lost",
+    "expiring",
+    "headroom unknown",
+    "no commit",
+    "partition added",
+    "topic gone",
+    "topic recreated",
+    "not read",
+    "other query",
+]
 
 
 class PartitionState(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.approval import SHOWN_DIGITS, digest_of_all
 from airflow_kafka_offsets.model.estimate import Estimate
 from airflow_kafka_offsets.model.failover_plan import kinds_text
@@ -43,9 +44,21 @@ def plan_markdown(saved: SavedPlan) -> str:
 
 
 def plans_markdown(plans: Sequence[SavedPlan]) -> str:
-    """Return a table of plans that are approved together, with a row for each pipeline."""
-    if len(plans) == 1:
-        return plan_markdown(plans[0])
+    """
+    Return a table of plans that are approved together, with a row for each pipeline.
+
+    :raises OffsetsFormatError: if a plan's notes, which its digest does not cover, were changed.
+    """
+    try:
+        return plan_markdown(plans[0]) if len(plans) == 1 else _table(plans)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise OffsetsFormatError(
+            f"a plan cannot be shown, because its estimate or its list of triggered runs was changed after "
+            f"it was made ({type(error).__name__}): plan again"
+        ) from error
+
+
+def _table(plans: Sequence[SavedPlan]) -> str:
     found = [_estimate(saved) for saved in plans]
     shown = digest_of_all([saved.digest for saved in plans])[:SHOWN_DIGITS]
     again = sum(each.records_again for each in found)

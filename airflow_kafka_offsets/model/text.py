@@ -19,7 +19,6 @@ Largest number of values in a text from outside; a receipt of 49,000 partitions 
 to 500 bytes of memory.
 """
 
-
 SHOWN = 120
 """Largest number of characters of a value in an error text."""
 

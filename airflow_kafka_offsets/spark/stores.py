@@ -41,7 +41,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import parse_text
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import quote, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _offset(pipeline: str, topic: object, partition: object, until: object) -> t
         if 0 <= tp.partition <= MAX_PARTITION and 0 <= whole[1] <= MAX_OFFSET:
             return tp, whole[1]
     # Quotes show that '4' is not a number.
-    found = ", ".join(shorten(repr(value)) for value in (topic, partition, until))
+    found = ", ".join(quote(value) for value in (topic, partition, until))
     raise OffsetsFormatError(
         f"pipeline {pipeline!r} of the store: found the row {found}; expected a topic, a partition and an "
         "offset from 0: the table was edited, is another one, or its columns have other types than "

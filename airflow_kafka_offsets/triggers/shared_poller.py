@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, KafkaOffsetsError, StorageUnavailableError
 from airflow_kafka_offsets.model.offsets import Positions
-from airflow_kafka_offsets.waits.wait import Reading, Wait
+from airflow_kafka_offsets.waits.wait import KnownCheckpoint, Reading, Wait
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
@@ -97,7 +96,7 @@ class SharedPoller:
         self._requests: set[PollRequest] = set()
         self._changed = threading.Condition()
         self._closed = False
-        self._reading: dict[StorageKey, Future[CheckpointState | None]] = {}
+        self._reading: dict[StorageKey, Future[KnownCheckpoint | None]] = {}
         self._thread = threading.Thread(target=self._run, name=f"kafka offsets of {name}", daemon=True)
         self._thread.start()
 
@@ -172,15 +171,15 @@ class SharedPoller:
         found: dict[PollRequest, Mapping[str, Positions]] = {}
 
         def find(request: PollRequest) -> None:
-            state = None
+            known = None
             if request.checkpoint is not None:
                 if not (read := self._reading[_storage_key(request)]).done():
                     raise StorageUnavailableError(
                         f"{request.wait.checkpoint_location}: the storage did not answer within "
                         f"{PATIENCE:g} s: check whether the triggerer can reach it"
                     )
-                state = read.result()
-            found[request] = request.wait.find_positions(reader, state)
+                known = read.result()
+            found[request] = request.wait.find_positions(reader, known)
 
         _for_each(batch, find)
         _for_each(found, lambda request: request.set_outcome(request.wait.judge(reader, found[request])))

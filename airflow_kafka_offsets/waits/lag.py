@@ -88,7 +88,7 @@ class LagWait(Wait):
             within and not unknown,
             lambda: self._value(lags, together),
             "\n".join([*(lag.table(SHOWN) for lag in lags), *last]),
-            news="\n".join([*(lag.without_durations().table(SHOWN) for lag in lags), *last]),
+            news="\n".join([*(lag.table(SHOWN, durations=False) for lag in lags), *last]),
             positions=positions,
             lags=lags,
             checkpoint=self.checkpoint_location if self.position_is_checkpoint else None,
@@ -103,7 +103,7 @@ class LagWait(Wait):
         given = {name: value for name in THRESHOLDS if (value := getattr(self, name)) is not None}
         return ", ".join(
             parameter_text(name, value)
-            if name in THRESHOLDS[:2]
+            if isinstance(value, int)
             else f"{parameter_text(name)} {duration_text(value)}"
             for name, value in given.items()
         )

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeGuard
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
@@ -34,6 +33,7 @@ from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.readings.topic_times import records_since
 from airflow_kafka_offsets.waits.wait import (
+    KnownCheckpoint,
     Reading,
     Wait,
     check_in_log,
@@ -116,10 +116,12 @@ class ReachedWait(Wait):
     def _with_target(self, target: Offsets) -> ReachedWait:
         return replace(self, target=offsets_json(target))
 
-    def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
+    def find_positions(
+        self, client: OffsetsReader, checkpoint: KnownCheckpoint | None
+    ) -> Mapping[str, Positions]:
         """Return the positions in the topics that the target names."""
         topics = sorted({tp.topic for tp in self._target})
-        return self.positions_in(client, state, TopicScope(dict.fromkeys(topics), parameter="target"))
+        return self.positions_in(client, checkpoint, TopicScope(dict.fromkeys(topics), parameter="target"))
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Compare every group or source with the target."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import offsets_json
@@ -24,7 +23,7 @@ from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER, first_records, idle_partitions
-from airflow_kafka_offsets.waits.wait import Reading, Wait, partition_table
+from airflow_kafka_offsets.waits.wait import KnownCheckpoint, Reading, Wait, partition_table
 
 IdlePartitionPolicy = Literal["wait", "ignore"]
 
@@ -71,12 +70,14 @@ class TopicWait(Wait):
         """Whether the topics come from the checkpoint; not needed if topics are named."""
         return super().needs_checkpoint and self.selection.scope.topics is None
 
-    def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
+    def find_positions(
+        self, client: OffsetsReader, checkpoint: KnownCheckpoint | None
+    ) -> Mapping[str, Positions]:
         """Return the partitions of the named topics, or of the checkpoint's or the group's topics."""
         scope = self.selection.scope
         if scope.topics is not None:
             return {"": dict.fromkeys(partitions_in_scope(client, scope))}
-        found = self.positions_in(client, state, scope)
+        found = self.positions_in(client, checkpoint, scope)
         return {"": dict.fromkeys(sorted({tp for each in found.values() for tp in each}))} if found else {}
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:

@@ -11,21 +11,21 @@ waits share each step, see
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
-from airflow_kafka_offsets.model.commit_metadata import foreign_logs
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     Logs,
@@ -41,7 +41,7 @@ from airflow_kafka_offsets.model.text import escape_controls, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.pipeline import NAME_PARSERS
-from airflow_kafka_offsets.readings.log_checks import committed_after
+from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.positions import group_commits, partitions_in_scope
 
 PositionSource = Literal["group", "checkpoint"]
@@ -90,6 +90,15 @@ class Reading:
     def digest(self) -> str:
         """A short text that changes with the content of the reading."""
         return digest(self.news or self.text)
+
+
+class KnownCheckpoint(NamedTuple):
+    """A checkpoint as a poll has read it."""
+
+    state: CheckpointState
+    moves: ArchivedMoves
+    moved: ArchivedMove | None
+    """The newest move that names its cluster, which a checkpoint itself does not."""
 
 
 @dataclass(frozen=True)
@@ -173,13 +182,13 @@ class Wait:
         """The parameters as plain JSON, to create the same wait in another process."""
         return {each.name: plain_names(getattr(self, each.name)) for each in fields(self)}
 
-    def read_checkpoint(self, checkpoint: SparkCheckpoint | None) -> CheckpointState | None:
+    def read_checkpoint(self, checkpoint: SparkCheckpoint | None) -> KnownCheckpoint | None:
         """
-        Return the state of the wait's checkpoint; ``None`` if no checkpoint is named.
+        Read the wait's checkpoint; return ``None`` if the wait has none, or does not need it.
 
         If the position is a group's, the checkpoint only provides the topics, and may be missing.
         """
-        if checkpoint is None:
+        if checkpoint is None or not self.needs_checkpoint:
             return None
         try:
             state = checkpoint.read()
@@ -188,12 +197,14 @@ class Wait:
             if self.position_is_checkpoint:
                 raise
             return None
-        # Only the archives of its moves record the cluster of a checkpoint.
-        return replace(state, moved=ArchivedMoves(checkpoint).on_cluster)
+        moves = ArchivedMoves(checkpoint)
+        return KnownCheckpoint(state, moves, moves.on_cluster)
 
-    def find_positions(self, client: OffsetsReader, state: CheckpointState | None) -> Mapping[str, Positions]:
+    def find_positions(
+        self, client: OffsetsReader, checkpoint: KnownCheckpoint | None
+    ) -> Mapping[str, Positions]:
         """Return the positions of each group or source; empty before a checkpoint's first finished batch."""
-        return self.positions_in(client, state, self.selection.scope)
+        return self.positions_in(client, checkpoint, self.selection.scope)
 
     def judge(self, client: OffsetsReader, positions: Mapping[str, Positions]) -> Reading:
         """Decide whether the wait is over. The logs are read now, after the positions."""
@@ -205,11 +216,10 @@ class Wait:
 
     def poll(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> Reading:
         """Read the positions and the logs, and decide whether the wait is over."""
-        state = self.read_checkpoint(checkpoint) if self.needs_checkpoint else None
-        return self.judge(client, self.find_positions(client, state))
+        return self.judge(client, self.find_positions(client, self.read_checkpoint(checkpoint)))
 
     def positions_in(
-        self, client: OffsetsReader, state: CheckpointState | None, scope: TopicScope
+        self, client: OffsetsReader, checkpoint: KnownCheckpoint | None, scope: TopicScope
     ) -> dict[str, Positions]:
         """
         Return the positions of each group or source in a scope.
@@ -218,32 +228,30 @@ class Wait:
         :raises CheckpointError: if the checkpoint's newest batch has no Kafka offsets.
         :raises DriftError: if the positions belong to another cluster, according to commits and moves.
         """
-        sources = None
-        if state is not None and state.batch_id is not None:
+        sources = moves = None
+        if checkpoint is not None:
+            state, moves, moved = checkpoint
             sources = state.kafka_offsets
             if state.without_kafka:
                 raise CheckpointError(state.without_kafka)
-        moved = None if state is None else state.moved
-        what = "" if state is None else f"the newest move of {state.location}"
+            if self.position_is_checkpoint and moved is not None:
+                check = LogCheck(
+                    False, f"the newest move of {state.location}", moved.log_ids, remedy=_if_moved()
+                )
+                refuse_other_logs(check.refusals(self.logs_now(client, moved.log_ids.topics)))
         if self.position_is_checkpoint:
-            if moved is not None:
-                now = self.logs_now(client, moved.log_ids.topics)
-                refuse_other_logs(other_logs_refusals(what, moved.log_ids, now, remedy=_if_moved()))
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.selection.with_scope(scope)
         # The topics of a source are known only after its first batch.
         if not sources and self.checkpoint_location and named.names_sources:
             return {}
-        scopes = named.scopes(sources or None)
+        # The query may have moved to another cluster. Then nothing moves its group here any more.
+        check = LogCheck(moves=moves, remedy=_if_moved())
         positions = {}
-        for group, partitions in scopes.items():
+        for group, partitions in named.scopes(sources or None).items():
             commits = group_commits(client, group, partitions)
             now = self.logs_now(client, {tp.topic for tp in commits})
-            refuse_other_logs(foreign_logs(group, commits, now, remedy=_if_moved()))
-            # The query may read another cluster since. Then nothing moves this group any more.
-            if moved is not None and committed_after(commits.values(), moved) is False:
-                cluster = LogIds(moved.log_ids.cluster)
-                refuse_other_logs(other_logs_refusals(what, cluster, now, remedy=_if_moved()))
+            refuse_other_logs(check.refusals(now, group, commits))
             positions[group] = committed_offsets(commits)
         return positions
 

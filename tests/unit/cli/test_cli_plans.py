@@ -53,6 +53,15 @@ def test_the_operator_and_the_command_give_the_same_move_the_same_digest(plan, g
     assert task.execute({})["digest"] == json.loads(plan.read_text())["digest"]
 
 
+def test_a_plan_does_not_name_a_connection_that_a_typed_broker_has_replaced(
+    do, tmp_path, monkeypatch, bootstrap_servers
+):
+    monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_KAFKA_CONFIG_ID", "production")
+    file = tmp_path / "plan.json"
+    assert do(f"{RESET} --bootstrap-server {bootstrap_servers} --save-plan {file}").code == 0
+    assert json.loads(file.read_text())["names"]["kafka_config_id"] is None
+
+
 def test_a_plan_of_several_groups_without_a_checkpoint_is_carried_out(
     do, topic, new_group, commit, tmp_path, broker
 ):

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, parse_grace, reports_json
-from airflow_kafka_offsets.model.drift_verdict import PASSING, Verdict, remedies
+from airflow_kafka_offsets.model.drift import PASSING, DriftReport, NewestBatch, parse_grace, reports_json
+from airflow_kafka_offsets.model.drift_remedies import remedies
 from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.model.partition_state import PartitionState
+from airflow_kafka_offsets.model.partition_state import PartitionState, Verdict
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
 

@@ -123,7 +123,6 @@ def test_a_record_of_the_future_is_kept_longer_and_that_is_said():
 )
 def test_below_a_threshold(found, below):
     assert found.is_below(60) is below
-    assert found.without_durations(60).is_below(60) is below
 
 
 # -- many partitions --

@@ -119,9 +119,20 @@ def test_the_worst_headroom_decides():
         value = measured.as_json()
         assert (value["headroom"], value["headroom_state"]) == (found.seconds, found.state)
         assert [each["headroom"] for each in value["partitions"]] == [found.seconds, None]
-        assert measured.without_durations().is_within(None) is within
     assert "headroom" not in lag.as_json()
     assert "HEADROOM" not in lag.table()
+
+
+def test_a_table_without_durations_changes_with_their_verdicts_only():
+    lag = Lag.measure("g", {A: 7}, {A: LogRange(0, 10)})
+
+    def text(time_lag, headroom):
+        late = {A: time_lag} if time_lag else {}
+        measured = lag.with_time_lags(late).with_headroom({A: Headroom("time", headroom)}, 60)
+        return measured.table(durations=False)
+
+    assert text(80.0, 70) == text(90.0, 60)
+    assert len({text(80.0, 70), text(0.0, 70), text(80.0, 50), text(0.0, 50)}) == 4
 
 
 def test_a_long_table_shows_what_is_short_of_headroom():

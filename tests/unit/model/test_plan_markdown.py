@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.approval import digest_of_all
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.estimate import Between, Estimate
@@ -119,6 +120,23 @@ def test_a_run_that_several_commits_have_triggered_is_listed_once():
     ]
     text = row(plan_markdown(plan().with_notes(triggered=runs)), "Already triggered")
     assert text == "`reports` asset\\_\\_1 (success), `alerts` asset\\_\\_1 (success)"
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"estimate": {"lag": 5}},
+        {"estimate": {**Estimate(1, 2, 3, 4).as_json(), "lag": "5"}},
+        {"triggered": [{"dag_id": "reports"}]},
+        {"triggered": "reports"},
+    ],
+    ids=str,
+)
+def test_notes_that_were_changed_since_are_refused_because_no_digest_covers_them(notes):
+    changed = plan().with_notes(**notes)
+    for plans in ([changed], [changed, plan("other")]):
+        with pytest.raises(OffsetsFormatError, match="plan again"):
+            plans_markdown(plans)
 
 
 def test_several_plans_are_one_table_with_the_digest_of_all():

@@ -118,7 +118,7 @@ def test_on_the_cluster_that_was_left_it_is_refused_also_after_a_reset_on_the_mi
     assert pipeline.at() == before == ([90, 60, 60] if moved_on else [90, 70, 70])
 
 
-@pytest.mark.parametrize("task", [TASKS[0], TASKS[1]])
+@pytest.mark.parametrize("task", TASKS)
 def test_a_commit_that_does_not_say_when_it_was_made_is_no_proof_that_the_pipeline_came_back(pipeline, task):
     pipeline.run(reset, "mirror", to_offset=60)
     pipeline.commit("source", 90)

@@ -13,11 +13,10 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
-from airflow_kafka_offsets.model.drift_verdict import Verdict
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.model.partition_state import PartitionState
+from airflow_kafka_offsets.model.partition_state import PartitionState, Verdict
 from airflow_kafka_offsets.ui.now import MOVE_UNFINISHED, WORST_FIRST, PipelineNow, _drift
 
 TP = TopicPartition("t", 0)

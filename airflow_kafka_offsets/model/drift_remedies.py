@@ -1,26 +1,11 @@
-"""Verdicts on a partition, and what to do about each."""
+"""What to do about each verdict on a partition."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
+from airflow_kafka_offsets.model.partition_state import Verdict
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
-
-Verdict = Literal[
-    "in step",
-    "group behind",
-    "group ahead",
-    "records lost",
-    "expiring",
-    "headroom unknown",
-    "no commit",
-    "partition added",
-    "topic gone",
-    "topic recreated",
-    "not read",
-    "other query",
-]
 
 
 def remedies() -> Mapping[Verdict, str]:
@@ -87,7 +72,3 @@ def remedies() -> Mapping[Verdict, str]:
             f"other one, commit once with {parameter_text('allow_new_query', True)}"
         ),
     }
-
-
-PASSING: tuple[Verdict, ...] = ("group behind", "no commit")
-"""Verdicts that the next run of the committing task corrects."""
