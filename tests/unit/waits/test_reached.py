@@ -77,5 +77,7 @@ def test_two_groups_of_a_receipt_with_different_offsets_need_a_wait_each(reader:
     equal = ReachedWait(group_id=both, topics=["orders"], target=receipt(left=40, right=40))
     assert equal.freeze(reader, None).target == {"orders": {"0": 40}}
     differ = ReachedWait(group_id=both, topics=["orders"], target=receipt(left=40, right=60))
-    with pytest.raises(UsageError, match=r"different offsets for orders-0 .*: wait for each group separately"):
+    with pytest.raises(
+        UsageError, match=r"different offsets for orders-0 .*: wait for each group separately"
+    ):
         differ.freeze(reader, None)
