@@ -53,9 +53,10 @@ def check_mirror(
             f"both connections lead to cluster {source.cluster_id()}, so there is no mirror to check: "
             "correct the connection; the plan of a failover shows a move to another topic of the cluster"
         )
+    by_group = selection.assign_offsets(state.kafka_offsets)
     sources = selected_sources(selection, state.kafka_offsets)
     kept, notes = read_kept(checkpoint)
-    known, record = recorded_cluster(checkpoint, kept)
+    known, record = recorded_cluster(checkpoint, kept, [target, source], by_group)
     if refusals := other_logs_refusals(
         f"{checkpoint.location}, according to {record},",
         LogIds(known),

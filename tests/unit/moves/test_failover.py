@@ -11,7 +11,7 @@ from mirrored_clusters import keep_readiness
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -44,10 +44,18 @@ class Pipeline:
         self.query.run(0, {"orders": {0: 90}})
         self.checkpoint = SparkCheckpoint(self.query.location)
 
-    def plan(self, *clusters: Any, groups: object = "etl", topics: str | None = None) -> FailoverPlan:
+    def plan(
+        self, *clusters: Any, groups: object = "etl", topics: str | None = None, mirror: Mirror = MIRROR
+    ) -> FailoverPlan:
         source, target = clusters or (self.source, self.mirror)
         selection = GroupSelection.parse(groups, topics)
-        return plan_failover(source, target, self.checkpoint, selection, MIRROR, policy=FailoverPolicy())
+        return plan_failover(source, target, self.checkpoint, selection, mirror, policy=FailoverPolicy())
+
+    def commit(self, on: str, **made: Any) -> None:
+        """Commit the group on a cluster, by default as a batch of the query there."""
+        by = {"query": self.checkpoint.query_id(), "cluster": on, "batch": 0, **made}
+        client = self.source if on == "source" else self.mirror
+        client.commit("etl", {TopicPartition("orders", 0): 90}, CommitMetadata(**by).text())
 
 
 @pytest.fixture
@@ -71,6 +79,49 @@ def test_the_clusters_must_not_be_swapped(pipeline):
     selection = GroupSelection.parse("etl")
     with pytest.raises(PlanRefusedError, match="according to its last commit with a mirror, is of"):
         check_mirror(pipeline.mirror, pipeline.source, pipeline.checkpoint, selection, MIRROR)
+
+
+def test_without_kept_data_the_groups_commits_show_that_the_clusters_are_swapped(pipeline):
+    pipeline.commit("source")
+    # MirrorMaker has copied the commit.
+    pipeline.commit("mirror", cluster="source")
+    assert pipeline.plan().refusals == []
+    with pytest.raises(
+        PlanRefusedError, match=r"is already on cluster source \(the last commit of its group was there"
+    ):
+        pipeline.plan(pipeline.mirror, pipeline.source)
+    selection = GroupSelection.parse("etl")
+    with pytest.raises(PlanRefusedError, match="according to the last commit of its group, is of"):
+        check_mirror(pipeline.mirror, pipeline.source, pipeline.checkpoint, selection, MIRROR)
+
+
+@pytest.mark.parametrize(
+    "there",
+    [{"batch": 3}, {"query": "another"}, {"tool": "airflow-kafka-offsets failover apply"}],
+    ids=["left-since", "another-query", "failover-that-was-taken-back"],
+)
+def test_an_older_commit_on_the_mirror_does_not_bar_a_failover(pipeline, there):
+    pipeline.commit("source", batch=7)
+    pipeline.commit("mirror", **{"batch": 9, **there})
+    assert pipeline.plan().refusals == []
+
+
+@pytest.mark.parametrize("source_answers", [True, False])
+def test_a_name_of_no_topic_is_an_error_and_names_of_other_topics_are_not(pipeline, source_answers):
+    pipeline.brokers["source"].create("payments")
+    shared = Mirror("standby", topics={"orders": "orders", "payments": "dr-payments"})
+    source = pipeline.source if source_answers else None
+    pipeline.plan(source, pipeline.mirror, mirror=shared)
+    mistyped = Mirror("standby", topics={"oders": "dr-orders"})
+    said = "topics of mirror names 'oders', which "
+    if source_answers:
+        with pytest.raises(MisnamedError, match=f"{said}neither the query nor the cluster"):
+            pipeline.plan(mirror=mistyped)
+        with pytest.raises(MisnamedError, match=said):
+            check_mirror(pipeline.source, pipeline.mirror, pipeline.checkpoint, GroupSelection.parse("etl"), mistyped)
+    else:
+        notes = pipeline.plan(source, pipeline.mirror, mirror=mistyped).notes
+        assert any(f"{said}the query does not read" in note for note in notes)
 
 
 def test_a_connection_to_a_third_cluster_is_refused(pipeline):
