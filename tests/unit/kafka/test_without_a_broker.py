@@ -136,7 +136,9 @@ def token_from(outcome):
 
 
 BY_TOKEN = pytest.mark.parametrize(
-    "ask", [lambda client: client.list_groups(), lambda client: client.partitions()], ids=["admin", "consumer"]
+    "ask",
+    [lambda client: client.list_groups(), lambda client: client.partitions()],
+    ids=["admin", "consumer"],
 )
 
 

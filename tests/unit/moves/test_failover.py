@@ -118,7 +118,9 @@ def test_a_name_of_no_topic_is_an_error_and_names_of_other_topics_are_not(pipeli
         with pytest.raises(MisnamedError, match=f"{said}neither the query nor the cluster"):
             pipeline.plan(mirror=mistyped)
         with pytest.raises(MisnamedError, match=said):
-            check_mirror(pipeline.source, pipeline.mirror, pipeline.checkpoint, GroupSelection.parse("etl"), mistyped)
+            check_mirror(
+                pipeline.source, pipeline.mirror, pipeline.checkpoint, GroupSelection.parse("etl"), mistyped
+            )
     else:
         notes = pipeline.plan(source, pipeline.mirror, mirror=mistyped).notes
         assert any(f"{said}the query does not read" in note for note in notes)
