@@ -168,7 +168,12 @@ def test_a_token_function_that_returns_no_token_is_to_be_corrected(ask, returned
 
 def test_each_connection_asks_once_for_a_token():
     asked = []
-    config = token_from(None) | {"oauth_cb": lambda _: asked.append(1) or ("token", time.time() + 600)}
+
+    def oauth_cb(_):
+        asked.append(1)
+        return "token", time.time() + 600
+
+    config = token_from(None) | {"oauth_cb": oauth_cb}
     with OffsetsClient(config, timeout=2) as client, pytest.raises(BrokerUnavailableError):
         client.partitions()
     assert len(asked) == 2  # two connections
