@@ -17,14 +17,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from airflow_kafka_offsets.errors import BrokerAuthenticationError, ClientCrashedError, SetupError, UsageError
+from airflow_kafka_offsets.errors import ClientCrashedError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.config import scrubber
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError, Failure
+from airflow_kafka_offsets.kafka.oauth_token import get_token
 from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.worker import GRACE, MODULE, AdminWorker, take_worker
 from airflow_kafka_offsets.model.text import shorten
@@ -150,7 +151,8 @@ class AdminProcess:
                 self._end()
             if self._worker is None:
                 plain = {key: value for key, value in self._config.items() if not callable(value)}
-                token = _token(self._config.get("oauth_cb"), plain)
+                # The function itself cannot be passed to the worker.
+                token = get_token(self._config)
                 self._worker = take_worker(json.dumps({"config": plain, "token": token}), token)
             yield self._worker
         finally:
@@ -177,19 +179,3 @@ class AdminProcess:
             f"{sys.executable} -m {MODULE} ended with status {status} and without an answer ({last}): group "
             "calls need a Python that can import this package and confluent-kafka"
         )
-
-
-def _token(oauth_cb: Callable[[str], Any] | None, config: Mapping[str, Any]) -> list[Any] | None:
-    """Return a token from the user's oauth_cb, which cannot be passed to the worker."""
-    if oauth_cb is None:
-        return None
-    try:
-        token, expires, *more = oauth_cb(str(config.get("sasl.oauthbearer.config", "")))
-        found = [token, expires + 0.0, *more]
-        json.dumps(found)
-    except Exception as error:  # noqa: BLE001  # user code: its text may contain anything
-        raise BrokerAuthenticationError(
-            f"oauth_cb of the Kafka configuration returned no token ({type(error).__name__}): correct the "
-            "connection"
-        ) from None
-    return found

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -18,6 +19,7 @@ from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.kafka.config import missing_file, scrubber
 from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError, Failure
 from airflow_kafka_offsets.kafka.listener_probe import probe_listener
+from airflow_kafka_offsets.kafka.oauth_token import get_token
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel
@@ -54,7 +56,7 @@ class Connection:
     A Consumer that never subscribes, and the errors that it reports in the background.
 
     :param group_id: the only group whose commits it can read and write; ``None`` to read logs only.
-    :raises BrokerError: if the configuration is refused.
+    :raises BrokerError: if the configuration is refused, or its ``oauth_cb`` returns no token.
     """
 
     def __init__(
@@ -86,6 +88,10 @@ class Connection:
             "error_cb": self._on_error,
             "on_commit": self._on_commit,
         }
+        if (token := get_token(config)) is not None:
+            # The client would wait ten seconds for the token of a function that raises an error.
+            tokens = chain([token], iter(partial(get_token, config), None))
+            settings["oauth_cb"] = lambda _: tuple(next(tokens))
         try:
             self.consumer = Consumer(settings)
         except (KafkaException, ValueError, TypeError) as error:

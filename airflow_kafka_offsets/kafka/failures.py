@@ -72,6 +72,12 @@ FINAL = GUARDED.keys() | _codes(
 
 _LOST_AT_LOGIN = "failed: Local: "
 """The client also reports an authentication error if the connection is lost before a response."""
+_NO_TOKEN_SERVICE = re.compile(
+    "Failed to acquire SASL OAUTHBEARER token: "
+    "(OAuth callback raised|Failed to connect|Could not resolve|Connection |Operation timed out|"
+    "Recv failure|Send failure|Empty reply)"
+)
+"""The token service does not answer. Its refusals come with its own text, usually JSON."""
 _CLIENT_REFUSED = re.compile(r"SSL alert number (42|43|44|45|46|48|116)\b")
 """The broker requires another client certificate; with TLS 1.3 it says so only after the handshake."""
 _CLIENT_CERTIFICATE = (
@@ -112,7 +118,7 @@ class Failure(NamedTuple):
         if not callable(name):
             return cls("_FAIL", escape_controls(str(error)))
         code, text = name(), escape_controls(inner.str())
-        if code == "_AUTHENTICATION" and _LOST_AT_LOGIN in text:
+        if code == "_AUTHENTICATION" and (_LOST_AT_LOGIN in text or _NO_TOKEN_SERVICE.match(text)):
             return cls("_TRANSPORT", text)
         if code == "_TRANSPORT" and _CLIENT_REFUSED.search(text):
             return cls("_SSL", text, _CLIENT_CERTIFICATE)

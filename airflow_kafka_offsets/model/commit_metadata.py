@@ -311,10 +311,10 @@ def check_group_follows(group_id: str, commits: Commits, query: str, current: Lo
         raise PlanRefusedError(refusals)
 
 
-def newest_move(commits: Commits, query: str) -> int:
-    """Return the number of the newest move of a query's checkpoint whose commits a group has; 0 for none."""
-    made = map(CommitMetadata.parse, {commit.metadata for commit in commits.values() if commit is not None})
-    return max((each.move or 0 for each in made if each and each.is_move and each.query == query), default=0)
+def moves_of_query(commits: Commits, query: str) -> dict[TopicPartition, CommitMetadata]:
+    """Return the metadata of the commits that moves of a query's checkpoint have made."""
+    made = {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
+    return {tp: by for tp, by in made.items() if by and by.is_move and by.query == query}
 
 
 def log_ids_of(commits: Commits, current: LogIds) -> LogIds:

@@ -92,7 +92,8 @@ def plan_checkpoint_commit(
     :return: the plan. With ``allow_new_query`` it is refused if neither query has read some of the group's
         records.
     """
-    # Read before the position, so that a move in between is detected as a later move.
+    # This question reads the archives, before the position is read. In the other order a move in between
+    # would count as known, and the commit would have the offsets from before it.
     known_moves = KnownMoves(checkpoint)
     known_moves.refuse_unfinished()
     state = _read(checkpoint)

@@ -29,7 +29,6 @@ from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summari
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
@@ -39,7 +38,6 @@ from airflow_kafka_offsets.readings.failover import (
     left_out_refusals,
     read_kept,
     recorded_cluster,
-    refuse_swapped,
     selected_sources,
     translate_sources,
 )
@@ -86,22 +84,24 @@ def plan_failover(
     begun = begun_failover(checkpoint, request)
     if begun is not None:
         return resume_failover(begun, target, checkpoint, policy.checkpoint)
+    # The translation takes time: a batch that ends meanwhile has another position, and is not moved.
+    batches = read_checkpoint_batches(checkpoint)
+    sources = movable_sources(checkpoint, batches.state)
+    by_group = selection.assign_offsets(sources)
     kept, note = read_kept(checkpoint)
-    left = _cluster_to_leave(source, checkpoint, entered, kept, mirror)
+    clients = [] if source is None else [target, source]
+    recorded = recorded_cluster(checkpoint, kept, clients, by_group)
+    left = _cluster_to_leave(source, checkpoint, entered, recorded, mirror)
     same = left.cluster == entered
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
         note.append(f"the data kept beside the checkpoint is ignored: it is of cluster {kept.cluster}")
-    # The translation takes time: a batch that ends meanwhile has another position, and is not moved.
-    batches = read_checkpoint_batches(checkpoint)
-    sources = movable_sources(checkpoint, batches.state)
     scoped = selected_sources(selection, sources)
     if same:
         scoped = renamed_sources(mirror, sources, scoped)
         evidence, missing = gather_records(target, scoped, usable)
         translated = check_partitions(target, translate_sources(target, mirror, scoped, evidence))
     else:
-        refuse_swapped(target, checkpoint, kept, selection, sources)
         evidence, logs, missing = gather_evidence(source, target, mirror, scoped, usable)
         translated = translate_sources(target, mirror, scoped, evidence, logs)
     if policy.on_unknown == "earliest":
@@ -153,14 +153,20 @@ def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | 
 
 
 def _cluster_to_leave(
-    source: OffsetsClient | None, checkpoint: SparkCheckpoint, entered: str, kept: Readiness, mirror: Mirror
+    source: OffsetsClient | None,
+    checkpoint: SparkCheckpoint,
+    entered: str,
+    recorded: tuple[str, str],
+    mirror: Mirror,
 ) -> LogIds:
     """
     Return the checkpoint's cluster; refuse the mirror itself, and a connection to a third cluster.
 
     The mirror may be the checkpoint's cluster if it names other topics.
+
+    :param recorded: see :func:`~airflow_kafka_offsets.readings.failover.recorded_cluster`.
     """
-    known, record = recorded_cluster(checkpoint, kept)
+    known, record = recorded
     asked = "" if source is None else source.cluster_id()
     if known and asked and known not in (asked, entered):
         raise PlanRefusedError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import PlanRefusedError, WindowMismatchError
@@ -112,12 +113,7 @@ def apply_window(
 
     def write(client: GroupPort, plan: OffsetPlan, texts: Mapping[str, str]) -> None:
         part = _part(window, plan)
-
-        def check(found: Commits) -> None:
-            at, made = committed_offsets(found), committed_texts(found)
-            if refusals := _read_by_others(part, plan.group_id, at, made, metadata):
-                raise PlanRefusedError(refusals)
-
+        check = partial(check_not_read_by_others, part, plan.group_id, metadata)
         # If the group was at the end before, the plan has already compared it.
         again = all(at == part.end[tp] for tp, at in plan.planned_on.items())
         moved = commit_window(
@@ -130,6 +126,20 @@ def apply_window(
     commit_groups(client, plan.to_write, metadata, write)
     plan = replace(plan, group_plans=[*applied.values()])
     return plan.make_receipt(verified=not plan.is_empty)
+
+
+def check_not_read_by_others(
+    window: OffsetWindow, group_id: str, run: CommitMetadata, commits: Commits
+) -> None:
+    """
+    Check that no other run has read the same records and has committed them.
+
+    :param run: metadata of the commit, which names the run.
+    :raises PlanRefusedError: if another run has; the text names it.
+    """
+    at, made = committed_offsets(commits), committed_texts(commits)
+    if refusals := _read_by_others(window, group_id, at, made, run):
+        raise PlanRefusedError(refusals)
 
 
 def _plan_after_commit(

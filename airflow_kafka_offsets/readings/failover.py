@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
-from airflow_kafka_offsets.errors import MisnamedError, OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    MisnamedError,
+    OffsetsFormatError,
+    PlanRefusedError,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -34,10 +42,11 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
+log = logging.getLogger(__name__)
+
 
 def selected_sources(selection: GroupSelection, sources: Mapping[str, Offsets]) -> dict[str, Offsets]:
-    """Return the selected offsets of each source; refuse names that do not match."""
-    selection.assign_offsets(sources)
+    """Return the selected offsets of each source."""
     return {
         name: {tp: at for tp, at in offsets.items() if tp in selection.scope}
         for name, offsets in sources.items()
@@ -60,45 +69,39 @@ def read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
     return kept, notes
 
 
-def recorded_cluster(checkpoint: SparkCheckpoint, kept: Readiness) -> tuple[str, str]:
+def recorded_cluster(
+    checkpoint: SparkCheckpoint,
+    kept: Readiness,
+    clients: Sequence[OffsetsClient],
+    by_group: Mapping[str, Offsets],
+) -> tuple[str, str]:
     """
     Return the id of a checkpoint's cluster, empty if unknown, and what has recorded it.
 
     :param kept: see :func:`read_kept`; used if no move has recorded a cluster.
+    :param clients: the mirror and the old cluster; empty if the old one does not answer. If nothing else has
+        recorded a cluster, the group's newest commit counts, and of two of the same batch the mirror's.
+    :param by_group: the checkpoint's offsets for each group.
     """
     moved = ArchivedMoves(checkpoint).on_cluster
     if moved is not None:
         return moved.log_ids.cluster, f"its move {moved}"
-    return kept.cluster, "its last commit with a mirror"
-
-
-def refuse_swapped(
-    target: OffsetsClient,
-    checkpoint: SparkCheckpoint,
-    kept: Readiness,
-    selection: GroupSelection,
-    sources: Mapping[str, Offsets],
-) -> None:
-    """
-    Refuse a mirror on which the query's position was committed, if nothing else records its cluster.
-
-    MirrorMaker copies a commit's metadata unchanged, so a copied commit names the other cluster.
-    """
-    if recorded_cluster(checkpoint, kept)[0]:
-        return
-    here = target.cluster_id(), checkpoint.query_id()
-    for group, offsets in selection.assign_offsets(sources).items():
-        for tp, commit in target.committed(group, offsets).items():
-            made = CommitMetadata.of(commit)
-            if commit is None or made is None or made.is_move or (made.cluster, made.query) != here:
-                continue
-            if commit.offset == offsets[tp]:
-                raise PlanRefusedError(
-                    f"{checkpoint.location} is already on cluster {here[0]}: group {group!r} was committed "
-                    f"there at the query's position on {tp}, by {made}: give the connection of the "
-                    "cluster to leave, and as mirror the cluster to go to; if that commit was a mistake, "
-                    "delete the group's offsets there"
-                )
+    if kept.cluster:
+        return kept.cluster, "its last commit with a mirror"
+    query = checkpoint.query_id()
+    found: dict[str, int] = {}
+    for client, (group, offsets) in product(clients, by_group.items()):
+        try:
+            commits = client.committed(group, offsets)
+        except BrokerError as error:
+            log.info("Commits of group %r are not compared: %s", group, error)
+            continue
+        for made in map(CommitMetadata.of, commits.values()):
+            # A mirror copies commits, which then name another cluster. A failover that was taken back has
+            # committed the group too.
+            if made and made.query == query and made.cluster == client.cluster_id() and not made.is_move:
+                found[made.cluster] = max(made.batch or 0, found.get(made.cluster, 0))
+    return max(found, key=found.__getitem__, default=""), "the last commit of its group"
 
 
 def gather_evidence(
@@ -118,7 +121,7 @@ def gather_evidence(
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
     kept = kept.without_old_syncs(mirrored_ids(target, mirror, {tp.topic for tp in partitions}))
-    notes: list[str] = []
+    notes = _unread_names(source, mirror, partitions)
     syncs = dict(kept.syncs)
     on = target if mirror.syncs_on == "target" else source
     if on is None:
@@ -140,6 +143,37 @@ def gather_evidence(
     ends = kept.ends | {tp: log.end for tp, log in logs.items()}
     read = read_last(source, sources, logs, kept.read)
     return replace(kept, syncs=syncs, ends=ends, read=read), logs, notes
+
+
+def names_key() -> str:
+    """Return what names the topics of a mirror."""
+    return dag_text("topics of mirror", parameter_text("topic_map"))
+
+
+def _unread_names(
+    source: OffsetsClient | None, mirror: Mirror, partitions: Collection[TopicPartition]
+) -> list[str]:
+    """
+    Refuse names of topics that are nowhere; pipelines of one mirror may share the names of their topics.
+
+    :return: a note about names that cannot be looked up.
+    """
+    others = sorted(mirror.topics.keys() - {tp.topic for tp in partitions})
+    if source is None or not others:
+        names = f"{names_key()} names {', '.join(map(repr, others))}, which the query does not read"
+        return [f"{names}: whether the old cluster has it is unknown"] if others else []
+    try:
+        unknown = sorted(set(others) - source.partitions(others).keys())
+    except BrokerAuthenticationError:  # a topic of another pipeline
+        unknown = []
+    if unknown:
+        raise MisnamedError(
+            [
+                f"{names_key()} names {', '.join(map(repr, unknown))}, which neither the query nor the "
+                "cluster to leave has: correct the name"
+            ]
+        )
+    return []
 
 
 def read_last(
@@ -188,7 +222,7 @@ def translate_sources(
     if shared := {new: old for new, old in topics.items() if len(old) > 1}:
         raise MisnamedError(
             [
-                f"{dag_text('mirror', parameter_text('topic_map'))} gives {', '.join(sorted(old))} the same "
+                f"{names_key()} gives {', '.join(sorted(old))} the same "
                 f"name {new!r}; expected another name for each topic"
                 for new, old in shared.items()
             ]

@@ -16,7 +16,6 @@ from airflow_kafka_offsets.readings.failover import (
     left_out_refusals,
     read_kept,
     recorded_cluster,
-    refuse_swapped,
     selected_sources,
     translate_sources,
 )
@@ -54,9 +53,10 @@ def check_mirror(
             f"both connections lead to cluster {source.cluster_id()}, so there is no mirror to check: "
             "correct the connection; the plan of a failover shows a move to another topic of the cluster"
         )
+    by_group = selection.assign_offsets(state.kafka_offsets)
     sources = selected_sources(selection, state.kafka_offsets)
     kept, notes = read_kept(checkpoint)
-    known, record = recorded_cluster(checkpoint, kept)
+    known, record = recorded_cluster(checkpoint, kept, [target, source], by_group)
     if refusals := other_logs_refusals(
         f"{checkpoint.location}, according to {record},",
         LogIds(known),
@@ -64,7 +64,6 @@ def check_mirror(
         remedy="name the cluster that the pipeline is on, and its mirror",
     ):
         raise PlanRefusedError(refusals)
-    refuse_swapped(target, checkpoint, kept, selection, state.kafka_offsets)
     kept = kept.on(source.cluster_id())
     evidence, logs, missing = gather_evidence(source, target, mirror, sources, kept)
     without_source, _, _ = gather_evidence(None, target, mirror, sources, kept)

@@ -18,8 +18,8 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Search, Translation
-from airflow_kafka_offsets.model.wording import dag_text, parameter_text
-from airflow_kafka_offsets.readings.failover import read_last
+from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.readings.failover import names_key, read_last
 from airflow_kafka_offsets.readings.mirror import last_reads, look_for
 from airflow_kafka_offsets.readings.positions import existing_partitions
 
@@ -46,13 +46,13 @@ def renamed_sources(
     if given := [parameter_text(name) for name, value in others.items() if value]:
         raise PlanRefusedError(
             f"{', '.join(given)}: found for a move on one cluster, which has no mirror; expected only the "
-            f"names of topics ({_names_key()})"
+            f"names of topics ({names_key()})"
         )
     known = {tp.topic for offsets in scoped.values() for tp in offsets}
     if unknown := sorted(mirror.topics.keys() - known):
         raise MisnamedError(
             [
-                f"{_names_key()} names {', '.join(map(repr, unknown))}; expected topics that the query "
+                f"{names_key()} names {', '.join(map(repr, unknown))}; expected topics that the query "
                 f"reads: {', '.join(map(repr, sorted(known)))}"
             ]
         )
@@ -61,19 +61,15 @@ def renamed_sources(
         for name, offsets in scoped.items()
     }
     if not any(moved.values()):
-        raise PlanRefusedError(f"{_names_key()} names no other topic: expected another name for each topic")
+        raise PlanRefusedError(f"{names_key()} names no other topic: expected another name for each topic")
     stays = {tp.topic for name, offsets in sources.items() for tp in offsets if tp not in moved.get(name, {})}
     taken = {mirror.topic(tp.topic) for offsets in moved.values() for tp in offsets} & stays
     if taken:
         raise PlanRefusedError(
-            f"{_names_key()} moves to {', '.join(map(repr, sorted(taken)))}, which the query reads already: "
+            f"{names_key()} moves to {', '.join(map(repr, sorted(taken)))}, which the query reads already: "
             "expected topics that it does not read"
         )
     return moved
-
-
-def _names_key() -> str:
-    return dag_text("topics of mirror", parameter_text("topic_map"))
 
 
 def gather_records(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
@@ -13,6 +15,7 @@ from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusal
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, check_ranges, summarize
 from airflow_kafka_offsets.model.parameters import parse_choice
 from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.moves.window_commit import check_not_read_by_others
 from airflow_kafka_offsets.moves.write import commit_window
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.spark.source_options import librdkafka_config
@@ -40,15 +43,17 @@ def commit_ranges(
 
     All partitions are compared together: at the start -> committed; already at the end -> nothing to do;
     anything else -> refused, and nothing is written. So a batch that runs again commits nothing twice, and a
-    late batch cannot move the group back. The function may be called from any thread, and needs
-    confluent-kafka.
+    late batch cannot move the group back. A window with ``start="committed"`` is refused if another run has
+    committed its end, because that run has read the same records.
+
+    The function may be called from any thread, and needs confluent-kafka.
 
     The group must have no members. With ``fenced``, each commit joins the group for a moment: 0.1 s, plus the
     broker's ``group.initial.rebalance.delay.ms`` (3 s by default). Without it, another client could commit
     between the comparison and the write.
 
     :param group_id: the consumer group.
-    :param ranges: the result of :func:`~airflow_kafka_offsets.spark.batch.batch_ranges`, or a window.
+    :param ranges: the result of :func:`~airflow_kafka_offsets.spark.batch.batch_ranges`, or a planned window.
     :param options: options of Spark's Kafka source, to reach the brokers.
     :param client_config: librdkafka's settings; used instead of ``options``.
     :param on_no_commit: ``begin`` (default): a partition without a commit counts as at the start of its
@@ -64,8 +69,8 @@ def commit_ranges(
     :return: partition -> committed offset: the end of each range whose start the group was at.
     :raises WindowMismatchError: if the group is at another position.
     :raises UsageError: if a range ends before it starts.
-    :raises PlanRefusedError: if the group follows another query or belongs to another cluster or topic, or if
-        a range ends beyond the log.
+    :raises PlanRefusedError: if the group follows another query or belongs to another cluster or topic, if a
+        range ends beyond the log, or if another run has read the same window.
     :raises GroupActiveError: if the group has members.
     :raises BrokerError: if the commit failed completely or in part; another call finishes it.
     """
@@ -99,8 +104,13 @@ def commit_ranges(
         follows = "" if allow_new_query else query
         check_group_follows(group_id, commits, follows, UNKNOWN_LOGS if allow_new_cluster else log_ids)
         metadata = driver_metadata("commit_ranges", query=query, batch=batch)
+        if not metadata.run:
+            # A driver on a cluster has no environment of a task, but a planned window names its run.
+            dag, run = (str(window.source.get(name) or "") for name in ("dag_id", "run_id"))
+            metadata = replace(metadata, dag=dag, run=run)
         texts = metadata.texts(window.ranges, log_ids)
-        return commit_window(client, group_id, window, texts, fenced=fenced)
+        check = partial(check_not_read_by_others, window, group_id, metadata)
+        return commit_window(client, group_id, window, texts, fenced=fenced, check=check)
 
 
 def driver_metadata(tool: str, *, query: str = "", batch: int | None = None) -> CommitMetadata:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeGuard
@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     furthest_behind,
     short_of,
+    summarize,
 )
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, time_example, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
@@ -165,7 +166,7 @@ class ReachedWait(Wait):
     @cached_property
     def _target(self) -> Offsets:
         if _is_receipt(self.target):
-            return _receipt_targets(self.target)
+            return _receipt_targets(self.target, self.group_ids)
         return parse_offsets(self.target, parameter_text("target"))
 
 
@@ -211,18 +212,29 @@ def _check_passed(moment: int) -> None:
         )
 
 
-def _receipt_targets(value: Mapping[str, Any]) -> Offsets:
-    receipt, reached = Receipt.parse(value), dict[TopicPartition, int]()
-    for each in receipt.groups:
-        if receipt.plan_only:
-            raise UsageError(
-                f"{parameter_text('target')} is the receipt of a plan that was not applied (group "
-                f"{each.group_id!r}), so its offsets were not committed; give the receipt of a task that "
-                "moved the group"
-            )
-        for tp, offset in each.after.items():
-            # Two groups of a receipt may have the same partition: both offsets must be reached.
-            reached[tp] = max(offset, reached.get(tp, 0))
+def _receipt_targets(value: Mapping[str, Any], group_ids: Collection[str] = ()) -> Offsets:
+    """
+    Return the offsets of a receipt: those of the groups that wait, if the receipt has all of them.
+
+    The offsets of other groups must all be reached, so the highest one counts in each partition.
+    """
+    receipt = Receipt.parse(value)
+    if receipt.plan_only:
+        raise UsageError(
+            f"{parameter_text('target')} is the receipt of a plan that was not applied, so its offsets were "
+            "not committed; give the receipt of a task that moved the group"
+        )
+    waiting = [receipt.group(group_id).after for group_id in group_ids]
+    own = all(waiting) and bool(waiting)
+    parts = waiting if own else [each.after for each in receipt.groups]
+    reached = {tp: max(each.get(tp, 0) for each in parts) for tp in sorted(set().union(*parts))}
+    differ = [tp for tp, at in reached.items() if any(each.get(tp, at) != at for each in parts)]
+    if own and differ:
+        raise UsageError(
+            f"{parameter_text('target')} has different offsets for {summarize(differ)} in groups "
+            f"{', '.join(map(repr, sorted(group_ids)))}: wait for each group separately, with its name as "
+            f"{parameter_text('group_id')}"
+        )
     return reached
 
 

@@ -16,10 +16,10 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
-from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
+from airflow_kafka_offsets.model.commit_metadata import check_group_follows, moves_of_query
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, summarize
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, committed_offsets, summarize
 from airflow_kafka_offsets.moves.port import CommitPort
 from airflow_kafka_offsets.moves.write import commit_forward
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -286,8 +286,14 @@ class Committer:
             check_group_follows(
                 group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
             )
-            newest = newest_move(found, query.query_id)
-            if newest > run.moves.setdefault(target, newest):
+            moves, held = moves_of_query(found, query.query_id), committed_offsets(found)
+            newest = max((made.move or 0 for made in moves.values()), default=0)
+            # A move names the newest batch that had finished. A query that starts after it has the move's
+            # offsets until it finishes the next batch, so a query with other offsets was there before.
+            overtaken = batch is not None and any(
+                (made.batch or 0) >= batch and held[tp] != offsets[tp] for tp, made in moves.items()
+            )
+            if newest > run.moves.setdefault(target, 0 if overtaken else newest):
                 if not _try(query.is_active):
                     raise moved_since_error(group_id, query.name)
                 # The query writes its own position into the checkpoint with its next batch.

@@ -82,6 +82,16 @@ def test_the_cause_from_the_background_is_the_error():
             "_TRANSPORT",
         ),
         ("_AUTHENTICATION", "SASL PLAIN mechanism handshake failed: Local: Timed out", "_TRANSPORT"),
+        *(
+            ("_AUTHENTICATION", f"Failed to acquire SASL OAUTHBEARER token: {text}", code)
+            for text, code in (
+                ("OAuth callback raised exception", "_TRANSPORT"),
+                ("Failed to connect to 127.0.0.1:9 after 0 ms: Could not connect to server", "_TRANSPORT"),
+                ("Could not resolve host: login", "_TRANSPORT"),
+                ('{"error":"invalid_client"}', "_AUTHENTICATION"),
+                ('Expected JSON response with "access_token" field', "_AUTHENTICATION"),
+            )
+        ),
         (
             "_TRANSPORT",
             "Receive failed: ssl/tls alert bad certificate: SSL alert number 42 (after 3ms)",

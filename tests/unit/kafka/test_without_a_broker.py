@@ -123,18 +123,60 @@ def test_the_connections_own_error_callback_is_called_and_its_failure_does_not_m
     assert "error_cb of the Kafka configuration failed" in caplog.text
 
 
-def test_a_token_function_that_fails_is_named_without_what_it_says():
+def token_from(outcome):
+    """Return the configuration of a login whose function raises an error or returns a value."""
+
     def oauth_cb(_):
-        raise ValueError("hunter2hunter2")
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     login = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": oauth_cb}
-    config = {"bootstrap.servers": "127.0.0.1:1", **login}
+    return {"bootstrap.servers": "127.0.0.1:1", **login}
+
+
+BY_TOKEN = pytest.mark.parametrize(
+    "ask",
+    [lambda client: client.list_groups(), lambda client: client.partitions()],
+    ids=["admin", "consumer"],
+)
+
+
+@BY_TOKEN
+@pytest.mark.parametrize("failure", [ConnectionRefusedError("hunter2"), ValueError("hunter2 is no JSON")])
+def test_a_token_service_that_is_away_is_a_temporary_error_at_once(ask, failure):
+    start = time.monotonic()
     with (
-        OffsetsClient(config, timeout=5) as client,
-        pytest.raises(BrokerAuthenticationError, match="returned no token") as caught,
+        OffsetsClient(token_from(failure), timeout=5) as client,
+        pytest.raises(BrokerUnavailableError, match=f"raised {type(failure).__name__}") as caught,
     ):
-        client.list_groups()
+        ask(client)
     assert "hunter2" not in str(caught.value)
+    assert time.monotonic() - start < GRACE
+
+
+@BY_TOKEN
+@pytest.mark.parametrize("returned", [None, "hunter2", ("hunter2", "tomorrow"), (b"hunter2", 1.0)])
+def test_a_token_function_that_returns_no_token_is_to_be_corrected(ask, returned):
+    with (
+        OffsetsClient(token_from(returned), timeout=5) as client,
+        pytest.raises(BrokerAuthenticationError, match="returned no token and expiry time") as caught,
+    ):
+        ask(client)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_each_connection_asks_once_for_a_token():
+    asked = []
+
+    def oauth_cb(_):
+        asked.append(1)
+        return "token", time.time() + 600
+
+    config = token_from(None) | {"oauth_cb": oauth_cb}
+    with OffsetsClient(config, timeout=2) as client, pytest.raises(BrokerUnavailableError):
+        client.partitions()
+    assert len(asked) == 2  # two connections
 
 
 def test_closing_does_not_wait_for_a_call_that_is_under_way(monkeypatch):

@@ -15,7 +15,7 @@ from written_query import QUERY_ID, Query
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.readiness_file import READINESS
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -49,10 +49,18 @@ class Pipeline:
         self.query.run(0, {"orders": {0: 90}})
         self.checkpoint = SparkCheckpoint(self.query.location)
 
-    def plan(self, *clusters: Any, groups: object = "etl", topics: str | None = None) -> FailoverPlan:
+    def plan(
+        self, *clusters: Any, groups: object = "etl", topics: str | None = None, mirror: Mirror = MIRROR
+    ) -> FailoverPlan:
         source, target = clusters or (self.source, self.mirror)
         selection = GroupSelection.parse(groups, topics)
-        return plan_failover(source, target, self.checkpoint, selection, MIRROR, policy=FailoverPolicy())
+        return plan_failover(source, target, self.checkpoint, selection, mirror, policy=FailoverPolicy())
+
+    def commit(self, on: str, **made: Any) -> None:
+        """Commit the group on a cluster, by default as a batch of the query there."""
+        by = {"query": self.checkpoint.query_id(), "cluster": on, "batch": 0, **made}
+        client = self.source if on == "source" else self.mirror
+        client.commit("etl", {TopicPartition("orders", 0): 90}, CommitMetadata(**by).text())
 
 
 @pytest.fixture
@@ -78,19 +86,49 @@ def test_the_clusters_must_not_be_swapped(pipeline):
         check_mirror(pipeline.mirror, pipeline.source, pipeline.checkpoint, selection, MIRROR)
 
 
-def test_a_mirror_to_which_the_position_was_committed_is_the_cluster_to_leave(pipeline):
-    """Nothing else records the cluster: no move was made, and no commit with a mirror."""
-    tp, made = TopicPartition("orders", 0), CommitMetadata(query=QUERY_ID, batch=0, cluster="source")
-    pipeline.source.commit("etl", {tp: 90}, made.text())
-    # MirrorMaker copies the commit with its metadata.
-    pipeline.mirror.commit("etl", {tp: 80}, made.text())
+def test_without_kept_data_the_groups_commits_show_that_the_clusters_are_swapped(pipeline):
+    pipeline.commit("source")
+    # MirrorMaker has copied the commit.
+    pipeline.commit("mirror", cluster="source")
     assert pipeline.plan().refusals == []
-    with pytest.raises(PlanRefusedError, match="already on cluster source: group 'etl' was committed there"):
+    with pytest.raises(
+        PlanRefusedError, match=r"is already on cluster source \(the last commit of its group was there"
+    ):
         pipeline.plan(pipeline.mirror, pipeline.source)
-    with pytest.raises(PlanRefusedError, match="is already on cluster source"):
-        check_mirror(
-            pipeline.mirror, pipeline.source, pipeline.checkpoint, GroupSelection.parse("etl"), MIRROR
-        )
+    selection = GroupSelection.parse("etl")
+    with pytest.raises(PlanRefusedError, match="according to the last commit of its group, is of"):
+        check_mirror(pipeline.mirror, pipeline.source, pipeline.checkpoint, selection, MIRROR)
+
+
+@pytest.mark.parametrize(
+    "there",
+    [{"batch": 3}, {"query": "another"}, {"tool": "airflow-kafka-offsets failover apply"}],
+    ids=["left-since", "another-query", "failover-that-was-taken-back"],
+)
+def test_an_older_commit_on_the_mirror_does_not_bar_a_failover(pipeline, there):
+    pipeline.commit("source", batch=7)
+    pipeline.commit("mirror", **{"batch": 9, **there})
+    assert pipeline.plan().refusals == []
+
+
+@pytest.mark.parametrize("source_answers", [True, False])
+def test_a_name_of_no_topic_is_an_error_and_names_of_other_topics_are_not(pipeline, source_answers):
+    pipeline.brokers["source"].create("payments")
+    shared = Mirror("standby", topics={"orders": "orders", "payments": "dr-payments"})
+    source = pipeline.source if source_answers else None
+    pipeline.plan(source, pipeline.mirror, mirror=shared)
+    mistyped = Mirror("standby", topics={"oders": "dr-orders"})
+    said = "topics of mirror names 'oders', which "
+    if source_answers:
+        with pytest.raises(MisnamedError, match=f"{said}neither the query nor the cluster"):
+            pipeline.plan(mirror=mistyped)
+        with pytest.raises(MisnamedError, match=said):
+            check_mirror(
+                pipeline.source, pipeline.mirror, pipeline.checkpoint, GroupSelection.parse("etl"), mistyped
+            )
+    else:
+        notes = pipeline.plan(source, pipeline.mirror, mirror=mistyped).notes
+        assert any(f"{said}the query does not read" in note for note in notes)
 
 
 def test_a_restore_of_a_failover_that_was_killed_is_finished_on_the_mirror(pipeline, monkeypatch):

@@ -118,3 +118,21 @@ def test_a_commit_is_not_made_once_a_reset_to_where_the_group_is_has_begun(clien
     with pytest.raises(CheckpointMovedError, match="was being committed; nothing was written"):
         apply_position(client, planned.plan, planned.metadata, planned.known_moves)
     assert offset_of_group(client) == 2
+
+
+def test_a_position_that_a_move_overtakes_right_after_it_was_read_is_not_committed(
+    client, query, monkeypatch
+):
+    checkpoint = SparkCheckpoint(query.location)
+    read = checkpoint.read
+
+    def read_then_move():
+        state = read()
+        reset(client, query)
+        return state
+
+    monkeypatch.setattr(checkpoint, "read", read_then_move)
+    planned = plan_checkpoint_commit(client, checkpoint, GroupSelection.parse("g"), BY)
+    with pytest.raises(CheckpointMovedError, match="was being committed; nothing was written"):
+        apply_position(client, planned.plan, planned.metadata, planned.known_moves)
+    assert offset_of_group(client) == 2

@@ -405,6 +405,20 @@ def test_the_last_offsets_of_an_ended_query_are_not_committed_over_a_move_of_its
     assert ("were moved while it runs, which it does not notice" in caplog.text) == active
 
 
+@pytest.mark.parametrize(("batch", "offset", "held"), [(7, 9, 2), (8, 9, 2), (6, 9, 9), (7, 2, 2)])
+def test_a_first_commit_is_not_made_over_a_move_after_its_batch(committer, group, query, batch, offset, held):
+    # The broker was away from the start of the query to its end.
+    query.ends, query.active, group.failures = {ORDERS: offset}, False, 1
+    committer.record_ended("run-1")
+    committer.commit_due()
+    moved = CommitMetadata(tool="reset", query="q-1", move=1, batch=batch)
+    group.held["g", ORDERS] = Commit(2, moved.text())
+    committer.flush(2)
+    assert group.held["g", ORDERS].offset == held
+    # A query that starts after the move is at its offsets until it finishes the next batch.
+    assert len(committer.outcomes.errors) == (held != offset)
+
+
 def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committer, group, query, now):
     query.ends = {ORDERS: 5}
     committer.record_finished("run-1", 0)

@@ -55,3 +55,29 @@ def test_the_receipt_of_a_plan_that_was_not_carried_out_is_no_target() -> None:
         ReachedWait.parsers["target"](planned, "target")
     done = {**planned, "plan_only": False}
     assert ReachedWait.parsers["target"](done, "target") == done
+
+
+def receipt(**after: int) -> dict[str, object]:
+    """Return the receipt of a move of groups that read the same partition."""
+    groups = [{"group_id": name, "after": {"orders": {"0": at}}} for name, at in after.items()]
+    return {"version": 1, "groups": groups}
+
+
+@pytest.mark.parametrize(("group", "target"), [("left", 40), ("right", 60), ("etl", 60)])
+def test_a_group_waits_for_its_own_offsets_in_a_receipt(
+    reader: MemoryClient, group: str, target: int
+) -> None:
+    wait = ReachedWait(group_id=group, topics=["orders"], target=receipt(left=40, right=60))
+    # A group that the receipt does not have is past both.
+    assert wait.freeze(reader, None).target == {"orders": {"0": target}}
+
+
+def test_two_groups_of_a_receipt_with_different_offsets_need_a_wait_each(reader: MemoryClient) -> None:
+    both = {"source:0": "left", "source:1": "right"}
+    equal = ReachedWait(group_id=both, topics=["orders"], target=receipt(left=40, right=40))
+    assert equal.freeze(reader, None).target == {"orders": {"0": 40}}
+    differ = ReachedWait(group_id=both, topics=["orders"], target=receipt(left=40, right=60))
+    with pytest.raises(
+        UsageError, match=r"different offsets for orders-0 .*: wait for each group separately"
+    ):
+        differ.freeze(reader, None)
