@@ -188,7 +188,5 @@ def plan_saved(
     plan = replace(
         plan, group_plans=groups, provenance={"plan": saved.digest, "names": saved.names.as_json()}
     )
-    saved.check(plan)
-    if not begun and (refusals := saved.age_refusals(now, max_age)):
-        raise PlanRefusedError(refusals)
+    saved.check(plan, now, max_age, begun=begun)
     return plan

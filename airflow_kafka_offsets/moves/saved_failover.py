@@ -68,9 +68,7 @@ def plan_saved_failover(
         for group in plan.group_plans
     ]
     plan = replace(plan, group_plans=groups, provenance={"plan": saved.digest, "names": _names(saved)})
-    saved.check(plan)
-    if begun is None and (refusals := saved.age_refusals(now, max_age)):
-        raise PlanRefusedError(refusals)
+    saved.check(plan, now, max_age, begun=begun is not None)
     return plan
 
 

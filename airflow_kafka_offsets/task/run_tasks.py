@@ -32,6 +32,34 @@ def related_tasks(
     return RecoveryTasks(_states(context, tasks, task), downstream)
 
 
+def finished_work(task: BaseOperator, context: Context) -> tuple[RecoveryTasks | None, bool]:
+    """
+    Return the tasks after a reset if some have already succeeded, and whether any task follows.
+
+    If some have succeeded, the reset was cleared without them.
+
+    :raises PlanRefusedError: if they must be cleared too.
+    """
+    if not hasattr(context.get("ti"), "get_task_states") or not task.has_dag():  # type: ignore[no-untyped-call]
+        return None, False
+    work = related_tasks(context, task, upstream=False, without=tasks_that_move(task))
+    if map_index(context) >= 0 and (parts := work.partly_succeeded):
+        raise PlanRefusedError(
+            f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
+            "cleared: it is not known which map indexes have read the records that this index moves back. "
+            "Clear all map indexes (with Downstream), or trigger a new run"
+        )
+    if not work.succeeded:
+        return None, bool(work.states)
+    if work.outdated:
+        raise PlanRefusedError(
+            f"{', '.join(work.outdated)} succeeded in this run, and was not cleared together with the tasks "
+            "before it: no task would read the moved records again. Clear it as well (with Downstream), or "
+            "trigger a new run"
+        )
+    return work, True
+
+
 def task_states(context: Context, task: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:
     """Return given tasks of a task's DAG and their states in this run, see :func:`related_tasks`."""
     return RecoveryTasks(_states(context, {name: task.dag.get_task(name) for name in task_ids}, task), {})
