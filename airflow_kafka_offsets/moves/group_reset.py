@@ -25,11 +25,7 @@ from airflow_kafka_offsets.moves.commit import active_group_refusals
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets, resolve_place
-from airflow_kafka_offsets.readings.positions import (
-    check_partitions,
-    group_positions,
-    partitions_in_scope,
-)
+from airflow_kafka_offsets.readings.positions import check_partitions, group_positions, partitions_in_scope
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient

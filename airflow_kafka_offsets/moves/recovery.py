@@ -7,10 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
-from airflow_kafka_offsets.checkpoint.archived_moves import (
-    ArchivedMoves,
-    has_finished_since,
-)
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, has_finished_since
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata

@@ -17,11 +17,7 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text
-from airflow_kafka_offsets.moves.failover import (
-    begun_failover,
-    known_group_plans,
-    resume_failover,
-)
+from airflow_kafka_offsets.moves.failover import begun_failover, known_group_plans, resume_failover
 from airflow_kafka_offsets.moves.saved import with_saved_parts
 from airflow_kafka_offsets.readings.failover import left_out_refusals
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
