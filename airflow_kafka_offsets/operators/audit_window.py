@@ -144,7 +144,7 @@ class AuditWindowOperator(OffsetsOperator):
             window = self._limited(whole)
             at = datetime.now(tz=timezone.utc)
             names = ("table", "topic_column", "partition_column", "offset_column")
-            where = self.parse_parameter("where") or {}
+            where = {} if self.where is None else self.parse_parameter("where")
             table = AuditedTable(**{name: getattr(self, name) for name in names}, where=where)
             rows = self._read_table(table, window, whole)
             missing, failure = self._look_up(window, rows)

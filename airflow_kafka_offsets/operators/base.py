@@ -101,9 +101,8 @@ class OffsetsOperator(PipelineTask):
         return UsageError(f"task {self.task_id}: {text}")
 
     def parse_parameter(self, name: str) -> Any:
-        """Return the parsed value of a parameter, ``None`` if it is not given."""
-        value = getattr(self, name)
-        return None if value is None else self.parsers[name](value, name)
+        """Return the parsed value of a parameter."""
+        return self.parsers[name](getattr(self, name), name)
 
     def parse_parameters(self, *names: str) -> dict[str, Any]:
         """Return the parsed values of parameters, by name."""

@@ -282,7 +282,8 @@ class CommitOffsetsOperator(MovingOperator):
         if self.store_conn_id is None:
             return None, {}, None
         store, table = (self.parse_parameter(name) for name in ("store_conn_id", "store_table"))
-        pipeline = self.parse_parameter("store_pipeline") or self.selection().group_id
+        named = self.store_pipeline is not None
+        pipeline = self.parse_parameter("store_pipeline") if named else self.selection().group_id
         if not isinstance(pipeline, str):
             raise UsageError(
                 "store_pipeline is missing: with several groups, give the pipeline name under which the job "

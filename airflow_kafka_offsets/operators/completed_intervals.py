@@ -160,9 +160,10 @@ class CompletedIntervalsOperator(OffsetsOperator):
             position = IntervalPosition(**{name: getattr(self, name) for name in names})
             idle_after = None
             if self.parse_parameter("on_idle_partition") == "ignore":
-                idle_after = self.parse_parameter("idle_after") or IDLE_AFTER
-            if (start_from := self.parse_parameter("start_from")) is not None:
-                start_from = start_from.astimezone(timezone.utc)
+                idle_after = IDLE_AFTER if self.idle_after is None else self.parse_parameter("idle_after")
+            start_from = self.start_from
+            if start_from is not None:
+                start_from = self.parse_parameter("start_from").astimezone(timezone.utc)
             limits = self.parse_parameter("lateness"), self.parse_parameter("max_intervals")
             feeds = [
                 (IntervalMemory(context, asset), IntervalFeed(asset.name, schedule, start_from, *limits))

@@ -173,7 +173,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         """Restore the overwritten offsets, and return the receipt of the restore."""
         with self.run_checked():
             work = self._recovery_tasks(context) if self.parse_parameter("restore_when") == "failed" else None
-            receipt = self.parse_parameter("receipt")
+            receipt = None if self.receipt is None else self.parse_parameter("receipt")
             if self._nothing_moved(context, receipt):
                 if work is not None and work.failed:
                     raise self._failed(work.describe(work.failed), "nothing was put back, see above")
