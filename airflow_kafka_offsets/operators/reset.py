@@ -25,17 +25,18 @@ from airflow_kafka_offsets.model.saved_plan import MAX_AGE
 from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
-from airflow_kafka_offsets.operators.approved_plan import (
-    ApprovedPlan,
-    PlannedMoveOperator,
-    skip_after_failure,
-)
 from airflow_kafka_offsets.operators.base import Parser
+from airflow_kafka_offsets.operators.planned_move import ApprovedPlan, PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
-from airflow_kafka_offsets.task.run_tasks import commit_identities, finished_work, tasks_that_move
+from airflow_kafka_offsets.task.run_tasks import (
+    commit_identities,
+    finished_work,
+    skip_after_failure,
+    tasks_that_move,
+)
 from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 
 if TYPE_CHECKING:
@@ -279,8 +280,8 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 # A checkpoint's archive shows whether an earlier try has moved.
                 if checkpoint is None and place is not None and place.traits.relative:
                     plan = images.refuse_unknown(plan, client, metadata)
-                if self.parse_parameter("stop_after_failure"):
-                    skip_after_failure(context, self, plan)
+                if self.parse_parameter("stop_after_failure") and not plan.begun:
+                    skip_after_failure(context)
                 # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
                 if not plan.refusals:
                     images.keep(plan)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, BaseOperator, Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError
@@ -65,18 +66,22 @@ def task_states(context: Context, task: BaseOperator, task_ids: Collection[str])
     return RecoveryTasks(_states(context, {name: task.dag.get_task(name) for name in task_ids}, task), {})
 
 
-def failed_indexes(context: Context) -> list[str]:
-    """Return the other indexes of a mapped task that have failed in this run."""
+def skip_after_failure(context: Context) -> None:
+    """Skip an index of a mapped task if another index has failed in this run."""
     ti: Any = context.get("ti")
     if not hasattr(ti, "get_task_states") or map_index(context) < 0:
-        return []
-    found = {
-        key.rpartition("_")[2]: str(state)
-        for key, state in _instances(ti, [ti.task_id]).items()
-        if key.rpartition("_")[0] == ti.task_id
-    }
-    own = str(map_index(context))
-    return sorted((index for index, state in found.items() if state == "failed" and index != own), key=int)
+        return
+    states = {key.rpartition("_"): str(state) for key, state in _instances(ti, [ti.task_id]).items()}
+    failed = [
+        index
+        for (name, _, index), state in states.items()
+        if (name, state) == (ti.task_id, "failed") and index != str(map_index(context))
+    ]
+    if failed:
+        raise AirflowSkipException(
+            f"nothing was changed: map index {', '.join(sorted(failed, key=int))} of {ti.task_id} has failed "
+            "in this run, and stop_after_failure is True. Clear that index and this one to continue"
+        )
 
 
 def tasks_that_move(task: BaseOperator) -> list[str]:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import Context
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -17,15 +16,11 @@ from airflow_kafka_offsets.model.parameters import parse_duration, parse_switch,
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
-from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.model.topics import plain_names
-from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.saved import read_saved_plan, save_plan
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.outcome import push_result
-from airflow_kafka_offsets.task.run_tasks import failed_indexes
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
 
 if TYPE_CHECKING:
@@ -56,37 +51,6 @@ class ApprovedPlan:
                 at = timestamp_ms(self.approval.at) // 1000
                 metadata = replace(metadata, approved_by=self.approval.user_name, approved_at=at)
         return plan, metadata
-
-
-def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
-    """Skip a mapped index that has not started its move, if another index has failed in this run."""
-    if plan.begun:
-        return
-    if failed := failed_indexes(context):
-        raise AirflowSkipException(
-            f"nothing was changed: map index {', '.join(failed)} of {task.task_id} has failed in this run, "
-            "and stop_after_failure is True. Clear that index and this one to continue"
-        )
-
-
-def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
-    """Set the names of a task without names from its plan or receipt, which must have a group."""
-    if task.group_id is None:
-        given = {name: getattr(task, name) for name in PIPELINE_PARAMETERS}
-        for name, value in given.items():
-            # The default of kafka_config_id shows no wish.
-            if value not in (None, "kafka_default") and plain_names(value) != names.get(name):
-                raise UsageError(
-                    f"{parameter_text(name, value)} is not that of the plan ({shorten(names.get(name))}), "
-                    f"which names the pipeline without {parameter_text('group_id')}: leave it out",
-                    parameter=name,
-                )
-        for name in PIPELINE_PARAMETERS:
-            if names.get(name) is not None:
-                setattr(task, name, names[name])
-        if task.group_id is None:
-            raise task.missing_group()
-        task.name_mapped(context)
 
 
 class PlannedMoveOperator(PipelineMovingOperator):
@@ -136,7 +100,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
         if self.plan is None:
             return None
         saved = read_saved_plan(self.plan)
-        take_names(self, saved.names._asdict(), context)
+        self.take_names(saved.names._asdict(), context)
         if refusals := saved.name_refusals(self.group_id, self.checkpoint_location, self.topics):
             raise PlanRefusedError(refusals)
         if self.approval is None:
