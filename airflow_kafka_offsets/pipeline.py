@@ -45,7 +45,7 @@ class KafkaPipeline(Mapping[str, Any]):
         passed to tasks.
     :param mirror: the mirror of the cluster, see :class:`~airflow_kafka_offsets.model.mirror.Mirror`, as an
         object such as ``{"kafka_config_id": "kafka_standby", "prefix": "primary."}``. Each commit of the
-        checkpoint then keeps what a failover needs. Tasks get it too, and do not render templates in it.
+        checkpoint then also keeps the data for a failover. Tasks get the mirror too; it is not templated.
     :raises UsageError: if ``group_id`` is ``None``, if the location contains a password, which would be shown
         with the location, or if ``asset_name`` does not match the groups.
     """

@@ -76,7 +76,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
     approval: Any
 
     def check_checkpoint_parameters(self) -> None:
-        """Check that what a saved plan has decided is not given as well."""
+        """Refuse parameters that a saved plan has decided."""
         if self.plan is None:
             super().check_checkpoint_parameters()
             return
@@ -86,7 +86,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
             self.refuse_unused("without group_id: the plan names the pipeline then", *self.names_of_plan)
 
     def check_parameters(self) -> None:
-        """Check also what has no effect with or without a plan, or without an approval."""
+        """Check also that no parameter is ignored with or without a plan, or without an approval."""
         super().check_parameters()
         if self.plan is None:
             self.refuse_unused("without plan", "approval", "allow_self_approval", "max_age")
