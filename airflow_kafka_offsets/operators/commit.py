@@ -62,8 +62,8 @@ class CommitOffsetsOperator(MovingOperator):
     results.
 
     With a ``mirror``, the task also keeps the data for a failover beside the checkpoint, see
-    :mod:`airflow_kafka_offsets.readings.readiness`. If the data cannot be kept, the commit still succeeds: the
-    task logs a warning and counts ``kafka_offsets.unready``.
+    :mod:`airflow_kafka_offsets.readings.readiness`. If the data cannot be kept, the commit still succeeds:
+    the task logs a warning and counts ``kafka_offsets.unready``.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
     offsets before and after.

@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_switch,
 )
 from airflow_kafka_offsets.model.place import RESETS, Place
+from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE
 from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.moves.reset import plan_reset
@@ -33,9 +34,9 @@ from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.run_tasks import (
     commit_identities,
-    finished_work,
     skip_after_failure,
     tasks_that_move,
+    work_after,
 )
 from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 
@@ -237,7 +238,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             for restore in restores:
                 # Checked before anything is moved: an invalid restore would not take the move back.
                 check_restore(restore)
-            work, has_work = (None, False) if plan_only else finished_work(self, context)
+            work = RecoveryTasks({}, {}) if plan_only else work_after(self, context)
             approved = self.approved_plan(context)
             scenarios = {name: getattr(self, name) for name in RESETS}
             place = None if approved else read_place(*exactly_one(scenarios))
@@ -245,7 +246,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             checkpoint = self.open_checkpoint()
             images = BeforeImages(context)
             with self.open_client() as client:
-                if work is not None:
+                if work.succeeded:
                     plan = self._plan_nothing(client, checkpoint, work.succeeded, metadata, approved)
                     # The teardown reads this receipt to determine what to take back.
                     return self.repeat_receipt(context, plan)
@@ -260,7 +261,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                     metadata = replace(metadata, request=digest(repr(place), length=12))
                     # If a recovery is cleared before its work was committed, the pipeline is still at the
                     # offsets of its reset.
-                    interrupted = images.interrupted or has_work or None
+                    interrupted = images.interrupted or bool(work.states) or None
                     plan = plan_reset(
                         client,
                         checkpoint,
@@ -276,7 +277,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 if plan_only:
                     how = self.parse_parameters("allow_new_cluster")
                     return self.save_shown_plan(context, client, plan, checkpoint, **how)
-                plan = images.with_first(plan, client, metadata, has_followers=has_work)
+                plan = images.with_first(plan, client, metadata, has_followers=bool(work.states))
                 # A checkpoint's archive shows whether an earlier try has moved.
                 if checkpoint is None and place is not None and place.traits.relative:
                     plan = images.refuse_unknown(plan, client, metadata)

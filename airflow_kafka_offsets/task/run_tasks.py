@@ -33,16 +33,14 @@ def related_tasks(
     return RecoveryTasks(_states(context, tasks, task), downstream)
 
 
-def finished_work(task: BaseOperator, context: Context) -> tuple[RecoveryTasks | None, bool]:
+def work_after(task: BaseOperator, context: Context) -> RecoveryTasks:
     """
-    Return the tasks after a reset if some have already succeeded, and whether any task follows.
-
-    If some have succeeded, the reset was cleared without them.
+    Return the tasks after a reset; if some have succeeded, the reset was cleared without them.
 
     :raises PlanRefusedError: if they must be cleared too.
     """
     if not hasattr(context.get("ti"), "get_task_states") or not task.has_dag():  # type: ignore[no-untyped-call]
-        return None, False
+        return RecoveryTasks({}, {})
     work = related_tasks(context, task, upstream=False, without=tasks_that_move(task))
     if map_index(context) >= 0 and (parts := work.partly_succeeded):
         raise PlanRefusedError(
@@ -50,15 +48,13 @@ def finished_work(task: BaseOperator, context: Context) -> tuple[RecoveryTasks |
             "cleared: it is not known which map indexes have read the records that this index moves back. "
             "Clear all map indexes (with Downstream), or trigger a new run"
         )
-    if not work.succeeded:
-        return None, bool(work.states)
     if work.outdated:
         raise PlanRefusedError(
             f"{', '.join(work.outdated)} succeeded in this run, and was not cleared together with the tasks "
             "before it: no task would read the moved records again. Clear it as well (with Downstream), or "
             "trigger a new run"
         )
-    return work, True
+    return work
 
 
 def task_states(context: Context, task: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:
