@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.groups import parse_group_id
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.names import SPARK_CONF_KEY, parse_group
-from airflow_kafka_offsets.model.parameters import parse_text
+from airflow_kafka_offsets.model.parameters import has_template, parse_text
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 
@@ -45,7 +45,7 @@ class KafkaPipeline(Mapping[str, Any]):
         passed to tasks.
     :param mirror: the mirror of the cluster, see :class:`~airflow_kafka_offsets.model.mirror.Mirror`, as an
         object such as ``{"kafka_config_id": "kafka_standby", "prefix": "primary."}``. Each commit of the
-        checkpoint then keeps what a failover needs. Tasks get it too, and do not render templates in it.
+        checkpoint then also keeps the data for a failover. Tasks get the mirror too; it is not templated.
     :raises UsageError: if ``group_id`` is ``None``, if the location contains a password, which would be shown
         with the location, or if ``asset_name`` does not match the groups.
     """
@@ -139,9 +139,7 @@ class KafkaPipeline(Mapping[str, Any]):
         """
         from airflow.sdk import Asset
 
-        if templates := [
-            text for text in (*self._groups, self.kafka_config_id) if "{{" in text or "{%" in text
-        ]:
+        if templates := [*filter(has_template, (*self._groups, self.kafka_config_id))]:
             raise UsageError(
                 f"{templates[0]!r} is a template, but Airflow does not render an asset's name: give the task "
                 "outlets=[AssetAlias(...)], which represents the groups that the task commits to"
@@ -183,7 +181,7 @@ class KafkaPipeline(Mapping[str, Any]):
         :raises UsageError: if a name is a template, because Airflow could not render it in the encoded text.
         """
         names = self._names_as_json()
-        if any(mark in names for mark in ("{{", "{%", "{#")):
+        if has_template(names):
             raise UsageError(
                 f"spark_submit_parameters() with {shorten(names)}: found a template, which Airflow would not "
                 "render here; expected plain names, or use spark_conf()"

@@ -27,11 +27,12 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_kafka_offsets.checkpoint.archive_names import ARCHIVE_NAME, DIRECTORY, MANIFEST
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.log import is_query_id
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointFormatError,
@@ -44,9 +45,6 @@ from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.storage import decode
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 DONE, UNDONE = "done", "undone"
 # Raised when an older version of this package would misread a manifest: each version refuses unknown numbers.

@@ -10,15 +10,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from airflow_kafka_offsets.checkpoint.archived_move import UNDO, archive_number
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
 from airflow_kafka_offsets.storage import may_list_late
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 DIRECTORY = "_kafka_offsets"
 MANIFEST = "manifest.json"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
-from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
@@ -105,6 +105,30 @@ class ArchivedMove:
         """The kind of the move."""
         kind = self.name.partition("-")[2]
         return "restore" if kind == UNDO else cast("MoveKind", kind)
+
+    @property
+    def discarded(self) -> tuple[int, ...]:
+        """The unfinished batches that the move has removed."""
+        removed = [path for path, (_, after) in self.files.items() if after is None]
+        batches = sorted(
+            int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/")
+        )
+        return tuple(batch for batch in batches if batch > self.batch_id)
+
+    def as_plan(self, location: str) -> CheckpointPlan:
+        """Return the plan of the move of the checkpoint at a location, without the files."""
+        return CheckpointPlan(
+            self.kind,
+            location,
+            self.query_id,
+            self.batch_id,
+            self.before,
+            self.after,
+            discarded=self.discarded,
+            archive=self.name,
+            undoes=self.undoes,
+            log_ids=self.log_ids,
+        )
 
     def has_newer_batches(self, planned: Collection[int], committed: Collection[int]) -> bool:
         """Whether batches of a checkpoint were planned or finished after the move."""

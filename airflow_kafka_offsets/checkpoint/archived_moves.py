@@ -266,13 +266,6 @@ def resume_plan(
         plan,
         before=archived.before,
         archive=archived.name,
-        discarded=discarded_batches(archived),
+        discarded=archived.discarded,
         resumes=True,
     )
-
-
-def discarded_batches(archived: ArchivedMove) -> tuple[int, ...]:
-    """Return the unfinished batches that a move has removed."""
-    removed = [path for path, (_, after) in archived.files.items() if after is None]
-    batches = sorted(int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/"))
-    return tuple(batch for batch in batches if batch > archived.batch_id)

@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.guards import (
-    read_checkpoint_batches,
-    unfinished_refusals,
-)
+from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches, unfinished_refusals
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, PlanRefusedError, UsageError

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_move
 from airflow_kafka_offsets.checkpoint.archive_names import CLAIM, DIRECTORY, archive_names
 from airflow_kafka_offsets.checkpoint.archived_move import archive_number
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointMovedError, StorageError
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 
 class Claim:

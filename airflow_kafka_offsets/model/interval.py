@@ -28,7 +28,7 @@ KEY_FORMAT = "%Y-%m-%dT%H:%M:%S"
 """The default of Airflow's temporal partition mappers and of ``CronPartitionTimetable``."""
 
 MOST_INTERVALS = 1_000
-"""Of one asset in one run: Airflow stores an event for each, and may start a run for each."""
+"""Most intervals of an asset in one run: Airflow stores an event for each, and may start a run for each."""
 
 _NAMED = {"hour": "0 * * * *", "day": "0 0 * * *", "@hourly": "0 * * * *", "@daily": "0 0 * * *"}
 _EXPECTED = (
@@ -37,12 +37,12 @@ _EXPECTED = (
 )
 _LONGEST = timedelta(days=366)
 _KEY = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}(:\d{2}(:\d{2})?)?)?", re.ASCII)
-"""The key, and what Airflow's mappers to hours and days make of it."""
+"""A key, also one that Airflow's mappers to hours and days have shortened."""
 _SHORTENED = {10: "days", 13: "hours", 16: "minutes"}
 _RANDOM = re.compile(r"(^|[\s,])[hr](\(|/|,|\s|$)", re.IGNORECASE)
 """Fields that croniter fills with a hash or a random number."""
 _AROUND = timedelta(hours=26)
-"""Longer than clocks have ever been set back or forward."""
+"""Longer than any change of a clock."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Interval:
     """
     A half-open interval of record time, [start, end).
 
-    :param key: names it among the intervals of its schedule.
+    :param key: the interval's name, unique within its schedule.
     """
 
     key: str
@@ -123,7 +123,7 @@ class IntervalSchedule:
             if _KEY.fullmatch(text):
                 shown = datetime.fromisoformat(text)
                 found = self.containing(self._moment(shown))
-                # A day's key is no hour's: a shortened key must not name more than the interval.
+                # A day's key must not select an hour: a shortened key must not cover more than the interval.
                 names = timedelta(**{_SHORTENED[len(text)]: 1}) if len(text) in _SHORTENED else timedelta(0)
                 if found.key == shown.strftime(KEY_FORMAT) and self._moment(shown + names) <= found.end:
                     return found
@@ -153,9 +153,8 @@ class IntervalSchedule:
         """
         Return what the clock shows at each start, and the moment.
 
-        Times that the clock skips become moments after the change, in which also times that it shows may
-        start an interval. So moments wait until one of a time that is shown has come: no later time is before
-        it.
+        A time that the clock skips becomes a moment after the change, where a time that the clock shows may
+        start an interval too. So these moments wait for the next shown time: no later time is before it.
         """
         waiting: dict[datetime, datetime] = {}
         for shown in self._shown(moment):
@@ -168,7 +167,7 @@ class IntervalSchedule:
                     yield waiting.pop(known), known
 
     def _shown(self, moment: datetime) -> Iterator[datetime]:
-        # Where Airflow is, croniter is; a Spark driver needs neither.
+        # Airflow requires croniter; a Spark driver has neither, and needs neither.
         from croniter import CroniterBadDateError, croniter
 
         shown = moment.astimezone(self._tz).replace(tzinfo=None, microsecond=0)
@@ -183,8 +182,8 @@ class IntervalSchedule:
                 yield ticks.get_next(datetime)
 
     def _moment(self, shown: datetime) -> datetime:
-        # Of a time that is shown twice it is the first one, and a skipped one counts on from before the
-        # change (PEP 495).
+        # A time that is shown twice means the first one; a skipped time counts from before the change
+        # (PEP 495).
         return shown.replace(tzinfo=self._tz, fold=0).astimezone(timezone.utc)
 
     @property
@@ -197,7 +196,7 @@ def parse_timezone(value: object, parameter: str = "timezone") -> str:
     name = parse_text(value, parameter)
     try:
         ZoneInfo(name)
-    except (OSError, ValueError, LookupError):  # of names that are no file, too
+    except (OSError, ValueError, LookupError):  # the error depends on the name
         expected = "the name of a time zone, such as 'UTC' or 'Europe/Berlin'"
         raise unexpected(parameter, name, expected) from None
     return name

@@ -212,6 +212,11 @@ def duration_text(seconds: float) -> str:
     return " ".join(words)
 
 
+def has_template(text: str) -> bool:
+    """Whether a text has an expression, a statement or a comment of Jinja, which Airflow would render."""
+    return any(mark in text for mark in ("{{", "{%", "{#"))
+
+
 def is_blank(value: object) -> bool:
     """Whether a value is ``None`` (also as text) or blank, as a template renders a missing variable."""
     return value is None or (

@@ -9,6 +9,7 @@ import yaml
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.parameters import has_template
 from airflow_kafka_offsets.model.text import describe_type, escape_controls, shorten, size_error
 from airflow_kafka_offsets.model.wording import parameter_text
 
@@ -91,7 +92,7 @@ def _checked(found: object, where: str, parsers: Readers) -> dict[str, Any]:
             raise UsageError(
                 f"{where}: {key}: found {describe_type(value)}; expected {_KINDS.get(key, 'text')}"
             )
-        if any("{{" in part or "{%" in part for part in parts):
+        if any(map(has_template, parts)):
             raise UsageError(
                 f"{where}: {key} is a template; expected plain names, because templates in this file are not "
                 "rendered"

@@ -173,16 +173,6 @@ class SavedPlan:
         failover = [] if left is None else ["failover", left.as_json(), self.allow_running_mirror]
         return digest(groups, self.log_ids.as_json(), moved, allowed, *failover)
 
-    def age_refusals(self, now: datetime, max_age: timedelta | None) -> list[str]:
-        """Return why the plan is too old to be applied; empty if it is not."""
-        age = now - self.created
-        if max_age is None or age <= max_age:
-            return []
-        return [
-            f"plan {self.digest[:8]} was made {duration_text(age.total_seconds())} ago, and "
-            f"{parameter_text('max_age')} is {duration_text(max_age.total_seconds())}: plan again"
-        ]
-
     def name_refusals(
         self, group_id: object, checkpoint_location: str | None, topics: Any = None
     ) -> list[str]:
@@ -210,22 +200,30 @@ class SavedPlan:
             )
         return [f"{refusal}: give the plan of this pipeline, or omit the names" for refusal in refusals]
 
-    def check(self, plan: PipelinePlan) -> None:
+    def check(self, plan: PipelinePlan, now: datetime, max_age: timedelta | None, *, begun: bool) -> None:
         """
-        Refuse the plan if something has changed since it was made.
+        Refuse the plan if something has changed since it was made, or if it is too old.
 
         A log start that has moved is no change while the log still has every planned offset.
 
         :param plan: a new plan to the same offsets.
+        :param max_age: ``None`` for any age.
+        :param begun: whether its move has started; it is finished at any age.
         """
         found = other_logs_refusals("the plan", self.log_ids, plan.log_ids, remedy="plan again")
         found += self._checkpoint_differences(plan.checkpoint_plan)
-        now = {each.group_id: each for each in plan.group_plans}
+        planned = {each.group_id: each for each in plan.group_plans}
         for group in self.groups:
-            found += _group_differences(group, now.get(group.group_id))
+            found += _group_differences(group, planned.get(group.group_id))
         if found:
             raise PlanRefusedError(
                 [f"plan {self.digest[:8]} is no longer valid: {each}; plan again" for each in found]
+            )
+        age = now - self.created
+        if not begun and max_age is not None and age > max_age:
+            raise PlanRefusedError(
+                f"plan {self.digest[:8]} was made {duration_text(age.total_seconds())} ago, and "
+                f"{parameter_text('max_age')} is {duration_text(max_age.total_seconds())}: plan again"
             )
 
     def _checkpoint_differences(self, now: CheckpointPlan | None) -> list[str]:

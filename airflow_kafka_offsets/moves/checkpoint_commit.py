@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +18,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import check_not_overtaken, plan_commits
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
-    from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
+    from airflow_kafka_offsets.model.plan import OffsetPlan
 
 log = logging.getLogger(__name__)
 
@@ -124,57 +123,43 @@ def plan_checkpoint_commit(
     )
     # After a move, the query's first offsets do not show what it has read.
     if allow_new_query and known_moves.newest is None:
-        group_plans = _refuse_skipped(group_plans, checkpoint, state)
+        refusals = [_skipped_refusal(each, checkpoint, state) for each in group_plans]
+        group_plans = [
+            replace(each, refusals=(*each.refusals, refusal)) if refusal else each
+            for each, refusal in zip(group_plans, refusals, strict=True)
+        ]
     return PositionCommit(PipelinePlan(group_plans), metadata, known_moves)
 
 
-def _refuse_skipped(
-    group_plans: list[OffsetPlan], checkpoint: SparkCheckpoint, state: CheckpointState
-) -> list[OffsetPlan]:
-    """Refuse a query that began after the position at which another query of the group had ended."""
-    taken_over = [_taken_over(group_plan, state.query_id) for group_plan in group_plans]
-    if not any(taken_over):
-        return group_plans
+def _skipped_refusal(
+    group_plan: OffsetPlan, checkpoint: SparkCheckpoint, state: CheckpointState
+) -> str | None:
+    """Return why a query must not take a group over: it began after the end of the group's last query."""
+    taken_over = [
+        move
+        for move in group_plan.moves
+        if (by := CommitMetadata.parse(group_plan.metadata.get(move.topic_partition)))
+        and by.query not in ("", state.query_id)
+    ]
+    if not taken_over:
+        return None
+    way_out = "to take the group over anyway, first commit to it the offsets at which the query began"
     try:
-        first, unknown = first_offsets(checkpoint, state.kafka_offsets), None
+        first = first_offsets(checkpoint, state.kafka_offsets)
     except CheckpointError as error:
-        first, unknown = {}, f"{error}; so it is not known which records the query has skipped"
-    refused = []
-    for group_plan, moves in zip(group_plans, taken_over, strict=True):
-        refusal = (unknown if moves else None) or _skipped_records(group_plan.group_id, moves, first)
-        if refusal:
-            way_out = "to take the group over anyway, first commit to it the offsets at which the query began"
-            group_plan = replace(group_plan, refusals=(*group_plan.refusals, f"{refusal}; {way_out}"))
-        refused.append(group_plan)
-    return refused
-
-
-def _taken_over(plan: OffsetPlan, query: str) -> list[PartitionMove]:
-    """Return the moves of partitions whose last commit is of another query."""
-    made = {move: CommitMetadata.parse(plan.metadata.get(move.topic_partition)) for move in plan.moves}
-    return [move for move, by in made.items() if by is not None and by.query not in ("", query)]
-
-
-def _skipped_records(group_id: str, moves: Sequence[PartitionMove], first: Offsets) -> str | None:
-    """
-    Return which records neither the group's last query nor the new query has read.
-
-    :param first: where the new query began to read.
-    """
-    ends = {move.topic_partition: move.before for move in moves}
+        return f"{error}; so it is not known which records the query has skipped; {way_out}"
     skipped: dict[TopicPartition, int] = {}
-    for move in moves:
-        tp = move.topic_partition
-        if (count := first.get(tp, 0) - max(move.before or 0, move.log.start)) > 0:
+    for tp, before, _, log_range in taken_over:
+        if (count := first.get(tp, 0) - max(before or 0, log_range.start)) > 0:
             skipped[tp] = count
     if not skipped:
         return None
-    example = min(skipped)
+    example, group_id = min(skipped), group_plan.group_id
     return (
         f"the query began after the position of group {group_id!r} on {summarize(skipped)} ({example}: the "
-        f"group is at {ends[example]}, the query began at {first[example]}), so neither this query nor the "
-        f"group's last query has read {sum(skipped.values())} records: to read them, reset group and "
-        f"checkpoint with {parameter_text('to_offset', 'committed')}"
+        f"group is at {group_plan.before[example]}, the query began at {first[example]}), so neither this "
+        f"query nor the group's last query has read {sum(skipped.values())} records: to read them, reset "
+        f"group and checkpoint with {parameter_text('to_offset', 'committed')}; {way_out}"
     )
 
 

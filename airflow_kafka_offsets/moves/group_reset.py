@@ -25,11 +25,7 @@ from airflow_kafka_offsets.moves.commit import active_group_refusals
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets, resolve_place
-from airflow_kafka_offsets.readings.positions import (
-    check_partitions,
-    group_positions,
-    partitions_in_scope,
-)
+from airflow_kafka_offsets.readings.positions import check_partitions, group_positions, partitions_in_scope
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -41,6 +37,7 @@ def plan_resets(
     place: Place,
     *,
     now: datetime,
+    targets: Mapping[str, Offsets] | None = None,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: MissingCommitPolicy = "fail",
     at_checkpoint: Mapping[str, Offsets] | None = None,
@@ -54,6 +51,7 @@ def plan_resets(
 
     :param scopes: group -> the partitions to move; without named topics, the partitions with commits.
     :param now: the current time; a later target time is out of range.
+    :param targets: group -> its target offsets, if they are known; ``place`` is then only for the receipt.
     :param at_checkpoint: group -> positions for partitions without a commit; for other partitions
         ``on_no_commit`` decides.
     :param metadata: metadata of the reset. With a relative place, a partition that an earlier try has moved
@@ -66,20 +64,25 @@ def plan_resets(
     :raises UnknownTopicPartitionError: if a partition is not on the broker.
     :raises PlanRefusedError: if the receipt would be too large to read back.
     """
-    place.refuse_unused_offsets(scopes.values())
+    if not scopes:
+        return []
+    if targets is None:
+        place.refuse_unused_offsets(scopes.values())
     # Called first, because a running commit of a window still changes the positions.
     refusals = active_group_refusals(client, scopes)
-    given = {
-        group_id: explicit_offsets(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
+    given: dict[str, Positions | None] = {
+        group_id: {**targets[group_id]}
+        if targets is not None
+        else explicit_offsets(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
         for group_id, scope in scopes.items()
     }
     positions = {
         group_id: _positions_to_move(client, group_id, scope, given[group_id])
         for group_id, scope in scopes.items()
     }
-    moved = (
-        _moved_before(client, positions, metadata, interrupted) if metadata and place.traits.relative else {}
-    )
+    moved: Mapping[str, Sequence[TopicPartition]] = {}
+    if metadata and place.traits.relative and targets is None:
+        moved = _moved_before(client, positions, metadata, interrupted)
     ids = known_log_ids(client, {tp.topic for before in positions.values() for tp in before})
     group_plans = []
     if old_offsets is None:

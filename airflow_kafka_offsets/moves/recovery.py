@@ -7,11 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
-from airflow_kafka_offsets.checkpoint.archived_moves import (
-    ArchivedMoves,
-    discarded_batches,
-    has_finished_since,
-)
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, has_finished_since
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -133,14 +130,13 @@ def plan_without_move(
     selection: GroupSelection,
     movers: Collection[str],
     work: Sequence[str],
-) -> tuple[PipelinePlan, list[str]]:
+) -> PipelinePlan:
     """
     Return the plan of a reset that moves nothing because the tasks after it have succeeded.
 
-    The groups that were not committed since are returned too.
-
     :param movers: identities of the tasks that reset and restore.
-    :param work: the tasks that have succeeded, for the receipt.
+    :param work: the tasks that have succeeded.
+    :raises PlanRefusedError: if a group was not committed since by another task than the movers.
     """
     sources = None if checkpoint is None else checkpoint.read().kafka_offsets
     targets = {
@@ -152,9 +148,14 @@ def plan_without_move(
         for group, offsets in targets.items()
         if not committed_by_others(client.committed(group, offsets), movers)
     ]
+    if unfinished:
+        raise PlanRefusedError(
+            f"{', '.join(work)} succeeded in this run, and nothing was committed to group "
+            f"{', '.join(unfinished)} since the reset or its restore: clear "
+            f"{'it' if len(work) == 1 else 'them'} too, or trigger a new run"
+        )
     # Nothing moves, so a position out of range must not refuse the plan.
-    group_plans = plan_commits(client, targets, source={"kept": list(work)}, on_out_of_range="skip")
-    return PipelinePlan(group_plans), unfinished
+    return PipelinePlan(plan_commits(client, targets, source={"kept": list(work)}, on_out_of_range="skip"))
 
 
 def plan_of_earlier_restore(
@@ -175,16 +176,5 @@ def plan_of_earlier_restore(
     before, after = archived_group_offsets(checkpoint, restoring_move)
     source = {"restore": "receipt"}
     group_plans = plan_commits(client, after, source=source, on_out_of_range="skip")
-    checkpoint_plan = CheckpointPlan(
-        kind="restore",
-        location=checkpoint.location,
-        query_id=restoring_move.query_id,
-        batch_id=restoring_move.batch_id,
-        before=restoring_move.before,
-        after=restoring_move.after,
-        discarded=discarded_batches(restoring_move),
-        archive=restoring_move.name,
-        undoes=moved.name,
-        log_ids=restoring_move.log_ids,
-    )
+    checkpoint_plan = restoring_move.as_plan(checkpoint.location)
     return PipelinePlan.combine(group_plans, checkpoint_plan).with_before(before)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -77,17 +77,22 @@ def plan_reset(
     """
     moves = None if checkpoint is None else KnownMoves(checkpoint)
     log_check = LogCheck(allow_new_cluster, moves=moves)
-    plan = partial(plan_resets, client, now=now, on_out_of_range=on_out_of_range, log_check=log_check)
-    plan_place = partial(
-        plan, place=place, on_no_commit=on_no_commit, metadata=metadata, interrupted=interrupted
+    plan = partial(
+        plan_resets,
+        client,
+        place=place,
+        now=now,
+        on_out_of_range=on_out_of_range,
+        on_no_commit=on_no_commit,
+        metadata=metadata,
+        interrupted=interrupted,
     )
     if checkpoint is None or moves is None:
-        if saved is not None:
-            return PipelinePlan(_to_known(plan, saved, place, old_offsets=False))
-        if place.batch_id is not None:
+        if saved is None and place.batch_id is not None:
             batch = parameter_text("to_batch")
             raise parameter_error("checkpoint_location", f" is missing: {batch} is a batch of a checkpoint")
-        return PipelinePlan(plan_place(selection.scopes()))
+        scopes = selection.scopes() if saved is None else _exact_scopes(saved)
+        return PipelinePlan(plan(scopes, targets=saved, log_check=log_check))
     sources = movable_sources(checkpoint)
     positions = selection.assign_offsets(sources)
     who = metadata or CommitMetadata()
@@ -95,35 +100,42 @@ def plan_reset(
     if saved is not None:
         request = digest("plan", who.plan)
     open_move = _open_move(client, moves, who, request, place, cleared=bool(interrupted))
-    resumes = open_move is not None and open_move.request == request
-    if open_move is not None and not resumes:
+    resumed = open_move if open_move is not None and open_move.request == request else None
+    if open_move is not None and resumed is None:
         if saved is None:
             _refuse_relative_to_own_move(checkpoint, open_move, place)
         else:
             # A saved plan has its own start, also after an earlier move of this task.
             open_move = None
     before: dict[str, Positions] = {}
-    known = saved
+    targets = saved
     if open_move is None:
         moves.log_unfinished_recovery(sources, who)
     else:
         before, planned = archived_group_offsets(checkpoint, open_move)
-        known = planned if resumes else None
-    if not resumes and place.batch_id is not None:
-        known = selection.assign_offsets(_at_batch(checkpoint, place.batch_id, sources, selection.scope))
-    if known is None:
-        scopes = {group: TopicScope.exactly(offsets) for group, offsets in positions.items()}
-        groups = plan_place(scopes, at_checkpoint=positions)
-    else:
-        if resumes and open_move is not None:
-            log_check = _check_of(open_move, allow_new_cluster)
-        # An interrupted move has saved its target offsets, which are used now.
-        groups = _to_known(partial(plan, log_check=log_check), known, place, old_offsets=saved is None)
-    targets = selection.to_sources(sources, offsets_after(groups))
+        if resumed is not None:
+            # An interrupted move has saved its target offsets, which are used now.
+            targets, log_check = planned, _check_of(resumed, allow_new_cluster)
+    if resumed is None and place.batch_id is not None:
+        targets = selection.assign_offsets(_at_batch(checkpoint, place.batch_id, sources, selection.scope))
+    groups = plan(
+        _exact_scopes(positions if targets is None else targets),
+        targets=targets,
+        at_checkpoint=positions,
+        log_check=log_check,
+        old_offsets=None if targets is None else saved is None,
+    )
+    of_sources = selection.to_sources(sources, offsets_after(groups))
     if open_move is None:
-        return PipelinePlan.combine(groups, plan_seek(checkpoint, targets, policy, request=request))
-    checkpoint_plan = _plan_from(open_move, checkpoint, targets, policy, request, resumes=resumes)
+        return PipelinePlan.combine(groups, plan_seek(checkpoint, of_sources, policy, request=request))
+    resumes = resumed is not None
+    checkpoint_plan = _plan_from(open_move, checkpoint, of_sources, policy, request, resumes=resumes)
     return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
+
+
+def _exact_scopes(targets: Mapping[str, Offsets]) -> dict[str, TopicScope]:
+    """Return the scope of each group's offsets."""
+    return {group: TopicScope.exactly(offsets) for group, offsets in targets.items() if offsets}
 
 
 def _refuse_relative_to_own_move(checkpoint: SparkCheckpoint, open_move: ArchivedMove, place: Place) -> None:
@@ -136,20 +148,6 @@ def _refuse_relative_to_own_move(checkpoint: SparkCheckpoint, open_move: Archive
             f"(archive {open_move.name}), and nothing was committed since: undo that move first "
             f"({restore_command(checkpoint, open_move.name)}){dag_text(', or trigger a new run')}"
         )
-
-
-def _to_known(
-    plan: Callable[..., list[OffsetPlan]], known: Mapping[str, Offsets], place: Place, *, old_offsets: bool
-) -> list[OffsetPlan]:
-    """Plan the move of each group to its known offsets; ``place`` is for the receipt."""
-    return [
-        replace(each, source=place.as_json())
-        for group, offsets in known.items()
-        if offsets
-        for each in plan(
-            {group: TopicScope.exactly(offsets)}, Place("offsets", offsets), old_offsets=old_offsets
-        )
-    ]
 
 
 def _plan_from(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
@@ -14,12 +13,11 @@ from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.receipt import Receipt
+from airflow_kafka_offsets.model.receipt import GroupReceipt, Receipt
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -43,6 +41,7 @@ def plan_restore_receipt(
     checkpoint: SparkCheckpoint | None,
     selection: GroupSelection,
     *,
+    origin: str = "receipt",
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
     policy: CheckpointPolicy | None = None,
@@ -55,6 +54,7 @@ def plan_restore_receipt(
     Plan to restore the offsets that a move has overwritten, from its receipt.
 
     :param checkpoint: the checkpoint that moved with the groups; without it, only the groups are restored.
+    :param origin: where the receipt comes from, for texts.
     :param on_no_commit: for a partition that had no commit: ``skip`` leaves the partition alone, ``earliest``
         moves it to its log start.
     :param allow_stale: whether to undo a move that other moves or commits have followed, see
@@ -68,15 +68,11 @@ def plan_restore_receipt(
     moved = receipt.checkpoint
     moves = None if checkpoint is None else ArchivedMoves(checkpoint)
     archive = None if moves is None or moved is None else moves.of_receipt(moved)
-    log_check = _log_check(allow_new_cluster, "the receipt", receipt.log_ids, moves, archive)
-    group_plans = _plan_groups(client, before, selection, "receipt", on_out_of_range, on_no_commit, log_check)
-    judged = partial(
-        refuse_stale,
-        moved_to={group.group_id: group.after for group in receipt.groups},
-        metadata=metadata or CommitMetadata(),
-        same_run=same_run,
-        allow_stale=allow_stale,
-    )
+    # The restore of a failover counts on the cluster that the query goes back to. An interrupted one is
+    # finished on the mirror, which the failover has recorded.
+    compared = None if archive is not None and archive.fails_over else moves
+    log_check = LogCheck(allow_new_cluster, f"the {origin}", receipt.log_ids, compared)
+    group_plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
     # Only groups are restored. A note says so, because a checkpoint that stays behind makes its query read
     # all records again.
     if moved is None or checkpoint is None or moves is None:
@@ -86,74 +82,47 @@ def plan_restore_receipt(
             remarks = [f"{what}, but is not restored: no checkpoint is given"]
         elif checkpoint is not None:
             remarks = [f"no checkpoint moved with the group, so {checkpoint.location} does not change"]
-        remarked = PipelinePlan(
-            [replace(group_plan, notes=(*group_plan.notes, *remarks)) for group_plan in group_plans]
+        plan = PipelinePlan([replace(each, notes=(*each.notes, *remarks)) for each in group_plans])
+    else:
+        # A new checkpoint at the same location belongs to another query.
+        query_id = checkpoint.read().query_id
+        if query_id != moved.query_id:
+            raise PlanRefusedError(
+                f"{checkpoint.location}: the receipt is of query {shorten(moved.query_id)}, but the "
+                f"checkpoint is of query {query_id}: the checkpoint was replaced since; restore only the "
+                f"groups with {parameter_text('checkpoint_location', None)}"
+            )
+        plan = _with_checkpoint(
+            client, group_plans, checkpoint, moved.before, archive, on_out_of_range, policy, log_check
         )
-        return judged(remarked, sources_to={}, checkpoint=None, archive=None)
-    # A new checkpoint at the same location belongs to another query.
-    query_id = checkpoint.read().query_id
-    if query_id != moved.query_id:
-        raise PlanRefusedError(
-            f"{checkpoint.location}: the receipt is of query {shorten(moved.query_id)}, but the checkpoint "
-            f"is of query {query_id}: the checkpoint was replaced since; restore only the groups with "
-            f"{parameter_text('checkpoint_location', None)}"
-        )
-    plan = _with_checkpoint(
-        client, group_plans, checkpoint, moved.before, archive, on_out_of_range, policy, log_check
-    )
-    return judged(plan, sources_to=moved.after, checkpoint=checkpoint, archive=archive)
-
-
-def plan_restore_archive(
-    client: OffsetsClient,
-    name: str,
-    checkpoint: SparkCheckpoint,
-    selection: GroupSelection,
-    *,
-    on_out_of_range: OutOfRangePolicy = "fail",
-    on_no_commit: RestoreMissingCommitPolicy = "skip",
-    policy: CheckpointPolicy | None = None,
-    allow_stale: bool = False,
-    allow_new_cluster: bool = False,
-) -> PipelinePlan:
-    """
-    Plan to undo a move of a checkpoint and its groups, which may have stopped half-way.
-
-    :param on_no_commit: see :func:`plan_restore_receipt`; ``allow_stale`` likewise.
-    :raises CheckpointError: if there is no such archive.
-    """
-    moves = ArchivedMoves(checkpoint)
-    archive = moves.find(name)
-    before, after = archived_group_offsets(checkpoint, archive)
-    origin = f"archive {archive.name}"
-    log_check = _log_check(allow_new_cluster, origin, archive.log_ids, moves, archive)
-    group_plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
-    plan = _with_checkpoint(
-        client, group_plans, checkpoint, archive.before, archive, on_out_of_range, policy, log_check
-    )
     return refuse_stale(
         plan,
-        after,
-        archive.after,
+        {group.group_id: group.after for group in receipt.groups},
+        {} if moved is None else moved.after,
         checkpoint=checkpoint,
         archive=archive,
-        metadata=CommitMetadata(),
+        metadata=metadata or CommitMetadata(),
+        same_run=same_run,
         allow_stale=allow_stale,
     )
 
 
-def _log_check(
-    allow_new_cluster: bool,
-    what: str,
-    recorded: LogIds,
-    moves: ArchivedMoves | None,
-    archive: ArchivedMove | None,
-) -> LogCheck:
-    # The restore of a failover counts on the cluster that the query goes back to. An interrupted one is
-    # finished on the mirror, which the failover has recorded.
-    if archive is not None and archive.fails_over:
-        moves = None
-    return LogCheck(allow_new_cluster, what, recorded, moves)
+def plan_restore_archive(
+    client: OffsetsClient, name: str, checkpoint: SparkCheckpoint, selection: GroupSelection, **how: Any
+) -> PipelinePlan:
+    """
+    Plan to undo a move of a checkpoint and its groups, which may have stopped half-way.
+
+    :param how: the permissions, see :func:`plan_restore_receipt`.
+    :raises CheckpointError: if there is no such archive.
+    """
+    archive = ArchivedMoves(checkpoint).find(name)
+    before, after = archived_group_offsets(checkpoint, archive)
+    groups = tuple(GroupReceipt(group, before[group], after.get(group, {})) for group in before)
+    receipt = Receipt(groups, archive.as_plan(checkpoint.location))
+    return plan_restore_receipt(
+        client, receipt, checkpoint, selection, origin=f"archive {archive.name}", **how
+    )
 
 
 def _plan_groups(

@@ -84,8 +84,8 @@ def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
     return SavedPlan.parse(text, f"{what} {shorten(value)}", describe=describe_type)
 
 
-def moved_by(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positions:
-    """Return a group's earlier offsets in the partitions where the plan's commit is still the newest one."""
+def offsets_before(plan_digest: str, group: GroupReceipt, commits: Commits) -> Positions:
+    """Return a group's offsets before a plan, in the partitions where the plan's commit is the newest one."""
     found: Positions = {}
     for tp, commit in commits.items():
         made = CommitMetadata.of(commit)
@@ -114,7 +114,7 @@ def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt
     elsewhere: list[str] = []
     for group in receipt.groups:
         commits = client.committed(group.group_id, group.after)
-        if moved_by(receipt.plan, group, commits):
+        if offsets_before(receipt.plan, group, commits):
             return True
         now = committed_offsets(commits).items()
         if moved is None and any(at != group.before.get(tp) for tp, at in now):
@@ -187,7 +187,7 @@ def plan_saved(
     groups, begun = [], plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
     for group in plan.group_plans:
         commits = client.committed(group.group_id, group.after)
-        mine = moved_by(saved.digest, saved.receipt.group(group.group_id), commits)
+        mine = offsets_before(saved.digest, saved.receipt.group(group.group_id), commits)
         begun = begun or bool(mine)
         # The archive of a checkpoint has the earlier offsets of the groups.
         group = group if plan.checkpoint_plan is not None else group.with_before(mine)
@@ -195,7 +195,5 @@ def plan_saved(
     plan = replace(
         plan, group_plans=groups, provenance={"plan": saved.digest, "names": saved.names.as_json()}
     )
-    saved.check(plan)
-    if not begun and (refusals := saved.age_refusals(now, max_age)):
-        raise PlanRefusedError(refusals)
+    saved.check(plan, now, max_age, begun=begun)
     return plan

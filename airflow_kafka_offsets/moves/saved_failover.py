@@ -16,11 +16,7 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, SavedPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text
-from airflow_kafka_offsets.moves.failover import (
-    begun_failover,
-    known_group_plans,
-    resume_failover,
-)
+from airflow_kafka_offsets.moves.failover import begun_failover, known_group_plans, resume_failover
 from airflow_kafka_offsets.moves.saved import with_saved_parts
 from airflow_kafka_offsets.readings.failover import left_out_refusals
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -68,9 +64,7 @@ def plan_saved_failover(
     ]
     named = saved.target_names.as_json()  # for a restore
     plan = replace(plan, group_plans=groups, provenance={"plan": saved.digest, "names": named})
-    saved.check(plan)
-    if begun is None and (refusals := saved.age_refusals(now, max_age)):
-        raise PlanRefusedError(refusals)
+    saved.check(plan, now, max_age, begun=begun is not None)
     return plan
 
 

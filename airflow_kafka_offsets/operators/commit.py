@@ -61,9 +61,9 @@ class CommitOffsetsOperator(MovingOperator):
     With ``store_conn_id`` the group gets the offsets that the job saved in its database together with its
     results.
 
-    With a ``mirror`` it also keeps beside the checkpoint what a failover needs, see
-    :mod:`airflow_kafka_offsets.readings.readiness`. That never fails the commit: a warning and the metric
-    ``kafka_offsets.unready`` say that it could not be kept.
+    With a ``mirror``, the task also keeps the data for a failover beside the checkpoint, see
+    :mod:`airflow_kafka_offsets.readings.readiness`. If the data cannot be kept, the commit still succeeds:
+    the task logs a warning and counts ``kafka_offsets.unready``.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
     offsets before and after.
@@ -239,7 +239,7 @@ class CommitOffsetsOperator(MovingOperator):
 
     @contextmanager
     def _keeping_readiness(self, client: OffsetsClient, checkpoint: SparkCheckpoint) -> Iterator[None]:
-        """Keep what a failover needs, after the commit, which it never fails."""
+        """Keep the data for a failover after the commit; an error here does not fail the task."""
         if self.mirror is None:
             yield
             return
@@ -266,7 +266,7 @@ class CommitOffsetsOperator(MovingOperator):
                 error = f"{type(raised).__name__}: {raised}"
         if error:
             self.log.warning(
-                "The offsets are committed; what a failover needs was not kept as a whole: %s", error
+                "The offsets are committed; the data for a failover was not kept completely: %s", error
             )
             count("unready", self._touched)
 

@@ -16,8 +16,8 @@ from airflow_kafka_offsets.model.lineage import Operation
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE
-from airflow_kafka_offsets.operators.approved_plan import PlannedMoveOperator
 from airflow_kafka_offsets.operators.base import Parser
+from airflow_kafka_offsets.operators.planned_move import PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context
 
-from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import (
     POLICY,
     QUIET_PERIOD,
@@ -20,6 +20,9 @@ from airflow_kafka_offsets.model.checkpoint_policy import (
     parse_sink,
 )
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.topics import plain_names
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.operators.outlets import event_extra
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
@@ -227,6 +230,26 @@ class PipelineMovingOperator(MovingOperator):
         """Check that what concerns a checkpoint is given only with one."""
         if self.checkpoint_location is None:
             self.refuse_unused("without checkpoint_location", *PipelineMovingOperator.parsers)
+
+    def take_names(self, names: Mapping[str, Any], context: Context) -> None:
+        """Take the names of a task without names from its plan or receipt, which must have a group."""
+        if self.group_id is not None:
+            return
+        for name in PIPELINE_PARAMETERS:
+            value = getattr(self, name)
+            # The default of kafka_config_id shows no wish.
+            if value not in (None, "kafka_default") and plain_names(value) != names.get(name):
+                raise UsageError(
+                    f"{parameter_text(name, value)} is not that of the plan ({shorten(names.get(name))}), "
+                    f"which names the pipeline without {parameter_text('group_id')}: leave it out",
+                    parameter=name,
+                )
+        for name in PIPELINE_PARAMETERS:
+            if names.get(name) is not None:
+                setattr(self, name, names[name])
+        if self.group_id is None:
+            raise self.missing_group()
+        self.name_mapped(context)
 
     def move_metadata(self, context: Context) -> CommitMetadata:
         """Return the metadata of this task run's commits, which marks them as a deliberate move."""

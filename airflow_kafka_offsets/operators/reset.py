@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
@@ -21,17 +21,30 @@ from airflow_kafka_offsets.model.parameters import (
     parse_switch,
 )
 from airflow_kafka_offsets.model.place import RESETS, Place
+from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE
+from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
-from airflow_kafka_offsets.operators.approved_plan import PlannedMoveOperator, skip_after_failure
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.kept_work import cleared_work, plan_of_kept_work
+from airflow_kafka_offsets.operators.planned_move import ApprovedPlan, PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
+from airflow_kafka_offsets.task.run_tasks import (
+    commit_identities,
+    skip_after_failure,
+    tasks_that_move,
+    work_after,
+)
 from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 
 class ResetOffsetsOperator(PlannedMoveOperator):
@@ -225,7 +238,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             for restore in restores:
                 # Checked before anything is moved: an invalid restore would not take the move back.
                 check_restore(restore)
-            work, has_work = (None, False) if plan_only else cleared_work(self, context)
+            work = RecoveryTasks({}, {}) if plan_only else work_after(self, context)
             approved = self.approved_plan(context)
             scenarios = {name: getattr(self, name) for name in RESETS}
             place = None if approved else read_place(*exactly_one(scenarios))
@@ -233,9 +246,8 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             checkpoint = self.open_checkpoint()
             images = BeforeImages(context)
             with self.open_client() as client:
-                if work is not None:
-                    saved = None if approved is None else approved.saved
-                    plan = plan_of_kept_work(self, client, checkpoint, work, metadata, saved)
+                if work.succeeded:
+                    plan = self._plan_nothing(client, checkpoint, work.succeeded, metadata, approved)
                     # The teardown reads this receipt to determine what to take back.
                     return self.repeat_receipt(context, plan)
                 now = datetime.now(tz=timezone.utc)
@@ -249,7 +261,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                     metadata = replace(metadata, request=digest(repr(place), length=12))
                     # If a recovery is cleared before its work was committed, the pipeline is still at the
                     # offsets of its reset.
-                    interrupted = images.interrupted or has_work or None
+                    interrupted = images.interrupted or bool(work.states) or None
                     plan = plan_reset(
                         client,
                         checkpoint,
@@ -265,12 +277,12 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 if plan_only:
                     how = self.parse_parameters("allow_new_cluster")
                     return self.save_shown_plan(context, client, plan, checkpoint, **how)
-                plan = images.with_first(plan, client, metadata, has_followers=has_work)
+                plan = images.with_first(plan, client, metadata, has_followers=bool(work.states))
                 # A checkpoint's archive shows whether an earlier try has moved.
                 if checkpoint is None and place is not None and place.traits.relative:
                     plan = images.refuse_unknown(plan, client, metadata)
-                if self.parse_parameter("stop_after_failure"):
-                    skip_after_failure(context, self, plan)
+                if self.parse_parameter("stop_after_failure") and not plan.begun:
+                    skip_after_failure(context)
                 # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
                 if not plan.refusals:
                     images.keep(plan)
@@ -283,3 +295,23 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 # After the receipt, so that a try that dies before this line counts as interrupted.
                 images.finish()
                 return receipt
+
+    def _plan_nothing(
+        self,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint | None,
+        work: Sequence[str],
+        metadata: CommitMetadata,
+        approved: ApprovedPlan | None,
+    ) -> PipelinePlan:
+        """Return the plan of a reset that moves nothing: its work was finished, and was not cleared."""
+        movers = commit_identities(metadata, {self.task_id, *tasks_that_move(self)})
+        plan = plan_without_move(client, checkpoint, self.selection(), movers, work)
+        self.log.info(
+            "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
+            "the records again, clear it too",
+            *(", ".join(work), self.task_id),
+        )
+        # A restore may take the names of the pipeline from the receipt.
+        names = {} if approved is None else {"names": approved.saved.names.as_json()}
+        return replace(plan, provenance=names)

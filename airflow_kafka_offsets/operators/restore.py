@@ -27,7 +27,6 @@ from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.moves.saved import has_moved
-from airflow_kafka_offsets.operators.approved_plan import take_names
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 RestoreWhen = Literal["failed", "always"]
 
@@ -174,13 +172,12 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         """Restore the overwritten offsets, and return the receipt of the restore."""
         with self.run_checked():
             work = self._recovery_tasks(context) if self.parse_parameter("restore_when") == "failed" else None
-            value = load_json(self.receipt, "receipt") if isinstance(self.receipt, str) else self.receipt
-            receipt = None if value is None else Receipt.parse(value)
+            receipt = None if self.receipt is None else self.parse_parameter("receipt")
             if self._nothing_moved(context, receipt):
                 if work is not None and work.failed:
                     raise self._failed(work.describe(work.failed), "nothing was put back, see above")
                 return None
-            take_names(self, {} if receipt is None else receipt.names, context)
+            self.take_names({} if receipt is None else receipt.names, context)
             checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
             with self.open_client() as client:
                 restore = partial(self._restore, context, client, checkpoint, metadata)
@@ -251,18 +248,35 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         receipt: Receipt | None,
     ) -> dict[str, Any] | None:
         """Restore a receipt or file; return the receipt of the restore, ``None`` if nothing was moved."""
-        if receipt is not None:
+        allowed = self.parse_parameters("on_out_of_range", "allow_new_cluster")
+        allowed["policy"] = self.checkpoint_policy()
+        always = self.parse_parameter("restore_when") == "always"
+        if receipt is None:
+            file = self.parse_parameter("from_file")
+            plan = plan_restore_file(client, file, checkpoint, self.selection(), **allowed)
+        else:
             if again := self._earlier_restore(context, client, checkpoint, metadata, receipt):
                 return again
             checkpoint = None if receipt.checkpoint is None else checkpoint
             # The receipt of a saved plan is stored before the first write: the plan may have moved nothing.
-            always = self.parse_parameter("restore_when") == "always"
             unproven = always and receipt.plan and not receipt.verified
             if unproven and not has_moved(client, checkpoint, receipt):
                 self.log.info("Nothing to restore: the receipt is of a plan that was not applied")
                 return None
+            plan = plan_restore_receipt(
+                client,
+                receipt,
+                checkpoint,
+                self.selection(),
+                metadata=metadata,
+                same_run=not self.upstream_task_ids.isdisjoint(tasks_that_move(self)),
+                # A teardown must also take back a recovery that has made progress without finishing.
+                allow_stale=not always or self.parse_parameter("allow_stale"),
+                **self.parse_parameters("on_no_commit"),
+                **allowed,
+            )
         # A teardown does not fail if there is nothing to restore.
-        plan = replace(self._plan(client, checkpoint, receipt, metadata), may_be_empty=True)
+        plan = replace(plan, may_be_empty=True)
         restored = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
         # Pushed here so that the receipt is in XCom even if this task then fails.
         push_result(context, restored)
@@ -304,25 +318,6 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         """
         super().as_teardown(setups=setups, on_failure_fail_dagrun=on_failure_fail_dagrun)
         return self
-
-    def _plan(
-        self,
-        client: OffsetsClient,
-        checkpoint: SparkCheckpoint | None,
-        receipt: Receipt | None,
-        metadata: CommitMetadata,
-    ) -> PipelinePlan:
-        allowed = self.parse_parameters("on_out_of_range", "allow_new_cluster")
-        allowed["policy"] = self.checkpoint_policy()
-        if receipt is None:
-            file = self.parse_parameter("from_file")
-            return plan_restore_file(client, file, checkpoint, self.selection(), **allowed)
-        allowed |= {**self.parse_parameters("on_no_commit"), "metadata": metadata}
-        allowed["same_run"] = not self.upstream_task_ids.isdisjoint(tasks_that_move(self))
-        # A teardown must also take back a recovery that has made progress without finishing.
-        given = self.parse_parameter("allow_stale")
-        allowed["allow_stale"] = given or self.parse_parameter("restore_when") == "failed"
-        return plan_restore_receipt(client, receipt, checkpoint, self.selection(), **allowed)
 
     def _recovery_tasks(self, context: Context) -> RecoveryTasks:
         """Return the tasks between the reset and this task, and other failed tasks upstream."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
-log = logging.getLogger(__name__)
-
 _WITHIN = 5.0
 """Seconds for a sample, a history or timestamps: no move depends on these numbers."""
 
@@ -48,22 +45,24 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     found = measure_move(moves)
     if isinstance(plan, FailoverPlan):
         found = replace(found, records_again=plan.again)
-    reasons: dict[str, str] = {}
-    seconds: Between | str | None = _duration(found.lag, checkpoint)
-    if isinstance(seconds, str):
-        reasons["seconds"], seconds = seconds, None
-    size = _size(client, after, logs, found.lag, reasons)
-    found = replace(found, bytes=size, seconds=seconds, time_lag=_time_lag(client, after, logs, reasons))
+    seconds, why_seconds = _duration(found.lag, checkpoint)
+    size, why_bytes = _size(client, after, logs, found.lag)
+    time_lag, why_time_lag = _time_lag(client, after, logs)
     try:
         kept = read_retentions(client, {tp.topic for tp in after}, strict=False)
         rooms = read_headrooms(client, after, logs, kept, strict=False)
-        verdict, within, why = judge_retention(rooms, kept, seconds)
+        verdict, within, why_retention = judge_retention(rooms, kept, seconds)
         found = replace(found, retention=verdict, begin_within=within)
-        if why:
-            reasons["retention"] = why
     except KafkaOffsetsError as error:
-        reasons["retention"] = str(error)
-    return replace(found, reasons=reasons)
+        why_retention = str(error)
+    reasons = {
+        "seconds": why_seconds,
+        "bytes": why_bytes,
+        "time_lag": why_time_lag,
+        "retention": why_retention,
+    }
+    reasons = {name: why for name, why in reasons.items() if why}
+    return replace(found, bytes=size, seconds=seconds, time_lag=time_lag, reasons=reasons)
 
 
 def _moves(plan: PipelinePlan) -> list[PartitionMove]:
@@ -84,28 +83,31 @@ def _moves(plan: PipelinePlan) -> list[PartitionMove]:
     ]
 
 
-def _duration(records: int, checkpoint: SparkCheckpoint | None) -> Between | str:
-    """Return the seconds to read records, or why they are unknown."""
+def _duration(records: int, checkpoint: SparkCheckpoint | None) -> tuple[Between | None, str]:
+    """Return the seconds to read records, and why they are unknown."""
     if checkpoint is None:
-        return "a group without a checkpoint has no history of batches"
+        return None, "a group without a checkpoint has no history of batches"
     try:
         history = read_history(checkpoint, within=_WITHIN)
     except KafkaOffsetsError as error:
-        return str(error)
+        return None, str(error)
     batches = [
         Read(batch.records, batch.duration)
         for batch in history.batches
         if batch.records is not None and batch.duration is not None and batch.moved_in is None
     ]
-    return replay_seconds(records, batches)
+    found = replay_seconds(records, batches)
+    return (None, found) if isinstance(found, str) else (found, "")
 
 
-def _size(
-    client: OffsetsClient, after: Offsets, logs: Logs, records: int, reasons: dict[str, str]
-) -> int | None:
-    """Return the bytes up to the log ends, estimated from records of the partitions with the most of them."""
+def _size(client: OffsetsClient, after: Offsets, logs: Logs, records: int) -> tuple[int | None, str]:
+    """
+    Return the bytes up to the log ends, and how they were estimated, or why they are unknown.
+
+    The sample is from the partitions with the most records.
+    """
     if not records:
-        return 0
+        return 0, ""
     most = sorted(after, key=lambda tp: logs[tp].end - after[tp], reverse=True)[:8]
     samples: list[list[int]] = []
     end = time.monotonic() + _WITHIN
@@ -118,25 +120,20 @@ def _size(
                 break
             samples += client.record_sizes(offsets, within=left).values()
     except BrokerError as error:
-        log.info("The sizes of records are unknown: %s", error)
-        reasons["bytes"] = f"the sizes of records are unknown: {error}"
-        return None
+        return None, f"the sizes of records are unknown: {error}"
     mean = mean_size(samples)
     if isinstance(mean, str):
-        reasons["bytes"] = mean
-        return None
-    reasons["bytes"] = f"by a sample of {sum(map(len, samples)):,} records, before compression"
-    return int(float(f"{mean * records:.2g}"))  # two significant digits
+        return None, mean
+    how = f"by a sample of {sum(map(len, samples)):,} records, before compression"
+    return int(float(f"{mean * records:.2g}")), how  # two significant digits
 
 
-def _time_lag(client: OffsetsClient, after: Offsets, logs: Logs, reasons: dict[str, str]) -> float | None:
+def _time_lag(client: OffsetsClient, after: Offsets, logs: Logs) -> tuple[float | None, str]:
     inside = {tp: offset for tp, offset in after.items() if logs[tp].start <= offset < logs[tp].end}
     try:
         times = client.record_times(inside, within=_WITHIN)
     except BrokerError as error:
-        reasons["time_lag"] = str(error)
-        return None
+        return None, str(error)
     oldest = [at for at in times.values() if at is not None]
-    if len(oldest) < len(inside):
-        reasons["time_lag"] = "not all records at the targets could be read"
-    return max(0.0, time.time() - min(oldest) / 1000) if oldest else None
+    why = "not all records at the targets could be read" if len(oldest) < len(inside) else ""
+    return max(0.0, time.time() - min(oldest) / 1000) if oldest else None, why

@@ -44,19 +44,20 @@ class BeforeImages:
     ) -> PipelinePlan:
         """Return the plan with the groups' offsets from before the first write."""
         # If other tasks follow this one, it continues its earlier move even after a Clear.
-        if self._kept and (has_followers or self.interrupted or self._kept.get("mark") == self._mark):
-            before: dict[str, Positions] = {}
-            for group in plan.group_plans:
-                if group.group_id in self._kept["groups"]:
-                    first = parse_positions(self._kept["groups"][group.group_id])
-                    # Only if this task made the last commit: a restore must put back other clients' commits.
-                    before[group.group_id] = {
-                        tp: first[tp]
-                        for tp, commit in client.committed(group.group_id, group.before).items()
-                        if tp in first and (by := CommitMetadata.of(commit)) and metadata.is_same_task(by)
-                    }
-            plan = plan.with_before(before)
-        return plan
+        if not (has_followers or self.interrupted or self._kept.get("mark") == self._mark):
+            return plan
+        # Only if this task made the last commit: a restore must put back other clients' commits.
+        return plan.with_before(
+            {
+                group.group_id: {
+                    tp: first[tp]
+                    for tp, commit in client.committed(group.group_id, group.before).items()
+                    if tp in first and (by := CommitMetadata.of(commit)) and metadata.is_same_task(by)
+                }
+                for group in plan.group_plans
+                if (first := self._first(group.group_id))
+            }
+        )
 
     def refuse_unknown(
         self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata
@@ -71,8 +72,7 @@ class BeforeImages:
             return plan
         groups = []
         for group in plan.group_plans:
-            kept = self._kept["groups"].get(group.group_id)
-            first = parse_positions(kept) if kept else {}
+            first = self._first(group.group_id)
             others = {
                 tp: str(by or "another client")
                 for tp, commit in client.committed(group.group_id, first).items()
@@ -88,6 +88,11 @@ class BeforeImages:
             )
             groups.append(replace(group, refusals=(*group.refusals, refusal)) if others else group)
         return replace(plan, group_plans=groups)
+
+    def _first(self, group_id: str) -> Positions:
+        """Return a group's offsets before the first write; empty if they were not kept."""
+        kept = self._kept.get("groups", {}).get(group_id)
+        return parse_positions(kept) if kept else {}
 
     def keep(self, plan: PipelinePlan) -> None:
         """Keep the groups' offsets from before the first write."""

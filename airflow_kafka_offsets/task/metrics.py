@@ -43,7 +43,7 @@ REFUSALS = (
 """Errors that refuse a plan or its commit. After any other error the outcome is unknown."""
 
 CounterName = Literal["commit", "reset", "unready", "refused"]
-"""``reset`` is any deliberate move, ``unready`` a commit that has not kept what a failover needs."""
+"""``reset`` is any deliberate move, ``unready`` a commit that has not kept the data for a failover."""
 
 
 def _never_raising(report: Callable[P, None]) -> Callable[P, None]:

@@ -19,7 +19,7 @@ from airflow.sdk import BaseOperator, Context, XComArg
 from jinja2.nativetypes import NativeEnvironment
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.parameters import is_blank
+from airflow_kafka_offsets.model.parameters import has_template, is_blank
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.identity import map_index
@@ -208,7 +208,7 @@ def check_rendered(name: str, given: object, found: object) -> None:
 def is_template(value: object) -> bool:
     """Return whether a value, or a part of the value, is known only when the task runs."""
     if isinstance(value, str):
-        return any(mark in value for mark in ("{{", "{%", "{#"))
+        return has_template(value)
     if isinstance(value, Mapping):
         return any(map(is_template, value.values()))
     if isinstance(value, list | tuple | set):

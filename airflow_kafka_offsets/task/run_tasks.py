@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, BaseOperator, Context
 
 from airflow_kafka_offsets.errors import PlanRefusedError
@@ -32,23 +33,51 @@ def related_tasks(
     return RecoveryTasks(_states(context, tasks, task), downstream)
 
 
+def work_after(task: BaseOperator, context: Context) -> RecoveryTasks:
+    """
+    Return the tasks after a reset; if some have succeeded, the reset was cleared without them.
+
+    :raises PlanRefusedError: if they must be cleared too.
+    """
+    if not hasattr(context.get("ti"), "get_task_states") or not task.has_dag():  # type: ignore[no-untyped-call]
+        return RecoveryTasks({}, {})
+    work = related_tasks(context, task, upstream=False, without=tasks_that_move(task))
+    if map_index(context) >= 0 and (parts := work.partly_succeeded):
+        raise PlanRefusedError(
+            f"{', '.join(parts)} succeeded for some of its map indexes in this run, and those were not "
+            "cleared: it is not known which map indexes have read the records that this index moves back. "
+            "Clear all map indexes (with Downstream), or trigger a new run"
+        )
+    if work.outdated:
+        raise PlanRefusedError(
+            f"{', '.join(work.outdated)} succeeded in this run, and was not cleared together with the tasks "
+            "before it: no task would read the moved records again. Clear it as well (with Downstream), or "
+            "trigger a new run"
+        )
+    return work
+
+
 def task_states(context: Context, task: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:
     """Return given tasks of a task's DAG and their states in this run, see :func:`related_tasks`."""
     return RecoveryTasks(_states(context, {name: task.dag.get_task(name) for name in task_ids}, task), {})
 
 
-def failed_indexes(context: Context) -> list[str]:
-    """Return the other indexes of a mapped task that have failed in this run."""
+def skip_after_failure(context: Context) -> None:
+    """Skip an index of a mapped task if another index has failed in this run."""
     ti: Any = context.get("ti")
     if not hasattr(ti, "get_task_states") or map_index(context) < 0:
-        return []
-    found = {
-        key.rpartition("_")[2]: str(state)
-        for key, state in _instances(ti, [ti.task_id]).items()
-        if key.rpartition("_")[0] == ti.task_id
-    }
-    own = str(map_index(context))
-    return sorted((index for index, state in found.items() if state == "failed" and index != own), key=int)
+        return
+    states = {key.rpartition("_"): str(state) for key, state in _instances(ti, [ti.task_id]).items()}
+    failed = [
+        index
+        for (name, _, index), state in states.items()
+        if (name, state) == (ti.task_id, "failed") and index != str(map_index(context))
+    ]
+    if failed:
+        raise AirflowSkipException(
+            f"nothing was changed: map index {', '.join(sorted(failed, key=int))} of {ti.task_id} has failed "
+            "in this run, and stop_after_failure is True. Clear that index and this one to continue"
+        )
 
 
 def tasks_that_move(task: BaseOperator) -> list[str]:

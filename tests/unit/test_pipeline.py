@@ -87,7 +87,12 @@ def test_a_name_that_does_not_fit_the_groups_is_refused(name, said):
 
 
 @pytest.mark.parametrize(
-    "names", [{"group_id": "{{ params.g }}"}, {"kafka_config_id": "{% if x %}a{% endif %}"}]
+    "names",
+    [
+        {"group_id": "{{ params.g }}"},
+        {"kafka_config_id": "{% if x %}a{% endif %}"},
+        {"group_id": "orders{# old #}"},
+    ],
 )
 def test_a_template_has_no_asset(names):
     pipeline = KafkaPipeline(**{"group_id": "g", **names})

@@ -121,6 +121,7 @@ def test_json_is_read_as_yaml_is(load):
         ("- {group_id: g, checkpoint_location: [x]}", "checkpoint_location: found a list .*expected text"),
         ("- {group_id: g, checkpoint_location: 's3://k:hunter2@b/c'}", "checkpoint_location .* holds a pass"),
         ("- group_id: '{{ params.g }}'", "group_id is a template; expected plain names"),
+        ("- group_id: 'orders{# old #}'", "group_id is a template; expected plain names"),
         (
             "- group_id: &g orders\n- group_id: *g",
             r"line 1: found an alias \(\*name or <<\); expected values",

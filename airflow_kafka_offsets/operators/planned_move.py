@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import Context
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -17,15 +16,11 @@ from airflow_kafka_offsets.model.parameters import parse_duration, parse_switch,
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
-from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.model.topics import plain_names
-from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.saved import read_saved_plan, save_plan
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.outcome import push_result
-from airflow_kafka_offsets.task.run_tasks import failed_indexes
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
 
 if TYPE_CHECKING:
@@ -58,37 +53,6 @@ class ApprovedPlan:
         return plan, metadata
 
 
-def skip_after_failure(context: Context, task: Any, plan: PipelinePlan) -> None:
-    """Skip a mapped index that has not started its move, if another index has failed in this run."""
-    if plan.begun:
-        return
-    if failed := failed_indexes(context):
-        raise AirflowSkipException(
-            f"nothing was changed: map index {', '.join(failed)} of {task.task_id} has failed in this run, "
-            "and stop_after_failure is True. Clear that index and this one to continue"
-        )
-
-
-def take_names(task: Any, names: Mapping[str, Any], context: Context) -> None:
-    """Set the names of a task without names from its plan or receipt, which must have a group."""
-    if task.group_id is None:
-        given = {name: getattr(task, name) for name in PIPELINE_PARAMETERS}
-        for name, value in given.items():
-            # The default of kafka_config_id shows no wish.
-            if value not in (None, "kafka_default") and plain_names(value) != names.get(name):
-                raise UsageError(
-                    f"{parameter_text(name, value)} is not that of the plan ({shorten(names.get(name))}), "
-                    f"which names the pipeline without {parameter_text('group_id')}: leave it out",
-                    parameter=name,
-                )
-        for name in PIPELINE_PARAMETERS:
-            if names.get(name) is not None:
-                setattr(task, name, names[name])
-        if task.group_id is None:
-            raise task.missing_group()
-        task.name_mapped(context)
-
-
 class PlannedMoveOperator(PipelineMovingOperator):
     """Base of the reset and the failover: the parameters of plans and approvals."""
 
@@ -112,7 +76,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
     approval: Any
 
     def check_checkpoint_parameters(self) -> None:
-        """Check that what a saved plan has decided is not given as well."""
+        """Refuse parameters that a saved plan has decided."""
         if self.plan is None:
             super().check_checkpoint_parameters()
             return
@@ -122,7 +86,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
             self.refuse_unused("without group_id: the plan names the pipeline then", *self.names_of_plan)
 
     def check_parameters(self) -> None:
-        """Check also what has no effect with or without a plan, or without an approval."""
+        """Check also that no parameter is ignored with or without a plan, or without an approval."""
         super().check_parameters()
         if self.plan is None:
             self.refuse_unused("without plan", "approval", "allow_self_approval", "max_age")
@@ -136,7 +100,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
         if self.plan is None:
             return None
         saved = read_saved_plan(self.plan)
-        take_names(self, saved.names._asdict(), context)
+        self.take_names(saved.names._asdict(), context)
         if refusals := saved.name_refusals(self.group_id, self.checkpoint_location, self.topics):
             raise PlanRefusedError(refusals)
         if self.approval is None:
