@@ -115,8 +115,16 @@ class EmbeddedKafka:
         """
         Start the brokers unless all run, and wait until each accepts records and commits.
 
-        :raises SetupError: if a broker does not start; contains the end of its log.
+        :raises SetupError: if a broker does not start; contains the end of its log. If only some brokers run,
+            or another process started them; these continue.
         """
+        # Before the attempts, each of which stops its brokers when it fails.
+        if not self.running and (there := find_brokers(self.directory)):
+            pids = ", ".join(str(broker.pid) for broker in there)
+            raise SetupError(
+                f"a Kafka runs in {self.directory} already (pid {pids}), expected none: stop it "
+                f"(airflow-kafka-offsets kafka stop --directory {self.directory}), or name another directory"
+            )
         for attempt in range(_PORT_ATTEMPTS):
             if self.running:
                 break
@@ -207,12 +215,6 @@ class EmbeddedKafka:
         return found | self._properties
 
     def _start(self) -> None:
-        if others := find_brokers(self.directory):
-            pids = ", ".join(str(each.pid) for each in others)
-            raise SetupError(
-                f"a Kafka runs in {self.directory} already (pid {pids}), expected none: stop it "
-                f"(airflow-kafka-offsets kafka stop --directory {self.directory}), or name another directory"
-            )
         there = len(list(self.directory.glob("broker-*/server.properties")))
         if there not in (0, len(self.brokers)):
             raise SetupError(
