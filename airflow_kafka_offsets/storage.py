@@ -111,7 +111,7 @@ def _split_scheme(location: str) -> tuple[str, str]:
 
 
 def _is_elsewhere(fs: AbstractFileSystem, uri: str) -> bool:
-    """Return whether the URI names another account or host than the file system's; its driver ignores that."""
+    """Return whether the URI names another account or host than that of the file system."""
     named = urlsplit(uri)
     account, url = getattr(fs, "account_name", None), getattr(fs, "url", None)
     if isinstance(account, str) and "@" in named.netloc:
