@@ -39,7 +39,7 @@ from airflow_kafka_offsets.model.fleet import Fleet, Member
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.table import align_rows
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import plural, shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.moves.fleet import Failure, FleetMoves, Open
@@ -106,7 +106,7 @@ def plan_command(
         before = state.read()
         if before is not None and (begun := before.begun):
             raise UsageError(
-                f"{state.path}: a recovery of {len(begun)} pipelines has begun, and was not undone "
+                f"{state.path}: a recovery of {plural(len(begun), 'pipeline')} has begun, and was not undone "
                 f"({shorten(', '.join(member.name for member in begun))}): undo it with 'recover "
                 "restore', or move the file away if the recovery is complete"
             )
@@ -238,7 +238,8 @@ def _moves(fleet: Fleet, state: StateFile, broker: BrokerOptions, execution: Exe
 def _stages(fleet: Fleet) -> list[str]:
     """Return the number of pipelines in each stage, as text."""
     numbers = Counter(member.stage for member in fleet.members)
-    return [f"{len(fleet.members)} pipelines: {', '.join(f'{n} {stage}' for stage, n in numbers.items())}"]
+    stages = ", ".join(f"{number} {stage}" for stage, number in numbers.items())
+    return [f"{plural(len(fleet.members), 'pipeline')}: {stages}"]
 
 
 def _conclude(fleet: Fleet, failures: Sequence[Failure], output: str, remedy: str) -> None:

@@ -32,6 +32,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import parse_seconds
+from airflow_kafka_offsets.model.text import plural
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +250,7 @@ class RecordReads:
                 if not wanted:
                     raise EnoughError
 
-        what = f"looking up records at {number} offsets of {summarize(ranges)}"
+        what = f"looking up records at {plural(number, 'offset')} of {summarize(ranges)}"
         with self._session.begin_call(what, within) as call:
             for place in range(max(map(len, pieces.values()), default=0)):
                 if not wanted or call.seconds_left <= 0:

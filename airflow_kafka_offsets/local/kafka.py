@@ -26,6 +26,7 @@ from airflow_kafka_offsets.local.jars import Progress, silent
 from airflow_kafka_offsets.local.process import end_processes, log_tail
 from airflow_kafka_offsets.local.tools import run_tool
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import unexpected
 from airflow_kafka_offsets.moves.write import commit_offsets, delete_groups
 
@@ -218,8 +219,8 @@ class EmbeddedKafka:
         there = len(list(self.directory.glob("broker-*/server.properties")))
         if there not in (0, len(self.brokers)):
             raise SetupError(
-                f"{self.directory} has a Kafka of {there} brokers, expected {len(self.brokers)}: start it "
-                "with the same number, or name another directory"
+                f"{self.directory} has a Kafka of {plural(there, 'broker')}, expected "
+                f"{len(self.brokers)}: start it with the same number, or name another directory"
             )
         self._choose_ports()
         for number, broker in self.brokers.items():

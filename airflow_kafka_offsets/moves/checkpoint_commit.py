@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import check_not_overtaken, plan_commits
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
@@ -172,7 +173,7 @@ def _skipped_records(group_id: str, moves: Sequence[PartitionMove], first: Offse
     return (
         f"the query began after the position of group {group_id!r} on {summarize(skipped)} ({example}: the "
         f"group is at {ends[example]}, the query began at {first[example]}), so neither this query nor the "
-        f"group's last query has read {sum(skipped.values())} records: to read them, reset group and "
+        f"group's last query has read {plural(sum(skipped.values()), 'record')}: to do so, reset group and "
         f"checkpoint with {parameter_text('to_offset', 'committed')}"
     )
 

@@ -15,6 +15,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.failover import failover_request, plan_failover
 
@@ -135,5 +136,6 @@ def outcome_counts(outcomes: Sequence[Outcome]) -> str:
     states = Counter(each.state for each in outcomes)
     listed = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     return (
-        f"{len(outcomes)} pipelines: {listed}; at most {sum(each.again for each in outcomes)} records again"
+        f"{plural(len(outcomes), 'pipeline')}: {listed}; at most "
+        f"{plural(sum(each.again for each in outcomes), 'record')} again"
     )

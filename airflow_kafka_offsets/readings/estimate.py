@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.estimate import (
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.offsets import Logs, Offsets
 from airflow_kafka_offsets.model.plan import PartitionMove
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _size(
     if isinstance(mean, str):
         reasons["bytes"] = mean
         return None
-    reasons["bytes"] = f"by a sample of {sum(map(len, samples)):,} records, before compression"
+    reasons["bytes"] = f"by a sample of {plural(sum(map(len, samples)), 'record')}, before compression"
     return int(float(f"{mean * records:.2g}"))  # two significant digits
 
 

@@ -15,15 +15,17 @@ class WaitMemory:
     Keeps a wait's target and progress in Airflow's task state (3.3 and later).
 
     The target is kept over reschedules, deferrals and retries, the progress over the reschedules of one try.
-    Clearing the task, and another iteration of a task loop, begin a new wait with other keys. Nothing is
-    deleted when a wait ends: if the worker is killed before Airflow knows, the retry must not begin a new wait.
+    Clearing the task, and another iteration of a task loop, begin a new wait with other keys. The state stays
+    when a wait ends: if the worker is killed before Airflow knows, a retry must not begin a new wait.
     """
 
     def __init__(self, context: Context) -> None:
         self._store: Any = context.get("task_state_store")
         execution = commit_metadata(context).token
         self._try = getattr(context.get("ti"), "try_number", 0) or 0
-        self._target, self._progress = (f"kafka_offsets.{what}.{execution}" for what in ("target", "progress"))
+        self._target, self._progress = (
+            f"kafka_offsets.{what}.{execution}" for what in ("target", "progress")
+        )
 
     @property
     def is_kept(self) -> bool:
