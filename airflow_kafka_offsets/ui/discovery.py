@@ -100,10 +100,10 @@ async def _find(
         rows = instances[task]
         filled = await with_rendered_fields(ask, rows)
         rendered = list(_rendered(task, filled))
-        known = {row["map_index"] for row in filled if rendered}
-        if len(rows) >= MOST_INDEXES or 0 < len(known) < len({row["map_index"] for row in rows}):
+        shown = {row["map_index"] for row in filled if rendered}
+        if len(rows) >= MOST_INDEXES or 0 < len(shown) < len({row["map_index"] for row in rows}):
             found.problems.append(
-                f"DAG {task.dag_id}, task {task.task_id}: only the pipelines of {len(known or rows):,} map "
+                f"DAG {task.dag_id}, task {task.task_id}: only the pipelines of {len(shown or rows):,} map "
                 "indexes are shown"
             )
         if not rendered or any(map(_is_named_by_plan, filled)):

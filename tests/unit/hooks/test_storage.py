@@ -134,7 +134,12 @@ def test_a_connection_of_which_no_storage_can_be_made_is_named(error, retriable,
 
 def test_a_connection_that_was_changed_opens_its_storage_again(monkeypatch):
     opened = []
-    monkeypatch.setattr("airflow.sdk.io.get_fs", lambda *_: opened.append(MemoryFileSystem()) or opened[-1])
+
+    def get_fs(*_):
+        opened.append(MemoryFileSystem())
+        return opened[-1]
+
+    monkeypatch.setattr("airflow.sdk.io.get_fs", get_fs)
 
     def connect(password):
         connection = {"conn_type": "aws", "login": "key", "password": password}
