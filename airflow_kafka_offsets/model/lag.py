@@ -219,11 +219,11 @@ class Lag:
             table.append(cells)
         left_out = sum(row.uncounted for row in self.partitions)
         without = f", without {plural(left_out, 'record')} in partitions without a commit" if left_out else ""
-        lines = [f"{escape_controls(self.name)}: total lag {self.total}{without}", *align_rows(table)]
+        lines = [f"{escape_controls(self.name)}: total lag {self.total:,}{without}", *align_rows(table)]
         if len(shown) < len(self.partitions):
             rest = self.total - sum(row.lag or 0 for row in shown)
             more = len(self.partitions) - len(shown)
-            lines.append(f"... and {plural(more, 'more partition')} with a total lag of {rest}")
+            lines.append(f"... and {plural(more, 'more partition')} with a total lag of {rest:,}")
         lines += unknown_lines(self.headroom or {})
         return "\n".join(lines)
 

@@ -34,7 +34,9 @@ def furthest_moves(moves: Sequence[T], change: Callable[[T], int]) -> tuple[list
     numbers = sorted(range(len(moves)), key=lambda number: -abs(change(moves[number])))
     rest = [change(moves[number]) for number in numbers[FURTHEST:]]
     changed = len(rest) - rest.count(0)
-    line = f"... and {plural(len(rest), 'more partition')}: {changed} change, {sum(rest):+d} offsets in total"
+    line = (
+        f"... and {plural(len(rest), 'more partition')}: {changed:,} change, {sum(rest):+,} offsets in total"
+    )
     return [moves[number] for number in sorted(numbers[:FURTHEST])], line
 
 

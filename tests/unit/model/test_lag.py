@@ -139,7 +139,7 @@ def test_a_long_table_shows_what_is_furthest_behind():
     )
     lines = lag.table(limit=3).splitlines()
     assert [line.split()[1] for line in lines[2:5]] == ["0", "1", "2"]
-    assert lines[-1] == f"... and 47 more partitions with a total lag of {lag.total - 297}"
+    assert lines[-1] == f"... and 47 more partitions with a total lag of {lag.total - 297:,}"
     assert len(lag.table().splitlines()) == 52
 
 

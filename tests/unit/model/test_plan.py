@@ -140,7 +140,7 @@ def test_a_table_of_many_partitions_shows_those_that_move_furthest_and_sums_up_t
     )
     lines = plan.table().splitlines()
     assert [int(line.split()[1]) for line in lines[2:22]] == list(range(980, 1_000))
-    assert lines[22:] == [f"... and 980 more partitions: 979 change, {sum(range(980)):+d} offsets in total"]
+    assert lines[22:] == [f"... and 980 more partitions: 979 change, {sum(range(980)):+,} offsets in total"]
     # Nobody reads the times of the others.
     assert {tp.partition for tp, _ in PipelinePlan([plan]).table_positions()} == set(range(980, 1_000))
 
