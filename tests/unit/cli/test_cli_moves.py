@@ -142,7 +142,7 @@ def test_a_seek_that_is_refused_is_not_called_done_or_left(do, topic, query):
     before = query.files()
     done = do(f"{SEEK} --shift-by -9")
     assert done.code == 1
-    assert f"checkpoint {query.location} (refused, not applied): would be moved (seek, batch 1)" in done.out
+    assert f"checkpoint {query.location} (refused, not applied): would move (seek, batch 1)" in done.out
     assert "stays as it is" not in done.out
     assert shows(done, "0", topic, 0, 8, -1, -9)
     assert query.files() == before
