@@ -89,10 +89,10 @@ def open_location(
     uri = rest if rest == location else f"{scheme}://{rest.removeprefix('//')}"
     if fs is None:
         fs = _file_system(scheme, uri, dict(storage_options or {}))
-    elif other := _other_storage(fs, uri):
+    elif _is_elsewhere(fs, uri):
+        # Without the storage's address: the Offsets tab shows this text, but no addresses of connections.
         raise UsageError(
-            f"the location {shorten(location)} is not on the storage of its connection, which is {other}: "
-            "correct one of them"
+            f"the location {shorten(location)} is not on the storage of its connection: correct one of them"
         )
     # fsspec's Databricks driver does not know its own scheme, so it would not remove the scheme.
     path = uri.removeprefix("dbfs://") if scheme == "dbfs" else str(fs._strip_protocol(uri))
@@ -110,19 +110,15 @@ def _split_scheme(location: str) -> tuple[str, str]:
     return _FSSPEC_SCHEME.get(scheme, scheme), rest
 
 
-def _other_storage(fs: AbstractFileSystem, uri: str) -> str | None:
-    """Return the account or host of a file system if the URI names another one; its driver ignores that."""
+def _is_elsewhere(fs: AbstractFileSystem, uri: str) -> bool:
+    """Return whether the URI names another account or host than that of the file system."""
     named = urlsplit(uri)
     account, url = getattr(fs, "account_name", None), getattr(fs, "url", None)
-    if (
-        isinstance(account, str)
-        and "@" in named.netloc
-        and account != (named.hostname or "").partition(".")[0]
-    ):
-        return account
+    if isinstance(account, str) and "@" in named.netloc:
+        return account != (named.hostname or "").partition(".")[0]
     # WebHDFS has a text, and other drivers a method of this name.
     host = urlsplit(url).hostname if isinstance(url, str) else None
-    return host if None not in (host, named.hostname) and host != named.hostname else None
+    return None not in (host, named.hostname) and host != named.hostname
 
 
 def list_names(fs: AbstractFileSystem, path: str) -> list[str] | None:

@@ -33,7 +33,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.drift import REPORT_VERSION, reports_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import plural, shorten
 from airflow_kafka_offsets.model.wording import parameter_text, worded
 
 if TYPE_CHECKING:
@@ -207,4 +207,4 @@ def _lines(checked: Sequence[CheckedPipeline]) -> Iterable[str]:
             yield report.table() if report.drifted or report.warnings else report.summary()
     drifted = sum(one.drifted for one in checked)
     failed = sum(one.error is not None for one in checked)
-    yield f"{len(checked)} pipelines: {drifted} drifted, {failed} could not be checked"
+    yield f"{plural(len(checked), 'pipeline')}: {drifted} drifted, {failed} could not be checked"

@@ -35,7 +35,7 @@ from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions, committed_offsets
 from airflow_kafka_offsets.model.receipt import RECEIPT_VERSION
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
-from airflow_kafka_offsets.model.text import escape_controls, shorten
+from airflow_kafka_offsets.model.text import escape_controls, plural, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error
 
@@ -151,7 +151,9 @@ def group_describe(group_ids: Sequence[str], output: str, client: OffsetsClient)
     for found, other in zip(described, [group.kind_refusal for group in groups], strict=True):
         members = found["members"]
         name = escape_controls(found["group_id"])
-        lines.append(escape_controls(other) if other else f"{name}: {found['state']}, {len(members)} members")
+        lines.append(
+            escape_controls(other) if other else f"{name}: {found['state']}, {plural(len(members), 'member')}"
+        )
         rows = [(m["member_id"], m["client_id"], m["host"], " ".join(m["partitions"])) for m in members]
         lines += align_rows([("MEMBER", "CLIENT", "HOST", "PARTITIONS"), *rows]) if rows else []
     print_result(output, {"groups": described}, lines)

@@ -47,7 +47,7 @@ from airflow_kafka_offsets.model.fleet import Failure, Fleet, Member
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.table import align_rows
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import plural, shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.moves.fleet import FleetMoves, Open
@@ -319,7 +319,7 @@ def _stages(fleet: Fleet) -> list[str]:
     """Return the number of pipelines in each stage, as text."""
     stages = [*(member.stage for member in fleet.members), *("refused" for _ in fleet.refused)]
     numbers = ", ".join(f"{number} {stage}" for stage, number in Counter(stages).items())
-    return [f"{len(stages)} pipelines: {numbers}"]
+    return [f"{plural(len(stages), 'pipeline')}: {numbers}"]
 
 
 def _conclude(fleet: Fleet, failures: Sequence[Failure], output: str, remedy: str) -> None:

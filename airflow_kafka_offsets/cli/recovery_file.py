@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.fleet import Fleet
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.saved_plan import Names
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import plural, shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -57,7 +57,7 @@ class StateFile:
             raise UsageError(f"{error}; its progress cannot be read, so move the file away first") from None
         if fleet is not None and (begun := fleet.begun):
             raise UsageError(
-                f"{self.path}: a recovery of {len(begun)} pipelines has begun, and was not undone "
+                f"{self.path}: a recovery of {plural(len(begun), 'pipeline')} has begun, and was not undone "
                 f"({shorten(', '.join(member.name for member in begun))}): undo it with 'recover "
                 "restore', plan others in a file of their own, or move the file away if the recovery is "
                 "complete"

@@ -7,6 +7,7 @@ from fsspec import AbstractFileSystem
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageError, UsageError
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.storage import fsspec_scheme, note_credentials
@@ -18,7 +19,7 @@ def spark_checkpoint(location: str, conn_id: str | None = None) -> SparkCheckpoi
     Return the checkpoint at a location.
 
     :param location: URI exactly as in the Spark job.
-    :param conn_id: Airflow connection of the storage, resolved by ``ObjectStoragePath``; without it
+    :param conn_id: Airflow connection of the storage, resolved as in ``ObjectStoragePath``; without it
         fsspec's own defaults (environment, instance profile) are used.
     :raises StorageError: if no installed provider supports the storage.
     :raises UsageError: if the connection does not exist, or the location is not text.
@@ -42,11 +43,12 @@ def storage_from_connection(
     """
     if not conn_id:
         return None
-    from airflow.sdk import BaseHook, ObjectStoragePath
+    from airflow.sdk import BaseHook
+    from airflow.sdk.io import attach
 
     try:
         # Not every provider requires the connection: amazon's falls back to the machine's credentials.
-        BaseHook.get_connection(conn_id)
+        connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         raise UsageError(
             f"connection {conn_id!r} is not defined: correct {parameter_text(conn_parameter)}, or add a "
@@ -55,8 +57,10 @@ def storage_from_connection(
         ) from error
     source = f"Airflow connection {conn_id!r} ({parameter_text(conn_parameter)})"
     try:
-        # Only the scheme: Airflow takes the container of abfss://container@account for a connection.
-        fs: AbstractFileSystem = ObjectStoragePath(f"{fsspec_scheme(location)}://", conn_id=conn_id).fs
+        scheme = fsspec_scheme(location)
+        # Airflow keeps each storage by its alias until the process ends, but a connection may change before.
+        alias = digest(scheme, conn_id, connection.get_uri())
+        fs: AbstractFileSystem = attach(scheme, conn_id, alias=alias).fs
     except (ImportError, ValueError) as error:
         scheme = location.partition(":")[0]
         raise StorageError(

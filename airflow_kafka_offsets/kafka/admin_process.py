@@ -3,10 +3,10 @@ Runs the admin worker in a child process, so that this process survives a crash 
 
 The reasons are librdkafka's issues 4605 (after a group call that timed out, the process aborts when the
 connection opens later) and 5040 (``OffsetFetch`` answered with ``NOT_COORDINATOR`` ends the process by
-SIGSEGV). When the oldest supported confluent-kafka has both fixes, remove this module,
-:mod:`~airflow_kafka_offsets.kafka.worker`, :class:`~airflow_kafka_offsets.errors.ClientCrashedError`, and
-``respond``, ``main`` and ``read_lines`` of the worker. :class:`~airflow_kafka_offsets.kafka.admin.Admin` can
-then call the functions in ``CALLS`` directly.
+SIGSEGV). When the oldest supported confluent-kafka has both fixes, remove this module, all of
+:mod:`~airflow_kafka_offsets.kafka.worker` but ``start_child``, which the Offsets tab uses too,
+:class:`~airflow_kafka_offsets.errors.ClientCrashedError`, and ``respond`` and ``main`` of the worker.
+:class:`~airflow_kafka_offsets.kafka.admin.Admin` can then call the functions in ``CALLS`` directly.
 """
 
 from __future__ import annotations

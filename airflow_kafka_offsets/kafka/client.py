@@ -28,7 +28,7 @@ from airflow_kafka_offsets.model.offsets import (
     TopicPartition,
     summarize,
 )
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import plural, shorten
 
 if TYPE_CHECKING:
     from typing import Self
@@ -160,7 +160,9 @@ class OffsetsClient(RecordReads):
         :return: group -> its commits (partitions without a commit are left out), or the error of the group.
         :raises BrokerError: if the call fails for all groups.
         """
-        with self._session.begin_call(f"reading the offsets of {len(wanted)} groups", within) as call:
+        with self._session.begin_call(
+            f"reading the offsets of {plural(len(wanted), 'group')}", within
+        ) as call:
             return self._admin.read_commits(
                 {
                     parse_group(group_id): None if partitions is None else sorted(dict.fromkeys(partitions))

@@ -28,6 +28,7 @@ from airflow_kafka_offsets.kafka.failures import (
 )
 from airflow_kafka_offsets.kafka.groups import GroupMember, name_members
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
+from airflow_kafka_offsets.model.text import plural
 
 Right = Literal["Describe", "DescribeConfigs", "Read", "Delete"]
 """The right that a call needs on a group or topics: Describe to read, Read to commit or fetch records."""
@@ -204,7 +205,7 @@ def active_group_error(
     group_id: str, members: Sequence[GroupMember], outcome: str, code: str | None = None
 ) -> GroupActiveError:
     """Return the error for a group that has members."""
-    number = f"{len(members)} active member{'' if len(members) == 1 else 's'} ({name_members(members)})"
+    number = f"{plural(len(members), 'active member')} ({name_members(members)})"
     found = number if members else "active members"
     return GroupActiveError(
         f"group {group_id!r} has {found}, and only they may commit: stop them and try again; {outcome}",

@@ -32,6 +32,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import parse_seconds
+from airflow_kafka_offsets.model.text import plural
 
 log = logging.getLogger(__name__)
 
@@ -234,14 +235,14 @@ class RecordReads:
         pieces = {tp: covering_ranges(its, len(its), _LARGEST_GAP_READ) for tp, its in ranges.items() if its}
         found: dict[TopicPartition, list[int]] = {}
         read: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in pieces}
-        messages, wanted, shown, number = 0, most, time.monotonic(), f"{count_offsets(ranges):,}"
+        messages, wanted, shown, number = 0, most, time.monotonic(), plural(count_offsets(ranges), "offset")
 
         def take(tp: TopicPartition, message: Message) -> None:
             nonlocal messages, wanted, shown
             messages += 1
             if time.monotonic() - shown >= _PROGRESS:
                 shown = time.monotonic()
-                log.info("Read %s records to look up %s offsets", f"{messages:,}", number)
+                log.info("Read %s to look up %s", plural(messages, "record"), number)
             offset = message.offset()
             if _contains(ranges[tp], offset):
                 found.setdefault(tp, []).append(offset)
@@ -249,7 +250,7 @@ class RecordReads:
                 if not wanted:
                     raise EnoughError
 
-        what = f"looking up records at {number} offsets of {summarize(ranges)}"
+        what = f"looking up records at {number} of {summarize(ranges)}"
         with self._session.begin_call(what, within) as call:
             for place in range(max(map(len, pieces.values()), default=0)):
                 if not wanted or call.seconds_left <= 0:

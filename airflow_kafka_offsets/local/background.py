@@ -14,6 +14,7 @@ from airflow_kafka_offsets.local.jars import Progress, silent
 from airflow_kafka_offsets.local.kafka import READY_TIMEOUT, EmbeddedKafka
 from airflow_kafka_offsets.local.process import end_processes
 from airflow_kafka_offsets.local.secured import SecuredKafka, clients_directory
+from airflow_kafka_offsets.model.text import plural
 
 
 class RunningKafka(NamedTuple):
@@ -63,7 +64,8 @@ def start_background(
                 raise SetupError(f"Kafka {where}, expected port {port}: stop it first, or use it where it is")
             if brokers not in (None, there):
                 raise SetupError(
-                    f"Kafka {where} with {there} brokers, expected {brokers}: name another directory"
+                    f"Kafka {where} with {plural(there, 'broker')}, expected {brokers}: name another "
+                    "directory"
                 )
             if secured and not found.clients:
                 raise _not_secured_error(directory)

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.kafka.config import RETENTION, dropped_keys
 from airflow_kafka_offsets.kafka.config import client_config as known_settings
 from airflow_kafka_offsets.local.java import REMEDY, find_java
 from airflow_kafka_offsets.model.parameters import duration_text, parse_seconds
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import plural, shorten
 from airflow_kafka_offsets.model.wording import unexpected
 
 _NEEDED = ("confluent_kafka", "fsspec", "tenacity")
@@ -260,7 +260,7 @@ def check_broker(client_config: Mapping[str, object], timeout: float = 15.0) -> 
             number, retention, error = admin.brokers(call)
     except (BrokerError, SetupError, UsageError) as failed:
         return [*unused, Check("broker", "fail", str(failed))]
-    reached = Check("broker", "ok", f"{address} answers ({number} broker{'s' if number != 1 else ''})")
+    reached = Check("broker", "ok", f"{address} answers ({plural(number, 'broker')})")
     return [*unused, reached, check_retention(retention, error)]
 
 

@@ -26,6 +26,7 @@ from airflow_kafka_offsets.local.jars import Progress, silent
 from airflow_kafka_offsets.local.process import end_processes, log_tail
 from airflow_kafka_offsets.local.tools import run_tool
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import unexpected
 from airflow_kafka_offsets.moves.write import commit_offsets, delete_groups
 
@@ -115,8 +116,16 @@ class EmbeddedKafka:
         """
         Start the brokers unless all run, and wait until each accepts records and commits.
 
-        :raises SetupError: if a broker does not start; contains the end of its log.
+        :raises SetupError: if a broker does not start; contains the end of its log. If only some brokers run,
+            or another process started them; these continue.
         """
+        # Before the attempts, each of which stops its brokers when it fails.
+        if not self.running and (there := find_brokers(self.directory)):
+            pids = ", ".join(str(broker.pid) for broker in there)
+            raise SetupError(
+                f"a Kafka runs in {self.directory} already (pid {pids}), expected none: stop it "
+                f"(airflow-kafka-offsets kafka stop --directory {self.directory}), or name another directory"
+            )
         for attempt in range(_PORT_ATTEMPTS):
             if self.running:
                 break
@@ -207,17 +216,11 @@ class EmbeddedKafka:
         return found | self._properties
 
     def _start(self) -> None:
-        if others := find_brokers(self.directory):
-            pids = ", ".join(str(each.pid) for each in others)
-            raise SetupError(
-                f"a Kafka runs in {self.directory} already (pid {pids}), expected none: stop it "
-                f"(airflow-kafka-offsets kafka stop --directory {self.directory}), or name another directory"
-            )
         there = len(list(self.directory.glob("broker-*/server.properties")))
         if there not in (0, len(self.brokers)):
             raise SetupError(
-                f"{self.directory} has a Kafka of {there} brokers, expected {len(self.brokers)}: start it "
-                "with the same number, or name another directory"
+                f"{self.directory} has a Kafka of {plural(there, 'broker')}, expected "
+                f"{len(self.brokers)}: start it with the same number, or name another directory"
             )
         self._choose_ports()
         for number, broker in self.brokers.items():

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.offset_ranges import (
     ranges_text,
 )
 from airflow_kafka_offsets.model.offsets import by_partition
-from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, join_first, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, join_first, plural, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 CERTIFICATE_VERSION = 1
@@ -176,15 +176,15 @@ class Certificate:
         found = []
         counts = self.counts
         if counts["lost"]:
-            found.append(f"{_number(counts['lost'], 'record')} lost ({ranges_text(self.lost)})")
+            found.append(f"{plural(counts['lost'], 'record')} lost ({ranges_text(self.lost)})")
             if not counts["rows"]:
                 names = "table and where are" if self.audited.get("where") else "the table is"
                 found[0] += f", and no row is in the window: check whether {names} correct"
         if counts["doubled"]:
-            found.append(f"{_number(counts['doubled'], 'record')} doubled ({ranges_text(self.doubled)})")
+            found.append(f"{plural(counts['doubled'], 'record')} doubled ({ranges_text(self.doubled)})")
         if counts["foreign"]:
             listed = join_first(self.foreign, show=_foreign, more="more partitions")
-            found.append(f"{_number(counts['foreign'], 'row')} from outside the window ({listed})")
+            found.append(f"{plural(counts['foreign'], 'row')} from outside the window ({listed})")
         found += [
             f"the audit cannot decide whether a record is lost at {ranges_text(ranges)}: "
             f"{REASONS.get(reason, reason)}"
@@ -195,7 +195,7 @@ class Certificate:
     def summary(self) -> str:
         """Return the verdict and the counts in one line."""
         counts = self.counts
-        parts = [f"{_number(counts['offsets'], 'offset')}", f"{_number(counts['rows'], 'row')}"]
+        parts = [plural(counts["offsets"], "offset"), plural(counts["rows"], "row")]
         parts += [f"{counts[name]:,} {name.replace('_', ' ')}" for name in COUNTS[2:] if counts[name]]
         return f"{self.verdict}: {', '.join(parts)}"
 
@@ -277,14 +277,10 @@ def _identity(window: OffsetWindow) -> dict[str, Any]:
     }
 
 
-def _number(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def _foreign(row: ForeignRows) -> str:
     topic, partition, first, last, number = row
     if topic is None or partition is None or first is None:
-        return f"{_number(number, 'row')} with NULL for topic, partition or offset"
+        return f"{plural(number, 'row')} with NULL for topic, partition or offset"
     where = f"offset {first}" if first == last else f"offsets {first} to {last}"
     return f"{escape_controls(topic)}-{partition}: {where}"
 

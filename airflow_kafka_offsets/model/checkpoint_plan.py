@@ -194,7 +194,7 @@ class CheckpointPlan:
         elif self.kind == "truncate":
             does = f"{'would go' if unmade else 'goes'} back from batch {self.batch_id}"
         else:
-            does = f"{'would be' if unmade else 'is'} moved ({self.kind}, batch {self.batch_id})"
+            does = f"{'would move' if unmade else 'moves'} ({self.kind}, batch {self.batch_id})"
         remarks = [more]
         if self.discarded:
             remarks.append(f"discarded: unfinished batch {', '.join(map(str, self.discarded))}")

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE, duration_text, parse_duration
 from airflow_kafka_offsets.model.partition_state import PartitionState, Verdict, measured_headrooms
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
+from airflow_kafka_offsets.model.text import plural
 
 PASSING: tuple[Verdict, ...] = ("group behind", "no commit")
 """Verdicts that the next run of the committing task corrects."""
@@ -153,7 +154,7 @@ class DriftReport:
     def _detail(self, verdict: Verdict, partitions: Sequence[PartitionState]) -> str:
         found = [entry.headroom for entry in partitions if entry.headroom is not None]
         if verdict == "records lost":
-            return f", {self.lost} records"
+            return f", {plural(self.lost, 'record')}"
         if verdict == "expiring":
             return f", {duration_text(min(each.by_time or 0 for each in found))} left"
         if verdict == "headroom unknown":

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.headroom import Headrooms, Retention
 from airflow_kafka_offsets.model.pace import estimate_text
 from airflow_kafka_offsets.model.parameters import duration_text
 from airflow_kafka_offsets.model.plan import PartitionMove
+from airflow_kafka_offsets.model.text import plural
 
 ENOUGH_BATCHES = 4
 """Least number of finished batches with records that a pace needs."""
@@ -106,7 +107,7 @@ class Estimate:
 
     def volume(self) -> str:
         """Return the records and bytes to read, as text."""
-        records = f"{self.lag:,} records"
+        records = plural(self.lag, "record")
         return records if self.bytes is None else f"{records}, about {bytes_text(self.bytes)} by a sample"
 
     def retention_text(self) -> str:
@@ -146,7 +147,7 @@ def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
     """
     known = [batch for batch in batches if batch.records > 0 and batch.seconds > 0]
     if len(known) < ENOUGH_BATCHES:
-        return f"the checkpoint has {len(known)} batches with records and times; {ENOUGH_BATCHES} are needed"
+        return f"the checkpoint has {len(known)} of {ENOUGH_BATCHES} needed batches with records and times"
     if not records:
         return Between(0.0, 0.0)
     known.sort(key=lambda batch: batch.records)

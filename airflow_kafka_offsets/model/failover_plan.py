@@ -13,6 +13,7 @@ from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.table import FURTHEST, ROWS, plan_text
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.translation import Search, Translation
 
 FAILOVER_FILE = "failover.json"
@@ -183,7 +184,8 @@ def _shown(translated: Sequence[TranslatedPartition]) -> tuple[Sequence[Translat
     rest = ordered[FURTHEST:]
     exact, again = sum(each.translation.exact for each in rest), most_again(rest)
     return ordered[:FURTHEST], (
-        f"... and {len(rest)} more partitions: {exact} exact, the others at most {again} again together"
+        f"... and {plural(len(rest), 'more partition')}: {exact} exact, the others at most {again} again "
+        "together"
     )
 
 
@@ -215,4 +217,4 @@ def again_text(translated: Iterable[TranslatedPartition]) -> str:
     again = {each.partition: each.translation.again for each in translated if not each.translation.exact}
     if not again:
         return ""
-    return f"at most {sum(again.values())} records may be read again on {summarize(again)}"
+    return f"at most {plural(sum(again.values()), 'record')} may be read again on {summarize(again)}"

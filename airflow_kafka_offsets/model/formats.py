@@ -14,7 +14,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.names import parse_stored_group
@@ -171,7 +171,10 @@ def _csv_offset(number: int, row: list[str], columns: int) -> tuple[TopicPartiti
 def format_csv(groups: Mapping[str, Mapping[TopicPartition, int | None]]) -> str:
     """Return Kafka's CSV as ``--export`` does: one group in three columns; no line without an offset."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    # Before Python 3.13, csv quotes a carriage return only with all strings.
+    special = any("\r" in group for group in groups)
+    quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if special else csv.QUOTE_MINIMAL
+    writer = csv.writer(out, lineterminator="\n", quoting=quoting)
     for group, offsets in groups.items():
         for row in ((*tp, offset) for tp, offset in sorted(offsets.items()) if offset is not None):
             writer.writerow(row if len(groups) == 1 else (group, *row))

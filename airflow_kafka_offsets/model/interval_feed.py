@@ -20,6 +20,7 @@ from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
+from airflow_kafka_offsets.model.text import plural
 
 KEY = "kafka_offsets.intervals"
 """Key of the state that is kept with the asset, and of the XCom with a task's token."""
@@ -237,7 +238,9 @@ class IntervalFeed:
             following = next(self.schedule.since(found[-1].end if found else since))
             missing = times.missing(moment(following)) if moment(following) <= times.now else {}
             reasons = "; ".join(f"{tp} {why}" for tp, why in sorted(missing.items())[:_SHOWN])
-            others = f" and {len(missing) - _SHOWN} more partitions" if len(missing) > _SHOWN else ""
+            others = (
+                f" and {plural(len(missing) - _SHOWN, 'more partition')}" if len(missing) > _SHOWN else ""
+            )
             text = f"the next interval is {following}: {reasons or 'it has not ended'}{others}"
             notes.append((logging.INFO, text))
         return CompletedIntervals(self, since, found, count > self.limit, notes)

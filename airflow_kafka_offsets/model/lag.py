@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPa
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text
 from airflow_kafka_offsets.model.partition_state import PartitionState, measured_headrooms
 from airflow_kafka_offsets.model.table import align_rows, offset_cell
-from airflow_kafka_offsets.model.text import escape_controls
+from airflow_kafka_offsets.model.text import escape_controls, plural
 from airflow_kafka_offsets.model.wording import parameter_text
 
 
@@ -203,15 +203,15 @@ class Lag:
             if self.has_headroom:
                 cells.append(str((row.headroom or "-") if durations else row.is_expiring))
             if row.lost:
-                cells[-1] += f"  ({row.lost} records lost to retention)"
+                cells[-1] += f"  ({plural(row.lost, 'record')} lost to retention)"
             table.append(cells)
         left_out = sum(row.uncounted for row in self.partitions)
-        without = f", without {left_out} records in partitions that have no commit" if left_out else ""
-        lines = [f"{escape_controls(self.name)}: total lag {self.total}{without}", *align_rows(table)]
+        without = f", without {plural(left_out, 'record')} in partitions without a commit" if left_out else ""
+        lines = [f"{escape_controls(self.name)}: total lag {self.total:,}{without}", *align_rows(table)]
         if len(shown) < len(self.partitions):
             rest = self.total - sum(row.lag or 0 for row in shown)
             more = len(self.partitions) - len(shown)
-            lines.append(f"... and {more} more partitions with a total lag of {rest}")
+            lines.append(f"... and {plural(more, 'more partition')} with a total lag of {rest:,}")
         lines += unknown_lines(self.headroom or {})
         return "\n".join(lines)
 

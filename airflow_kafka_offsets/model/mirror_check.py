@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition, count_kinds, kinds_text, most_again
 from airflow_kafka_offsets.model.offsets import summarize
+from airflow_kafka_offsets.model.text import plural
 
 CHECK_VERSION = 1
 
@@ -82,7 +83,9 @@ class MirrorCheck:
                 found.append(f"{when} its position on {summarize(lost)} is one that the mirror has deleted")
         again = most_again(self.alone)
         if max_again is not None and again > max_again:
-            found.append(f"once the source is gone {again} records may be read again, above {max_again}")
+            found.append(
+                f"once the source is gone {plural(again, 'record')} may be read again, above {max_again}"
+            )
         if max_behind is not None and (self.behind is None or self.behind > max_behind):
             found.append(f"the mirror is {_behind(self.behind)} behind, above {max_behind}")
         return [f"{self.location}: {text}" for text in found]
@@ -125,7 +128,7 @@ class MirrorCheck:
 
 
 def _behind(records: int | None) -> str:
-    return "an unknown number of records" if records is None else f"at most {records} records"
+    return "an unknown number of records" if records is None else f"at most {plural(records, 'record')}"
 
 
 def _summary(translated: Sequence[TranslatedPartition]) -> dict[str, Any]:
@@ -134,5 +137,5 @@ def _summary(translated: Sequence[TranslatedPartition]) -> dict[str, Any]:
 
 def _text(translated: Sequence[TranslatedPartition]) -> str:
     again = most_again(translated)
-    records = f"at most {again} records again" if again else "no record again"
+    records = f"at most {plural(again, 'record')} again" if again else "no record again"
     return f"{kinds_text(count_kinds(translated))}; {records}"

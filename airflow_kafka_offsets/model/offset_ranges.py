@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition, by_topic
+from airflow_kafka_offsets.model.text import plural
 
 Ranges = tuple[OffsetRange, ...]
 """Sorted ranges that are not empty and do not touch."""
@@ -93,7 +94,7 @@ def ranges_text(by_partition: RangesByPartition, limit: int = 5) -> str:
         for start, end in ranges[: limit + 1]
     ]
     total = sum(map(len, by_partition.values()))
-    more = f" and {total - limit} more range{'s' if total > limit + 1 else ''}" if total > limit else ""
+    more = f" and {plural(total - limit, 'more range')}" if total > limit else ""
     return ", ".join(listed[:limit]) + more
 
 

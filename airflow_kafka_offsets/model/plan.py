@@ -33,14 +33,16 @@ from airflow_kafka_offsets.model.table import (
     plan_text,
     time_cells,
 )
-from airflow_kafka_offsets.model.text import escape_controls
+from airflow_kafka_offsets.model.text import escape_controls, plural
 from airflow_kafka_offsets.model.wording import parameter_text
 
 
 def lost_remedy() -> str:
     """Return the remedy for an offset below the log start."""
-    clamp = parameter_text("on_out_of_range", "clamp")
-    return f"set {clamp} to continue from the log start, or 'skip' to leave the partition alone"
+    policy = parameter_text("on_out_of_range")
+    return (
+        f"set {policy} to 'clamp' to continue from the log start, or to 'skip' to leave the partition alone"
+    )
 
 
 class PartitionMove(NamedTuple):
@@ -243,7 +245,7 @@ class OffsetPlan:
         exceptions = {
             "left alone": len(self.skipped),
             "moved to an end of the log instead": len(self.clamped),
-            "records deleted by retention": self.lost,
+            f"record{'s' * (self.lost > 1)} deleted by retention": self.lost,
         }
         rest = "".join(f"; {number} {what}" for what, number in exceptions.items() if number)
         group = f"group {escape_controls(self.group_id)}"
@@ -271,12 +273,12 @@ def check_read_back(group_id: str, planned: Offsets, found: Mapping[TopicPartiti
 
 def _outside_remedy(target: int, log: LogRange, if_lost: str | None) -> str:
     if target < log.start:
-        found = f"retention has deleted {log.start - target} records between that offset and the log start"
+        found = f"retention has deleted {plural(log.start - target, 'record')} from there to the log start"
         if target < 0:
             found = "no offset is below 0"
         return f"{found}; {if_lost or lost_remedy()}"
     return (
         "the topic was recreated, or the offset belongs to another cluster or another system; check the "
         f"connection and the topic, leave it out with {parameter_text('topics', ...)}, or set "
-        f"{parameter_text('on_out_of_range', 'clamp')} or 'skip'"
+        f"{parameter_text('on_out_of_range')} to 'clamp' or 'skip'"
     )

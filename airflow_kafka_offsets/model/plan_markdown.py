@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.failover_plan import kinds_text
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.parameters import duration_text
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
-from airflow_kafka_offsets.model.text import escape_controls, join_first, shorten
+from airflow_kafka_offsets.model.text import escape_controls, join_first, plural, shorten
 
 TOPICS = 10
 """Most rows of a table of topics. If there are more topics, the table shows those that move furthest."""
@@ -27,8 +27,8 @@ def plan_markdown(saved: SavedPlan) -> str:
         ("From", _from(saved)),
         ("To", _to(saved)),
         *_translation(saved),
-        ("Read again", f"{at_most}{found.records_again:,} records" if found.records_again else "nothing"),
-        ("Passed over unread", f"{found.records_passed:,} records" if found.records_passed else ""),
+        ("Read again", at_most + plural(found.records_again, "record") if found.records_again else "nothing"),
+        ("Passed over unread", plural(found.records_passed, "record") if found.records_passed else ""),
         ("To read until the log end", f"{found.volume()}; {found.duration()}"),
         ("Lost", _lost(saved) or "nothing"),
         ("Sink", _sink(saved, found.records_again)),
@@ -88,7 +88,7 @@ def _table(plans: Sequence[SavedPlan]) -> str:
 def _warnings(saved: SavedPlan, found: Estimate) -> list[str]:
     safe = saved.policy.idempotent_sink or saved.policy.sink == "noop" or not found.records_again
     return [
-        f"{found.records_passed:,} records are passed over unread" if found.records_passed else "",
+        f"{plural(found.records_passed, 'record')} passed over unread" if found.records_passed else "",
         _discarded(saved),
         _lost(saved),
         "" if safe else _sink(saved, found.records_again),
@@ -143,9 +143,8 @@ def _translation(saved: SavedPlan) -> list[tuple[str, str]]:
     if saved.left is None or not isinstance(found, Mapping):
         return []
     unmirrored = found.get("unmirrored")
-    behind = (
-        "not known" if unmirrored is None else f"at most {unmirrored:,} records" if unmirrored else "none"
-    )
+    most = f"at most {plural(unmirrored, 'record')}" if unmirrored else "none"
+    behind = "not known" if unmirrored is None else most
     return [("Translation", _cell(kinds_text(found.get("kinds") or {}))), ("Never mirrored", behind)]
 
 
@@ -160,12 +159,12 @@ def _times(saved: SavedPlan, which: str) -> str:
 
 def _lost(saved: SavedPlan) -> str:
     groups = saved.receipt.groups
-    numbers = {
-        "records deleted by retention": saved.receipt.lost,
-        "partitions left alone": sum(len(group.skipped) for group in groups),
-        "partitions moved to an end of their log instead": sum(len(group.clamped) for group in groups),
-    }
-    return "; ".join(f"{number:,} {what}" for what, number in numbers.items() if number)
+    numbers = (
+        (saved.receipt.lost, "record", "deleted by retention"),
+        (sum(len(group.skipped) for group in groups), "partition", "left alone"),
+        (sum(len(group.clamped) for group in groups), "partition", "moved to an end of the log instead"),
+    )
+    return "; ".join(f"{plural(number, noun)} {what}" for number, noun, what in numbers if number)
 
 
 def _sink(saved: SavedPlan, again: int) -> str:
@@ -193,7 +192,8 @@ def _state(saved: SavedPlan, again: int) -> str:
 
 def _lag(found: Estimate) -> str:
     behind = "" if found.time_lag is None else f", {duration_text(found.time_lag)} behind"
-    return f"{found.lag:,} records, {found.partition_lag:,} in one partition{behind}" if found.lag else "none"
+    in_one = f", {found.partition_lag:,} in one partition{behind}"
+    return plural(found.lag, "record") + in_one if found.lag else "none"
 
 
 def _downstream(saved: SavedPlan) -> str:

@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.names import parse_stored_group
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, by_partition, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import times_json
-from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, shorten, size_error
+from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, plural, shorten, size_error
 
 RECEIPT_VERSION = 1
 CONNECTION_IDS = ("kafka_config_id", "checkpoint_conn_id")
@@ -220,8 +220,8 @@ def outcome_lines(value: Mapping[str, Any]) -> list[str]:
         did = "nothing was committed"
         if partitions:
             did = (
-                f"{len(partitions)} partitions were committed and read back ({summarize(partitions)}), "
-                f"{group['changed']} of them changed, moved by {group['moved_by']:+d} offsets"
+                f"{plural(len(partitions), 'partition')} committed and read back ({summarize(partitions)}), "
+                f"{group['changed']} changed, moved by {group['moved_by']:+d} offsets"
             )
         lines.append(f"group {escape_controls(group['group_id'])}: {did}")
     return lines

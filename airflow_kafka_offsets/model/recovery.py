@@ -23,6 +23,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.receipt import GroupReceipt, Receipt
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import parameter_text
 
 
@@ -274,7 +275,7 @@ def _goals(before: Mapping[TopicPartition, int | None], after: Offsets) -> Offse
 
 def _missed(name: str, at: Mapping[TopicPartition, int | None], goals: Mapping[TopicPartition, int]) -> str:
     tp, goal = min(goals.items())
-    more = f", like {len(goals) - 1} more partitions" if len(goals) > 1 else ""
+    more = f", like {plural(len(goals) - 1, 'more partition')}" if len(goals) > 1 else ""
     offset = at.get(tp)
     if offset is None:
         return f"{name} has no position on {tp}{more}"

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time
-from airflow_kafka_offsets.model.text import escape_controls
+from airflow_kafka_offsets.model.text import escape_controls, plural
 
 DELETED: Final = "deleted"
 END: Final = "end"
@@ -34,7 +34,9 @@ def furthest_moves(moves: Sequence[T], change: Callable[[T], int]) -> tuple[list
     numbers = sorted(range(len(moves)), key=lambda number: -abs(change(moves[number])))
     rest = [change(moves[number]) for number in numbers[FURTHEST:]]
     changed = len(rest) - rest.count(0)
-    line = f"... and {len(rest)} more partitions: {changed} of them change, {sum(rest):+d} offsets in total"
+    line = (
+        f"... and {plural(len(rest), 'more partition')}: {changed:,} change, {sum(rest):+,} offsets in total"
+    )
     return [moves[number] for number in sorted(numbers[:FURTHEST])], line
 
 

@@ -58,6 +58,11 @@ def escape_controls(text: str) -> str:
     )
 
 
+def plural(number: int, noun: str) -> str:
+    """Return a number with a noun: ``1 record``, ``2,000 records``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def describe_type(value: object) -> str:
     """Describe a value without showing its content, for files that may contain secrets."""
     if value is None or isinstance(value, bool | int | float):
@@ -65,9 +70,9 @@ def describe_type(value: object) -> str:
     if isinstance(value, str):
         return f"a text of {len(value):,} characters" if value else "an empty text"
     if isinstance(value, Mapping):
-        return f"an object of {len(value):,} keys"
+        return f"an object of {plural(len(value), 'key')}"
     if isinstance(value, Sequence):
-        return f"a list of {len(value):,} values"
+        return f"a list of {plural(len(value), 'value')}"
     return f"a {type(value).__name__}"
 
 

@@ -34,7 +34,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.text import DescribeValue, shorten
+from airflow_kafka_offsets.model.text import DescribeValue, plural, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
@@ -169,7 +169,7 @@ class OffsetWindow:
         if lost:
             first = next(iter(lost))
             refusals.append(
-                f"{sum(lost.values())} records of the window are lost: retention has deleted them on "
+                f"retention has deleted {plural(sum(lost.values()), 'record')} of the window on "
                 f"{summarize(lost)} ({first}: the window starts at {self.ranges[first].start}, the log at "
                 f"{logs[first].start}); to continue with the remaining records, move the group to them with "
                 "ResetOffsetsOperator, or plan a window that starts later"

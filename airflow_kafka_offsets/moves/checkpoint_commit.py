@@ -20,6 +20,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import check_not_overtaken, plan_commits
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
@@ -158,8 +159,8 @@ def _skipped_refusal(
     return (
         f"the query began after the position of group {group_id!r} on {summarize(skipped)} ({example}: the "
         f"group is at {group_plan.before[example]}, the query began at {first[example]}), so neither this "
-        f"query nor the group's last query has read {sum(skipped.values())} records: to read them, reset "
-        f"group and checkpoint with {parameter_text('to_offset', 'committed')}; {way_out}"
+        f"query nor the group's last query has read {plural(sum(skipped.values()), 'record')}: to do so, "
+        f"reset group and checkpoint with {parameter_text('to_offset', 'committed')}; {way_out}"
     )
 
 

@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_checks import LogCheck, newer_than_batch
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -131,7 +132,7 @@ def active_group_refusals(client: OffsetsClient, group_ids: Iterable[str]) -> di
     return {
         group_id: [
             group.kind_refusal
-            or f"group {group_id!r} is {group.state} with {len(group.members)} members "
+            or f"group {group_id!r} is {group.state} with {plural(len(group.members), 'member')} "
             f"({name_members(group.members)}): only the members may commit; stop them first"
         ]
         for group_id, group in client.settled_groups(group_ids).items()

@@ -12,6 +12,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committe
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import parameter_text
 
 
@@ -60,11 +61,11 @@ def refuse_stale(
         return plan
     text = (
         f"the pipeline has continued since {archive.name if archive else 'the move of the receipt'}: "
-        f"{'; '.join(found)}. If that move is undone, {sum(max(0, now - back) for now, back in changes):,} "
-        "records are read again"
+        f"{'; '.join(found)}. Undoing that move reads "
+        f"{plural(sum(max(0, now - back) for now, back in changes), 'record')} again"
     )
     if skipped := sum(max(0, back - now) for now, back in changes):
-        text += f", and {skipped:,} are skipped"
+        text += f", and skips {skipped:,}"
     remedy = "undo the newest move, reset to the position that you want, or set "
     refusal = f"{text}: {remedy}{parameter_text('allow_stale', True)}"
     notes, refusals = ((text,), ()) if allow_stale else ((), (refusal,))

@@ -31,6 +31,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_read_back
+from airflow_kafka_offsets.model.text import plural
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.model.window import OffsetWindow
@@ -198,9 +199,8 @@ def commit_groups(
                 )
             raise
         written.append(group_plan.group_id)
-        log.info(
-            "Committed and read back: group %r, %d partitions", group_plan.group_id, len(group_plan.after)
-        )
+        partitions = plural(len(group_plan.after), "partition")
+        log.info("Committed and read back: group %r, %s", group_plan.group_id, partitions)
 
 
 def recommit_overtaken(

@@ -26,6 +26,7 @@ from airflow_kafka_offsets.model.parameters import (
 )
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.table import align_rows
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow, check_bounds
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import parse_location
@@ -274,7 +275,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         rows = [["TOPIC", "PARTITION", "FROM", "TO", "RECORDS"]]
         for tp, offsets in sorted(window.ranges.items()):
             rows.append([tp.topic, *map(str, (tp.partition, offsets.start, offsets.end, offsets.size))])
-        total = f"{window.records} records in {len(window.ranges)} partitions{limited}"
+        total = f"{plural(window.records, 'record')} in {plural(len(window.ranges), 'partition')}{limited}"
         self.log.info("%s", "\n".join([total, *align_rows(rows)]))
 
     def _interval_of_run(self, context: Context) -> Interval | None:

@@ -20,6 +20,7 @@ from airflow_kafka_offsets.model.estimate import (
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.offsets import Logs, Offsets
 from airflow_kafka_offsets.model.plan import PartitionMove
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _size(client: OffsetsClient, after: Offsets, logs: Logs, records: int) -> tu
     mean = mean_size(samples)
     if isinstance(mean, str):
         return None, mean
-    how = f"by a sample of {sum(map(len, samples)):,} records, before compression"
+    how = f"by a sample of {plural(sum(map(len, samples)), 'record')}, before compression"
     return int(float(f"{mean * records:.2g}")), how  # two significant digits
 
 

@@ -121,7 +121,7 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         """Wait, and return the last reading."""
         self._began = time.time()
         try:
-            value = super().execute(context)
+            return super().execute(context)
         except (AirflowException, AirflowTaskTimeout) as error:
             if self._last is not None and not isinstance(error, AirflowRescheduleException):
                 push_result(context, self._last.as_json())
@@ -130,8 +130,6 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
             raise
         finally:
             self._close()
-        WaitMemory(context).forget()
-        return value
 
     def _defer(self, context: Context, wait: Wait) -> None:
         if self._last is not None:
@@ -174,7 +172,6 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
             kinds = {"timeout": AirflowSensorTimeout, "error": AirflowException}
             raise kinds.get(str(status), AirflowFailException)(text)
         self.log.info("%s", event["text"])
-        WaitMemory(context).forget()
         return reading
 
     def _poll(self, memory: WaitMemory) -> tuple[Reading, Progress]:

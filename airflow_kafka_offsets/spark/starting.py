@@ -24,6 +24,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import StartMissingCommitPolicy, parse_choice
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
@@ -227,10 +228,10 @@ def _in_logs(
     lost = sum(logs[tp].lost(offset) for tp, offset in outside.items())
     if on_out_of_range == "fail":
         raise PlanRefusedError(
-            f"{what} is outside the log on {summarize(outside)} ({each}), {lost} records are lost: Spark "
-            "would fail at its first batch; set on_out_of_range to clamp to continue with the remaining "
+            f"{what} is outside the log on {summarize(outside)} ({each}), and {plural(lost, 'record')} lost: "
+            "Spark would fail at its first batch; set on_out_of_range='clamp' to continue with the remaining "
             "records (a position beyond the end means another cluster, or a topic that was recreated)"
         )
-    text = "Starting at the nearer end of the log on %s (%s), %d records are lost"
-    log.warning(text, summarize(outside), each, lost)
+    text = "Starting at the nearer end of the log on %s (%s), %s lost"
+    log.warning(text, summarize(outside), each, plural(lost, "record"))
     return {tp: min(max(offset, logs[tp].start), logs[tp].end) for tp, offset in offsets.items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from airflow_kafka_offsets.task.identity import clear_mark
+from airflow_kafka_offsets.task.identity import commit_metadata
 
 
 class WaitMemory:
@@ -15,14 +15,17 @@ class WaitMemory:
     Keeps a wait's target and progress in Airflow's task state (3.3 and later).
 
     The target is kept over reschedules, deferrals and retries, the progress over the reschedules of one try.
-    Clearing the task begins a new wait: Airflow then still has the old state, but the keys are different.
+    Clearing the task, and another iteration of a task loop, begin a new wait with other keys. The state stays
+    when a wait ends: if the worker is killed before Airflow knows, a retry must not begin a new wait.
     """
 
     def __init__(self, context: Context) -> None:
         self._store: Any = context.get("task_state_store")
-        clears = clear_mark(context)
+        execution = commit_metadata(context).token
         self._try = getattr(context.get("ti"), "try_number", 0) or 0
-        self._target, self._progress = (f"kafka_offsets.{what}.{clears}" for what in ("target", "progress"))
+        self._target, self._progress = (
+            f"kafka_offsets.{what}.{execution}" for what in ("target", "progress")
+        )
 
     @property
     def is_kept(self) -> bool:
@@ -54,10 +57,3 @@ class WaitMemory:
     def _get(self, key: str) -> Mapping[str, Any] | None:
         kept = self._store.get(key) if self.is_kept else None
         return kept if isinstance(kept, Mapping) else None
-
-    def forget(self) -> None:
-        """Delete the state: a later execution of the task is a new wait."""
-        for key in (self._target, self._progress):
-            # Checked first, because each call goes to Airflow's API and most waits have kept no state.
-            if self.is_kept and self._store.get(key) is not None:
-                self._store.delete(key)

@@ -19,6 +19,7 @@ from airflow_kafka_offsets.ui.pipelines import (
 )
 from airflow_kafka_offsets.ui.receipts import TaskOutcome
 from airflow_kafka_offsets.ui.task_instances import (
+    MOST_INDEXES,
     Row,
     TaskOutcomes,
     newest_instances,
@@ -99,6 +100,12 @@ async def _find(
         rows = instances[task]
         filled = await with_rendered_fields(ask, rows)
         rendered = list(_rendered(task, filled))
+        shown = {row["map_index"] for row in filled if rendered}
+        if len(rows) >= MOST_INDEXES or 0 < len(shown) < len({row["map_index"] for row in rows}):
+            found.problems.append(
+                f"DAG {task.dag_id}, task {task.task_id}: only the pipelines of {len(shown or rows):,} map "
+                "indexes are shown"
+            )
         if not rendered or any(map(_is_named_by_plan, filled)):
             rendered = list(_reported(task, await _newest_moves(ask, moves, task, rows))) or rendered
         # A task that has not run yet is on the page too.

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.pipeline import group_uri
 from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, RefusedError
 from airflow_kafka_offsets.ui.discovery import DagPipelines
@@ -65,11 +66,11 @@ class PipelineHistory:
         found += [_event_response(event, kinds) for event in events if _source(event) not in seen]
         if unread := self.budget.unread:
             self._problems.append(
-                f"{unread:,} results of tasks are not read yet: they appear when this page refreshes, "
-                "within a minute"
+                f"{plural(unread, 'result')} of tasks not read yet: shown when this page refreshes, within "
+                "a minute"
             )
         if errors := self.budget.errors:
-            self._problems.append(f"{len(errors):,} results of tasks cannot be read: {errors[0]}")
+            self._problems.append(f"cannot read {plural(len(errors), 'result')} of tasks: {errors[0]}")
         return sorted(found, key=lambda move: move.at)[-MOST_MOVES:], self._problems
 
     async def _moves_of_events(self, events: Collection[Mapping[str, Any]]) -> list[TaskOutcome]:

@@ -27,8 +27,9 @@ BEGUN = ("success", "failed", "running", "deferred", "up_for_retry", "up_for_res
 
 # Bounds the memory; results that were dropped are read again.
 _KEPT = 20_000
-# Pages of INSTANCES each; a task with more map indexes shows the newest.
-_MOST_INDEXES = 2_000
+MOST_INDEXES = 2_000
+"""Number of map indexes of a task that are shown, in pages of INSTANCES."""
+
 _MOST_NAMED = 50
 """Number of map indexes that fit into an address."""
 
@@ -165,7 +166,7 @@ async def newest_instances(
 async def _each_index(ask: AsUser, task: NamedTask, run_id: str) -> list[Row]:
     steps = ("dags", task.dag_id, "dagRuns", run_id, "taskInstances")
     named: dict[str, Any] = {"task_id": task.task_id, "order_by": "-start_date"}
-    rows = await ask.pages(_MOST_INDEXES, *steps, of="task_instances", **named)
+    rows = await ask.pages(MOST_INDEXES, *steps, of="task_instances", **named)
     begun = [row for row in rows if row["state"] in BEGUN]
     missing = {row["map_index"] for row in rows if row["state"] != "removed"}
     missing -= {row["map_index"] for row in begun}

@@ -15,6 +15,7 @@ from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.interval_feed import CompletingPosition, Emitted
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Positions, furthest_behind, summarize
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -75,8 +76,8 @@ class IntervalPosition(Wait):
         lost = {tp: gone for tp, at in positions.items() if at is not None and (gone := logs[tp].lost(at))}
         if lost:
             raise PlanRefusedError(
-                f"{sum(lost.values())} records of {summarize(lost)} were deleted by retention before they "
-                "were read, so that their intervals cannot be complete: reset the position with "
+                f"retention has deleted {plural(sum(lost.values()), 'unread record')} of {summarize(lost)}, "
+                "so that their intervals cannot be complete: reset the position with "
                 f"{parameter_text('to_offset', 'earliest')}; the intervals are then emitted as the rest is "
                 "read"
             )

@@ -27,6 +27,7 @@ from airflow_kafka_offsets.model.parameters import iso_time, parse_count, time_e
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.table import offset_cell
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected
 from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
@@ -241,9 +242,13 @@ def _receipt_targets(value: Mapping[str, Any], group_ids: Collection[str] = ()) 
 def _table(target: Offsets, current: Positions, logs: Logs, remaining: Offsets, lost: Offsets) -> str:
     rows: dict[TopicPartition, Sequence[str]] = {}
     for tp, end in target.items():
-        note = f"  ({lost[tp]} records lost to retention)" if tp in lost else ""
+        note = f"  ({plural(lost[tp], 'record')} lost to retention)" if tp in lost else ""
         note += f"  (the log ends at {logs[tp].end})" if end > logs[tp].end else ""
         rows[tp] = (offset_cell(current[tp]), str(end), f"{remaining.get(tp, 0)}{note}")
-    lead = f"{sum(remaining.values())} records before the target" if remaining else "the target is reached"
+    lead = (
+        f"{plural(sum(remaining.values()), 'record')} before the target"
+        if remaining
+        else "the target is reached"
+    )
     header = ("CURRENT-OFFSET", "TARGET", "REMAINING")
     return partition_table(lead, header, rows, lambda tp: -remaining.get(tp, 0))

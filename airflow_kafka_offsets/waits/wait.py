@@ -37,7 +37,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.table import align_rows
-from airflow_kafka_offsets.model.text import escape_controls, shorten
+from airflow_kafka_offsets.model.text import escape_controls, plural, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.pipeline import NAME_PARSERS
@@ -293,7 +293,7 @@ def partition_table(
     """Return a table for the log, with a row for each partition; of many, the first ones in ``order``."""
     shown = sorted(sorted(rows, key=lambda tp: (order(tp), tp))[:SHOWN])
     cells = [(tp.topic, str(tp.partition), *rows[tp]) for tp in shown]
-    more = [f"... and {len(rows) - len(shown)} more partitions"] if len(shown) < len(rows) else []
+    more = [f"... and {plural(len(rows) - len(shown), 'more partition')}"] if len(shown) < len(rows) else []
     return "\n".join([lead, *align_rows([("TOPIC", "PARTITION", *header), *cells]), *more])
 
 

@@ -213,6 +213,23 @@ def test_where_the_groups_of_a_move_are_now(visit, pages, since, text):
     expect(page.get_by_text("add --execute after the word restore")).to_be_visible()
 
 
+def test_a_page_that_stays_open_does_not_show_an_old_place_of_the_groups(visit, pages):
+    address = "dags/orders/runs/r/tasks/reset/-1"
+    place = {"times": {"before": [None, None], "after": [None, None]}, "read_at": moment(100)}
+    pages.answers[address] = task_instance()
+    pages.answers[f"{address}/now"] = instance_now(since={"state": "in place"}, **place)
+    page = visit(address, clock=True, allowed=("Failed to load resource",))
+    told = page.get_by_role("status").filter(has_text="The pipeline")
+    expect(told).to_contain_text("is still at the offsets of this move")
+    pages.answers[f"{address}/now"] = instance_now(since={"state": "moved on", "at": moment(101)}, **place)
+    fast_forward(page, 61_000)
+    expect(told).to_contain_text("has moved on since")
+    pages.answers[f"{address}/now"] = (500, {"detail": "broken"})
+    fast_forward(page, 61_000)
+    expect(page.get_by_text("broken")).to_be_visible()
+    expect(told).to_have_count(0)
+
+
 def test_rows_are_cards_where_the_window_is_narrow(visit, pages):
     give(pages, "fine-1", "lost-1")
     page = visit(viewport={"width": 360, "height": 740})

@@ -132,7 +132,7 @@ def test_records_that_retention_has_taken_are_counted_and_refused(
     produce(topic, {0: 10, 1: 2})
     delete_records(topic, {0: 6})
     with pytest.raises(
-        WindowReadError, match="nothing was read: 4 records of the window are lost"
+        WindowReadError, match="nothing was read: retention has deleted 4 records of the window"
     ) as refused:
         read_window(spark, window(topic, (2, 9), (0, 2)), options)
     assert f"{topic}-0: the window starts at 2, the log at 6" in str(refused.value)
@@ -170,7 +170,7 @@ def test_records_that_go_while_a_block_reads_are_noticed_at_its_end(
             assert records.count() == 5
             delete_records(topic, {0: 2})
 
-    with pytest.raises(WindowReadError, match="do not commit it: 2 records of the window are lost"):
+    with pytest.raises(WindowReadError, match="do not commit it: retention has deleted 2 records"):
         job()
 
 

@@ -70,9 +70,6 @@ def lag_sensor(group: str | None, **parameters: Any) -> Any:
 class Store(dict[str, Any]):
     """A task's state, which Airflow 3.3 keeps over reschedules and retries."""
 
-    def delete(self, key: str) -> None:
-        del self[key]
-
     def set(self, key: str, value: Any, **_kept_for: Any) -> None:
         self[key] = json.loads(json.dumps(value))
 

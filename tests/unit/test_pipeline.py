@@ -132,7 +132,7 @@ def test_a_template_in_one_text_is_refused_because_nobody_would_render_it():
     ("conf", "said"),
     [
         ({}, "has no spark.kafkaOffsets.pipeline: expected the result of the pipeline's spark_conf"),
-        ({SPARK_CONF_KEY: "%5B1%5D"}, "found a list of 1 values, expected a JSON object of names"),
+        ({SPARK_CONF_KEY: "%5B1%5D"}, "found a list of 1 value, expected a JSON object of names"),
     ],
 )
 def test_a_job_without_names_says_so(conf, said):

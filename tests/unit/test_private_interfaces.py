@@ -20,10 +20,12 @@ ROOT = Path(airflow_kafka_offsets.__file__).parent
 MODULES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}
 
 # https://airflow.apache.org/docs/apache-airflow/stable/public-airflow-interface.html
+# https://airflow.apache.org/docs/apache-airflow/stable/core-concepts/objectstorage.html
 DOCUMENTED = {
     "airflow.exceptions": None,
     "airflow.plugins_manager": {"AirflowPlugin"},
     "airflow.sdk": set(airflow.sdk.__all__),
+    "airflow.sdk.io": {"attach"},
     "airflow.triggers.base": None,
 }
 

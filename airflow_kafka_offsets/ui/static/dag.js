@@ -17,7 +17,7 @@ export async function show(page, { dagId }) {
   const choice = h("select", { id: "pipeline", onchange: () => { location.hash = choice.value; } });
   const bar = h("div", { class: "bar" }, h("label", { for: "pipeline" }, "Pipeline"), choice);
   const none = h("p", { class: "quiet" },
-    "No task of this DAG names a Kafka pipeline: the DAG has no operator or sensor of this provider.");
+    "No task of this DAG names a Kafka pipeline: the DAG has no operator or sensor of this provider, or Airflow does not have this DAG.");
   const place = h("div");
   let pipelines = [];
   let shown = null;

@@ -41,6 +41,8 @@ export function rowsOf(columns) {
 
 const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 const REFRESH = 10;
+/** Seconds between two refreshes of a move that has ended: where the pipeline is may still change. */
+const SETTLED = 60;
 /** Kind of a report -> heading of its section; all other kinds are readings. */
 const TITLES = { drift: "Drift", certificate: "Certificate", mirror: "Failover to the mirror" };
 
@@ -100,7 +102,7 @@ function receiptOf(receipt, move) {
       ["Lag afterwards", plain(receipt.totals.lag)],
       ["Skipped", partitionsOf(receipt.totals.skipped)],
       ["Moved to an end of the log instead", partitionsOf(receipt.totals.clamped)],
-      ["Already deleted by retention", receipt.totals.lost ? `${count(receipt.totals.lost)} records` : null],
+      ["Already deleted by retention", receipt.totals.lost ? plural(receipt.totals.lost, "record") : null],
       ["Read back", receipt.plan_only ? null : receipt.verified ? "yes, the commit was verified" : "no: the task failed earlier"],
       ["Source of the offsets", receipt.source],
       ["Approved by", receipt.approval?.by ? h("span", {}, name(receipt.approval.by), ", ", time(receipt.approval.at)) : null],
@@ -144,7 +146,7 @@ function progressOf({ wait, read_at: at, problems }) {
   if (!warnings.length && !wait?.done && typeof wait?.remaining !== "number") return [];
   return [h("h2", {}, "Progress"), ...warnings, ...(wait ? [facts([
     [wait.moving ? "Above the threshold" : "Still to read", wait.done ? "nothing: the task ends at its next poll"
-      : `${count(wait.remaining)} records${wait.of === null ? "" : ` of ${count(wait.of)}`}`],
+      : `${plural(wait.remaining, "record")}${wait.of === null ? "" : ` of ${count(wait.of)}`}`],
     ["Pace", wait.done ? null : wait.pace],
     ["Read at", time(at)],
   ])] : [])];
@@ -241,9 +243,9 @@ export async function show(page, where) {
       if (!moved) progress.replaceChildren(...progressOf(now));
     } catch (refused) {
       moved?.update(null);
+      since.replaceChildren();
       progress.replaceChildren(notice("warn", explain(refused)));
     }
   }
-  if (!ENDED.has(state)) stop = whileVisible(REFRESH, refresh);
-  else if (moved) refresh();
+  if (moved || !ENDED.has(state)) stop = whileVisible(ENDED.has(state) ? SETTLED : REFRESH, refresh);
 }

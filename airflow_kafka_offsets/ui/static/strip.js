@@ -23,7 +23,7 @@ export function skew(rows) {
   return [
     `${plural(behind.length, "partition")} of ${count(rows.length)} ${behind.length === 1 ? "is" : "are"} behind${besides}; ` +
       `half of the ${unknown ? "known " : ""}lag is in ${plural(half, "partition")}. The largest is `,
-    name(partitionOf(behind[0])), ` with ${count(behind[0].lag)} records (${share} %).`,
+    name(partitionOf(behind[0])), ` with ${plural(behind[0].lag, "record")} (${share} %).`,
   ];
 }
 

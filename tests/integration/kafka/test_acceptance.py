@@ -396,7 +396,7 @@ def test_a_group_with_members_is_refused_with_the_members_named_and_kafka_exits_
     flags = ("--topic", hundred, "--to-earliest", "--execute")
     done, result = ours("group", "reset", mine, *flags), oracle.reset(twin, *flags)
     assert (done.returncode, result.returncode) == (1, 0)
-    assert re.search("with 1 members .a-reader on 127.0.0.1.*stop them first", done.stderr)
+    assert re.search("with 1 member .a-reader on 127.0.0.1.*stop them first", done.stderr)
     assert f"can only be reset if the group '{twin}' is inactive, but the current state is" in result.stdout
     assert oracle.committed(mine, twin) == each((mine, twin), {(hundred, 0): 50})
 

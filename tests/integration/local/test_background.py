@@ -60,7 +60,7 @@ def test_starting_twice_finds_the_first_one_also_through_a_link(directory, tmp_p
     beginning = first.bootstrap_servers.rpartition(":")[2][:3]
     with pytest.raises(SetupError, match=rf"already runs on .* expected port {beginning}:"):
         start_background(directory, port=int(beginning))
-    with pytest.raises(SetupError, match=r"already runs on .* with 1 brokers, expected 3:"):
+    with pytest.raises(SetupError, match=r"already runs on .* with 1 broker, expected 3:"):
         start_background(directory, brokers=3)
     with pytest.raises(SetupError, match=rf"a Kafka runs in {directory} already \(pid {first.pids[0]}\)"):
         EmbeddedKafka(directory).start()

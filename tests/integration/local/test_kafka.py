@@ -203,6 +203,15 @@ class TestThreeBrokers:
         for partition in seen.topics[topic].partitions.values():
             assert sorted(partition.replicas) == [1, 2, 3]
 
+    def test_a_start_of_the_rest_is_refused_and_stops_no_broker(self, three):
+        three.kill(2)
+        alive = [three.brokers[number].process.pid for number in (1, 3)]
+        pids = ", ".join(map(str, alive))
+        with pytest.raises(SetupError, match=rf"already \(pid {pids}\).*kafka stop --directory"):
+            three.start()
+        assert [broker.pid for broker in find_brokers(three.directory)] == alive
+        three.restart(2)
+
     def test_two_serve_while_one_is_killed_or_frozen(self, three, make_topic, produce):
         topic = make_topic(partitions=1, on=three.bootstrap_servers)
         three.kill(2)

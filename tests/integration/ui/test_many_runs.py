@@ -142,7 +142,7 @@ def test_what_takes_too_long_is_read_when_it_is_asked_for_again(browser, add, mo
     # One of them has left nothing.
     assert first["moves"] == []
     assert first["problems"] == [
-        "7 results of tasks are not read yet: they appear when this page refreshes, within a minute"
+        "7 results of tasks not read yet: shown when this page refreshes, within a minute"
     ]
     assert (len(then["moves"]), then["problems"]) == (6, [])
 

@@ -69,8 +69,8 @@ def test_what_was_done_is_said_after_the_plan(do, topic, group, query, tmp_path)
     assert done.out.startswith(planned.out)
     assert done.out.removeprefix(planned.out).splitlines() == [
         f"checkpoint {query.location} was moved (seek) and read back; archive 0001-seek",
-        f"group {group}: 2 partitions were committed and read back ({topic}-0, {topic}-1), "
-        "2 of them changed, moved by -7 offsets",
+        f"group {group}: 2 partitions committed and read back ({topic}-0, {topic}-1), "
+        "2 changed, moved by -7 offsets",
         f"the offsets before the move are saved in {saved}",
     ]
 
@@ -142,7 +142,7 @@ def test_a_seek_that_is_refused_is_not_called_done_or_left(do, topic, query):
     before = query.files()
     done = do(f"{SEEK} --shift-by -9")
     assert done.code == 1
-    assert f"checkpoint {query.location} (refused, not applied): would be moved (seek, batch 1)" in done.out
+    assert f"checkpoint {query.location} (refused, not applied): would move (seek, batch 1)" in done.out
     assert "stays as it is" not in done.out
     assert shows(done, "0", topic, 0, 8, -1, -9)
     assert query.files() == before
@@ -192,10 +192,10 @@ def test_a_move_that_the_pipeline_has_gone_on_from_is_taken_back_only_if_that_is
     assert "the pipeline has continued since 0001-seek" in done.err
     assert f"group '{group}' was committed on {topic}-0, {topic}-1 by" in done.err
     assert "the query has finished batch 2" in done.err
-    assert "3 records are read again" in done.err
+    assert "reads 3 records again" in done.err
     assert "--allow-stale" in done.err
     done = do(f"{followed} --execute --allow-stale")
-    assert (done.code, "3 records are read again" in done.out) == (0, True)
+    assert (done.code, "reads 3 records again" in done.out) == (0, True)
     assert query.stands() == committed() == READ
 
 

@@ -52,7 +52,7 @@ def test_a_target_is_frozen_and_reached_when_somebody_commits(wait, topic, group
 def test_a_checkpoint_is_waited_for_without_a_group(wait):
     assert wait("lag --checkpoint URI --max-lag 3").code == 0
     done = wait("""reached --checkpoint URI --target '{"TOPIC": {"0": 9}}' --timeout 0.3s""")
-    assert (done.code, "1 records before the target" in done.err) == (1, True)
+    assert (done.code, "1 record before the target" in done.err) == (1, True)
 
 
 def test_a_topic_is_waited_for_until_it_has_a_record_of_a_time(wait):

@@ -132,6 +132,26 @@ def test_a_connection_of_which_no_storage_can_be_made_is_named(error, retriable,
     assert refused.value.retriable is retriable
 
 
+def test_a_connection_that_was_changed_opens_its_storage_again(monkeypatch):
+    opened = []
+
+    def get_fs(*_):
+        opened.append(MemoryFileSystem())
+        return opened[-1]
+
+    monkeypatch.setattr("airflow.sdk.io.get_fs", get_fs)
+
+    def connect(password):
+        connection = {"conn_type": "aws", "login": "key", "password": password}
+        monkeypatch.setenv("AIRFLOW_CONN_ROTATED", json.dumps(connection))
+        return spark_checkpoint("s3a://lake/cp", "rotated").fs
+
+    fs = connect("old")
+    assert (connect("old") is fs, len(opened)) == (True, 1)
+    connect("new")
+    assert len(opened) == 2
+
+
 def test_a_location_that_is_no_text_is_refused(tmp_path):
     with pytest.raises(UsageError, match="checkpoint_location: found PosixPath; expected text"):
         spark_checkpoint(tmp_path, None)

@@ -45,7 +45,7 @@ def configuration(tmp_path):
 
 @pytest.mark.usefixtures("configuration")
 def test_another_number_of_brokers_than_the_directory_has_is_refused(tmp_path):
-    with pytest.raises(SetupError, match="has a Kafka of 1 brokers, expected 3"):
+    with pytest.raises(SetupError, match="has a Kafka of 1 broker, expected 3"):
         EmbeddedKafka(tmp_path, brokers=3).start()
 
 

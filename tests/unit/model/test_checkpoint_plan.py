@@ -128,7 +128,7 @@ def test_a_value_outside_its_choices_is_refused_with_the_choices(values, says):
 def test_a_table_shows_every_partition_of_every_source_and_its_change():
     table = checkpoint_plan().table()
 
-    assert table.startswith("checkpoint s3a://lake/cp: is moved (seek, batch 7)\n")
+    assert table.startswith("checkpoint s3a://lake/cp: moves (seek, batch 7)\n")
     assert line(table, "SOURCE", "TOPIC", "PARTITION", "FROM", "TO", "CHANGE")
     assert line(table, "0", "orders", "0", "10", "4", "-6")
     assert line(table, "0", "orders", "1", "7", "7", "+0")
@@ -170,7 +170,7 @@ def test_a_table_of_no_change_says_so():
 
 def test_a_table_of_a_refused_move_does_not_say_that_the_checkpoint_stays():
     table = checkpoint_plan(steps=(), archive=None, refusals=("outside",)).table(refused=True)
-    assert table.startswith("checkpoint s3a://lake/cp (refused, not applied): would be moved (seek, batch 7)")
+    assert table.startswith("checkpoint s3a://lake/cp (refused, not applied): would move (seek, batch 7)")
 
 
 def test_a_receipt_says_what_was_not_done_as_asked_and_the_times_of_the_records():

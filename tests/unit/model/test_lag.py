@@ -150,7 +150,7 @@ def test_a_long_table_shows_what_is_furthest_behind():
     )
     lines = lag.table(limit=3).splitlines()
     assert [line.split()[1] for line in lines[2:5]] == ["0", "1", "2"]
-    assert lines[-1] == f"... and 47 more partitions with a total lag of {lag.total - 297}"
+    assert lines[-1] == f"... and 47 more partitions with a total lag of {lag.total - 297:,}"
     assert len(lag.table().splitlines()) == 52
 
 
@@ -190,5 +190,5 @@ def test_what_remains_is_nothing_exactly_when_the_target_is_near_enough(position
 def test_a_total_names_what_it_leaves_out():
     logs = {A: LogRange(0, 10), B: LogRange(3, 10), C: LogRange(5, 5)}
     first = Lag.measure("orders-etl", {A: 8, B: None, C: None}, logs).table().splitlines()[0]
-    assert first == "orders-etl: total lag 2, without 7 records in partitions that have no commit"
+    assert first == "orders-etl: total lag 2, without 7 records in partitions without a commit"
     assert Lag.measure("orders-etl", {A: 8, C: None}, logs).table().startswith("orders-etl: total lag 2\n")

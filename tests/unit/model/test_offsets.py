@@ -23,9 +23,10 @@ topics = st.text(f"{ascii_letters}{digits}._-", min_size=1, max_size=20).filter(
 )
 partitions = st.builds(TopicPartition, topics, st.integers(0, 10_000))
 offset_sets = st.dictionaries(partitions, st.integers(0, MAX_OFFSET), min_size=1, max_size=30)
-groups = st.text(min_size=1, max_size=20).filter(
-    lambda name: name.strip() == name and "\r" not in name and "\n" not in name and "\0" not in name
-)
+# Any name that a group can have, with the characters of CSV in many of them.
+groups = st.text(
+    st.characters(exclude_characters="\0", codec="utf-8") | st.sampled_from('\r\n,"'), min_size=1
+).filter(lambda name: name.strip(" \t\n\v\f\r") == name)
 
 
 @given(offset_sets)

@@ -35,9 +35,9 @@ def test_a_plan_lays_before_and_after_beside_the_log():
 @pytest.mark.parametrize(
     ("offset", "says"),
     [
-        (9, "retention has deleted 1 records"),
+        (9, "retention has deleted 1 record"),
         (101, "recreated"),
-        (-1, "holds 10 to 100: no offset is below 0; set on_out_of_range='clamp'"),
+        (-1, "holds 10 to 100: no offset is below 0; set on_out_of_range to 'clamp'"),
     ],
 )
 def test_an_offset_outside_the_log_is_refused_by_default(offset, says):
@@ -140,9 +140,7 @@ def test_a_table_of_many_partitions_shows_those_that_move_furthest_and_sums_up_t
     )
     lines = plan.table().splitlines()
     assert [int(line.split()[1]) for line in lines[2:22]] == list(range(980, 1_000))
-    assert lines[22:] == [
-        f"... and 980 more partitions: 979 of them change, {sum(range(980)):+d} offsets in total"
-    ]
+    assert lines[22:] == [f"... and 980 more partitions: 979 change, {sum(range(980)):+,} offsets in total"]
     # Nobody reads the times of the others.
     assert {tp.partition for tp, _ in PipelinePlan([plan]).table_positions()} == set(range(980, 1_000))
 

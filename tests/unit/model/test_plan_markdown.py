@@ -96,7 +96,7 @@ def test_a_plan_says_what_is_lost_left_alone_and_counted_twice():
     saved = plan(lost=120, skipped={"orders": {"2": 9}}, clamped={"orders": {"0": 10}})
     text = plan_markdown(saved.with_notes(stateful=True))
     assert row(text, "Lost") == (
-        "120 records deleted by retention; 1 partitions left alone; 1 partitions moved to an end of their "
+        "120 records deleted by retention; 1 partition left alone; 1 partition moved to an end of the "
         "log instead"
     )
     assert row(text, "State") == "stays as it is: records that are read again are counted twice"
@@ -168,7 +168,7 @@ def test_the_table_of_a_fleet_has_what_speaks_against_each_plan():
         plans.append(saved.with_notes(estimate=found, stateful=True))
     text = plans_markdown(plans)
     for note in (
-        "10 records are passed over unread",
+        "10 records passed over unread",
         "keeps state: ",
         "a sink that appends gets the records",
     ):

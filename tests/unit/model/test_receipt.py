@@ -73,7 +73,7 @@ def test_a_receipt_of_10000_partitions_that_did_not_move_as_asked_stays_small():
         (
             make_receipt([make("g", {A: 30, B: 5})]),
             [
-                "group g: 2 partitions were committed and read back (orders-0, orders-1), 2 of them changed, "
+                "group g: 2 partitions committed and read back (orders-0, orders-1), 2 changed, "
                 "moved by +15 offsets"
             ],
         ),

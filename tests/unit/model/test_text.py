@@ -47,7 +47,7 @@ def test_what_a_value_is_can_be_said_without_what_is_in_it(value):
         (-1, "-1"),
         ("", "an empty text"),
         ("abc", "a text of 3 characters"),
-        ({"a": 1}, "an object of 1 keys"),
+        ({"a": 1}, "an object of 1 key"),
         ([1, 2], "a list of 2 values"),
     ],
 )

@@ -395,7 +395,7 @@ def test_the_same_intervals_under_another_name_are_the_same(stream):
 def test_records_that_were_deleted_unread_are_refused(stream):
     stream.write(0.5, 1.5, 2.5, read=1)
     stream.broker.delete_records("orders", 0, 2)
-    with pytest.raises(AirflowFailException, match="1 records of orders-0 were deleted by retention"):
+    with pytest.raises(AirflowFailException, match="retention has deleted 1 unread record of orders-0"):
         stream.run()
     stream.commit(2)
     stream.run()

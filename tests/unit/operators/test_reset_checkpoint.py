@@ -113,7 +113,7 @@ def test_a_group_with_a_member_is_refused_and_the_checkpoint_stays(
 ):
     member(group, topic)
     with pytest.raises(
-        AirflowFailException, match=r"nothing was changed: .* 1 members .*a-reader on 127\.0\.0\.1"
+        AirflowFailException, match=r"nothing was changed: .* 1 member .*a-reader on 127\.0\.0\.1"
     ):
         reset(context, query, group, to_offset="earliest")
     assert unmoved()

@@ -269,10 +269,10 @@ def test_an_empty_window_skips_or_fails_and_is_planned_anew_when_cleared(
 def test_records_that_retention_took_are_counted(run, topic, group, delete_records):
     delete_records(topic, {0: 8})
     with pytest.raises(
-        AirflowFailException, match="3 records of the window are lost.*starts at 5, the log at 8"
+        AirflowFailException, match="retention has deleted 3 records of the window.*starts at 5, the log at 8"
     ):
         plan(run, group_id=group)
-    with pytest.raises(AirflowFailException, match="1 records of the window are lost"):
+    with pytest.raises(AirflowFailException, match="retention has deleted 1 record of the window"):
         plan(run, start={topic: {"0": 7}})
     with pytest.raises(AirflowFailException, match="starts later than 2026-03-01T12:02.*8 in total"):
         plan(run, topics=topic, start=HALF)
@@ -557,7 +557,7 @@ def test_other_parameters_than_before_are_refused_unless_they_name_the_records(r
 def test_a_kept_window_is_looked_up_in_the_log(run, topic, group, delete_records):
     plan(run, group_id=group)
     delete_records(topic, {0: 6})
-    with pytest.raises(AirflowFailException, match="1 records of the window are lost"):
+    with pytest.raises(AirflowFailException, match="retention has deleted 1 record of the window"):
         plan(run.clear(), group_id=group)
 
 

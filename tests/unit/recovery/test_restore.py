@@ -110,7 +110,7 @@ def test_a_reset_that_another_run_has_followed_is_taken_back_only_if_that_is_all
         by_another
     )
     before = query.files()
-    with pytest.raises(AirflowFailException, match="by run manual__another .*records are read again"):
+    with pytest.raises(AirflowFailException, match="by run manual__another .*reads .* again"):
         restore(receipt)
     assert (query.files(), committed()) == (before, ENDS)
     restore(receipt, allow_stale=True)
@@ -326,7 +326,7 @@ def test_a_group_with_a_member_is_refused_and_neither_is_changed(
     receipt = reset()
     before = query.files()
     member(group, topic)
-    with pytest.raises(AirflowFailException, match="nothing was changed: .* 1 members .*a-reader"):
+    with pytest.raises(AirflowFailException, match="nothing was changed: .* 1 member .*a-reader"):
         restore(receipt)
     assert (query.files(), committed()) == (before, RESET)
 

@@ -6,6 +6,7 @@ import contextlib
 import re
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
@@ -419,6 +420,35 @@ def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, com
     context["ti"].max_tries = 0
     gate = OffsetsReachedSensor(task_id="gate", group_id=behind, mode="reschedule", target="latest")
     assert gate.execute(context)["target"] == {topic: {"0": 5}}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_wait_whose_end_was_not_recorded_ends_at_once(way, group, make_topic, produce, commit, context):
+    topic = make_topic(1)
+
+    def gate(**more):
+        return OffsetsReachedSensor(task_id="gate", group_id=group, target="latest", **more)
+
+    def go_on():
+        commit(group, topic, {0: 5})
+
+    produce(topic, {0: 5})
+    commit(group, topic, {0: 0})
+    reading = wait_by(way, gate, context, go_on)
+    produce(topic, {0: 5})
+    # The worker was killed before Airflow knew, and tries again.
+    context["ti"].try_number = 2
+    assert gate().execute(context)["target"] == reading["target"] == {topic: {"0": 5}}
+
+
+def test_each_iteration_of_a_loop_has_its_own_target(behind, make_topic, produce, commit, broker, context):
+    topic = next(tp.topic for tp in broker.committed_everywhere(behind))
+    for index in range(2):
+        commit(behind, topic, {0: 5 * (index + 1)})
+        gate = OffsetsReachedSensor(task_id="gate", group_id=behind, target="latest")
+        reading = gate.execute({**context, "loop": SimpleNamespace(index=index)})
+        assert reading["target"] == {topic: {"0": 5 * (index + 1)}}
+        produce(topic, {0: 5})
 
 
 @pytest.mark.parametrize(

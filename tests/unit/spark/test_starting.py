@@ -134,7 +134,7 @@ def test_offsets_that_the_log_no_longer_has_are_refused(topic, old, produce, del
     produce(topic, {0: 5})
     delete_records(topic, {0: 4})
     with pytest.raises(
-        PlanRefusedError, match=rf"batch 0 of .*{topic}-0 is at 2, .* 4 to 7.* 2 records are lost"
+        PlanRefusedError, match=rf"batch 0 of .*{topic}-0 is at 2, .* 4 to 7.* 2 records lost"
     ):
         starting_offsets(old, **wanted)
     clamped = starting_offsets(old, on_out_of_range="clamp", **wanted)

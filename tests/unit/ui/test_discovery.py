@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from airflow_kafka_offsets.ui.discovery import find_pipelines
+import pytest
+
+from airflow_kafka_offsets.ui.discovery import DagPipelines, find_pipelines
 from airflow_kafka_offsets.ui.task_instances import TaskOutcomes
 
 
@@ -29,6 +31,13 @@ class Airflow:
     async def get(self, *steps: str, **how: Any) -> Any:
         if steps[-1] == "return_value":
             return None
+        if "taskInstances" in steps:
+            (row,) = (
+                row
+                for row in self._rows
+                if [row["dag_run_id"], str(row["map_index"])] == [steps[3], steps[-1]]
+            )
+            return row
         of = {"module_path": "airflow_kafka_offsets.operators.commit", "class_name": "CommitOffsetsOperator"}
         return {"tasks": [{"task_id": "commit", "class_ref": of}]}
 
@@ -44,9 +53,19 @@ class Airflow:
         ][:most]
 
 
+class Airflow31(Airflow):
+    """It leaves the rendered fields out of its lists."""
+
+    async def pages(self, *given: Any, **how: Any) -> list[Any]:
+        return [{**row, "rendered_fields": {}} for row in await super().pages(*given, **how)]
+
+
+def find(airflow: Airflow) -> DagPipelines:
+    return asyncio.run(find_pipelines(airflow, TaskOutcomes(), "d"))  # type: ignore[arg-type]
+
+
 def groups(*instances: tuple[str, int, str | None]) -> set[str]:
-    found = asyncio.run(find_pipelines(Airflow(*instances), TaskOutcomes(), "d"))  # type: ignore[arg-type]
-    return {group for pipeline in found.pipelines for group in pipeline.group_ids}
+    return {group for pipeline in find(Airflow(*instances)).pipelines for group in pipeline.group_ids}
 
 
 def test_pipelines_that_the_newest_run_has_not_reached_stay():
@@ -59,3 +78,14 @@ def test_pipelines_that_the_newest_run_has_not_reached_stay():
 def test_a_task_that_was_mapped_before_is_the_one_that_it_is_now():
     assert groups(("new", -1, "success"), ("old", 0, "success"), ("old", 1, "success")) == {"new -1"}
     assert groups(("new", -1, "failed"), ("old", -1, "success"), ("older", -1, "success")) == {"old -1"}
+
+
+@pytest.mark.parametrize(("airflow", "most"), [(Airflow, 2_000), (Airflow31, 50)])
+def test_map_indexes_that_are_left_out_are_a_problem(airflow, most):
+    def of(indexes: int) -> DagPipelines:
+        return find(airflow(*[("new", index, "success") for index in range(indexes)]))
+
+    assert (len(of(most - 1).pipelines), of(most - 1).problems) == (most - 1, [])
+    found = of(most + 1)
+    assert len(found.pipelines) == most
+    assert found.problems == [f"DAG d, task commit: only the pipelines of {most:,} map indexes are shown"]

@@ -8,6 +8,7 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
@@ -33,7 +34,11 @@ def answer(monkeypatch, error):
         with plain_errors(LocalFileSystem(), LOCATION):
             raise error
 
-    monkeypatch.setattr(live_worker, "spark_checkpoint", fail)
+    return answer_with(monkeypatch, fail)
+
+
+def answer_with(monkeypatch, opened):
+    monkeypatch.setattr(live_worker, "spark_checkpoint", opened)
     names = {"checkpoint_location": LOCATION, "checkpoint_conn_id": "lake"}
     request = {"id": 1, "question": "batches", "names": names, "end": time.monotonic() + 60}
     return live_worker.LiveWorker().answer(request)["error"]
@@ -52,6 +57,18 @@ def test_what_a_driver_says_is_not_for_all_viewers(monkeypatch, said):
     assert text.startswith(f"{LOCATION}: the storage refuses access or does not answer: see the log")
     assert "arn" not in text
     assert "minio" not in text
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"), [("url", "http://minio:9870/webhdfs/v1"), ("account_name", "minio")]
+)
+def test_the_address_of_a_connection_is_not_for_all_viewers(monkeypatch, attribute, value):
+    fs: Any = SimpleNamespace(**{attribute: value})
+    location = "abfss://lake@other.example.net/orders"
+
+    text = answer_with(monkeypatch, lambda *_: SparkCheckpoint(location, fs=fs))
+
+    assert text == f"the location {location} is not on the storage of its connection: correct one of them"
 
 
 @pytest.mark.parametrize(
