@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import airflow.sdk
 import doc_examples
 import pytest
 import tomllib
@@ -36,28 +34,6 @@ COMMANDS = {
     "demo": f"{SET_UP}'.[demo]' && .venv/bin/airflow-kafka-offsets demo",
     "tests": f"{SET_UP}'.[demo,sql]' --group dev && .venv/bin/pytest",
 }
-
-if not hasattr(airflow.sdk, "RollupMapper"):  # before Airflow 3.3
-    PARTITIONED = {"hourly_from_stream.py", "backfill_hours.py"}
-    EXAMPLES = [file for file in EXAMPLES if file.name not in PARTITIONED]
-
-PARSE = """
-import json, sys
-if sys.argv.pop(1) == "platforms":
-    from absent_providers import stand_in
-
-    stand_in()
-try:
-    from airflow.dag_processing.dagbag import DagBag
-except ImportError:  # Airflow 3.1
-    from airflow.models.dagbag import DagBag
-for file in sys.argv[1:]:
-    bag = DagBag(file)
-    seen = {"file": file, "dags": sorted(bag.dags), "errors": list(bag.import_errors.values())}
-    print("@@" + json.dumps(seen))
-print("@@" + json.dumps(sorted(sys.modules)))
-"""
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
@@ -145,33 +121,6 @@ def test_each_connection_to_copy_reaches_the_client_whole(name):
 def test_a_page_shows_the_dag_of_each_platform(file):
     pages = (ROOT / "docs" / "platforms").glob("*.md")
     assert any(f"<!-- dags_examples/platforms/{file.name}:" in page.read_text("utf-8") for page in pages)
-
-
-@pytest.mark.parametrize(
-    ("kind", "files"), [("examples", EXAMPLES), ("platforms", PLATFORMS)], ids=["examples", "platforms"]
-)
-def test_every_example_is_read_without_spark(kind, files, tmp_path):
-    environment = {
-        **os.environ,
-        "AIRFLOW_HOME": str(tmp_path),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "support"), os.environ.get("PYTHONPATH", "")]),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", PARSE, kind, *map(str, files)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    *each, modules = (json.loads(line[2:]) for line in done.stdout.splitlines() if line.startswith("@@"))
-    assert len(each) == len(files)
-    for seen in each:
-        assert seen["errors"] == []
-        assert seen["dags"], seen["file"]
-    assert "pyspark" not in modules
 
 
 def test_the_sdist_has_the_files_that_its_tests_read():

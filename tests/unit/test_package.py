@@ -9,8 +9,6 @@ import inspect
 import json
 import pkgutil
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,48 +20,6 @@ from airflow_kafka_offsets import errors
 from airflow_kafka_offsets.provider_info import get_provider_info
 
 ROOT = Path(airflow_kafka_offsets.__file__).parent
-
-
-def modules_imported_by(statement):
-    code = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    return set(json.loads(done.stdout))
-
-
-def imported_by(statement):
-    return {name.partition(".")[0] for name in modules_imported_by(statement)}
-
-
-@pytest.mark.parametrize(
-    ("module", "never"),
-    [
-        ("__init__", {"airflow", "confluent_kafka", "fsspec", "pyspark", "click"}),
-        ("provider_info", {"airflow", "confluent_kafka", "fsspec", "pyspark", "click"}),
-        ("errors", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
-        ("model.plan", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
-        ("model.pipeline_plan", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
-        ("model.groups", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
-        ("checkpoint.reader", {"airflow", "confluent_kafka", "pyspark"}),
-        ("moves.group_reset", {"airflow", "pyspark"}),
-        ("moves.restore", {"airflow", "pyspark"}),
-        ("spark", {"airflow", "confluent_kafka", "fsspec", "pyspark", "sqlalchemy", "tenacity"}),
-        ("spark.read", {"airflow", "confluent_kafka", "fsspec", "pyspark", "tenacity"}),
-        ("cli", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
-    ],
-)
-def test_importing_a_module_does_not_import_what_it_must_not_need(module, never):
-    assert not imported_by(f"import airflow_kafka_offsets.{module}") & never
-
-
-def test_a_dag_file_that_commits_does_not_load_what_only_its_task_needs():
-    found = modules_imported_by("import airflow_kafka_offsets.operators.commit")
-    ours = {name for name in found if name.startswith("airflow_kafka_offsets.")}
-    rooms = {name.split(".")[1] for name in ours}
-    assert not rooms & {"checkpoint", "hooks", "moves", "readings", "waits"}
-    assert "airflow_kafka_offsets.model.plan" not in ours
-    assert len(ours) <= 35
 
 
 @pytest.mark.parametrize("name", airflow_kafka_offsets.__all__)
@@ -96,26 +52,9 @@ def test_a_name_that_is_not_exported_is_an_attribute_error():
         getattr(airflow_kafka_offsets, "CommitOffsetOperator")  # noqa: B009
 
 
-@pytest.mark.parametrize("name", airflow_kafka_offsets.spark.__all__)
-def test_what_a_spark_job_uses_is_exported_and_imports_no_airflow(name):
-    assert "airflow" not in imported_by(f"from airflow_kafka_offsets.spark import {name}")
-    assert name in dir(airflow_kafka_offsets.spark)
-    assert getattr(airflow_kafka_offsets.spark, name).__name__ == name
-
-
 def test_a_name_that_is_not_exported_is_no_attribute():
     with pytest.raises(AttributeError, match="has no attribute 'read_windows'"):
         getattr(airflow_kafka_offsets.spark, "read_windows")  # noqa: B009
-
-
-def test_a_dag_file_that_imports_all_of_it_loads_neither_spark_nor_the_kafka_client():
-    modules = [
-        module.name
-        for package in ("operators", "sensors", "triggers")
-        for module in pkgutil.iter_modules([str(ROOT / package)], f"airflow_kafka_offsets.{package}.")
-    ]
-    statement = "\n".join(f"import {module}" for module in [*modules, "airflow_kafka_offsets.pipeline"])
-    assert not imported_by(statement) & {"confluent_kafka", "pyspark"}
 
 
 def test_the_provider_info_names_modules_that_are_there():
