@@ -67,7 +67,7 @@ def write_checkpoint(
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """All files below a directory, hidden ones too: path -> content."""
+    """Return all files below a directory, hidden ones too: path -> content."""
     found = {}
     for directory, _, names in os.walk(root):
         for name in names:
