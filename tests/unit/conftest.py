@@ -18,6 +18,7 @@ from memory_kafka import (  # noqa: F401
     produce,
     recreate,
 )
+from moved_pipeline import cli, commit, committed, new_query  # noqa: F401
 
 from airflow_kafka_offsets.kafka import worker
 from airflow_kafka_offsets.operators import base

@@ -367,7 +367,7 @@ def test_a_wait_that_is_approached_says_when_it_may_end(
     topic = make_topic(partitions=1)
     produce(topic, {0: 5_000})
     commit(group, topic, {0: 0})
-    when = {"deferrable": deferrable, "poke_interval": 0.4, "timeout": 3}
+    when = {"deferrable": deferrable, "poke_interval": 0.2, "timeout": 1}
     if kind == "lag":
         gate = lag_sensor(group, **when)
     else:
