@@ -33,7 +33,16 @@ def with_examples(pages: list[str]) -> list[str]:
             written = SHOWN.sub(lambda shown: shown[1] + _code(shown[2], shown[3]), page)
             file.write_text(written, encoding="utf-8")
         settings = str(ROOT / "pyproject.toml")
-        command = [sys.executable, "-m", "ruff", "format", "--no-cache", "--config", settings, *map(str, files)]
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            "format",
+            "--no-cache",
+            "--config",
+            settings,
+            *map(str, files),
+        ]
         subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
         return [file.read_text(encoding="utf-8") for file in files]
 

@@ -35,6 +35,7 @@ COMMANDS = {
     "tests": f"{SET_UP}'.[demo,sql]' --group dev && .venv/bin/pytest",
 }
 
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The documentation, built as strictly as MkDocs can."""
@@ -162,7 +163,9 @@ def test_the_public_api_page_shows_no_internals():
 
 @pytest.mark.parametrize("page", ["README.md", "docs/reference/api.md", "docs/reference/security.md"])
 def test_each_page_with_a_row_for_every_task_has_the_newest_one(page):
-    tasks = {name for name in airflow_kafka_offsets.__all__ if name.endswith(("Operator", "Sensor", "Trigger"))}
+    tasks = {
+        name for name in airflow_kafka_offsets.__all__ if name.endswith(("Operator", "Sensor", "Trigger"))
+    }
     if page == "README.md":
         # It is the official provider's operator, and moves nothing.
         tasks.remove("KafkaSparkSubmitOperator")
