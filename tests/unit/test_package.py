@@ -98,7 +98,7 @@ def test_the_errors_docstring_draws_every_error():
 
 
 @pytest.mark.parametrize("builder", [WheelBuilder, SdistBuilder])
-def test_what_is_published_names_the_licence_of_each_part(tmp_path, builder):
+def test_what_is_published_has_the_offsets_tab_and_names_the_licence_of_each_part(tmp_path, builder):
     (built,) = builder(str(ROOT.parent)).build(directory=str(tmp_path), versions=["standard"])
     shutil.unpack_archive(built, tmp_path / "content", "zip" if built.endswith("whl") else "gztar")
     files = [path for path in (tmp_path / "content").rglob("*") if path.is_file()]
@@ -115,6 +115,8 @@ def test_what_is_published_names_the_licence_of_each_part(tmp_path, builder):
     if builder is WheelBuilder:
         for name in named:
             assert [path for path in files if path.match(f"*.dist-info/licenses/{name}")], name
+    published = {path.name for path in files if path.match("airflow_kafka_offsets/ui/static/*")}
+    assert published == {path.name for path in (ROOT / "ui/static").iterdir()}
 
 
 def test_nothing_reads_airflows_database():
