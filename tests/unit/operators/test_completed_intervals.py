@@ -49,14 +49,9 @@ class Stream:
             client.commit(group, {TopicPartition("orders", number): at for number, at in enumerate(offsets)})
 
     def operator(self, **parameters: Any) -> CompletedIntervalsOperator:
-        given: dict[str, Any] = {
-            "task_id": "hours",
-            "outlets": [HOURS],
-            "group_id": "etl",
-            "topics": "orders",
-        }
+        given: dict[str, Any] = {"outlets": [HOURS], "group_id": "etl", "topics": "orders"}
         # Each run looks at so many intervals, and one more.
-        given |= {"start_from": START, "max_intervals": 12}
+        given |= {"task_id": "hours", "start_from": START, "max_intervals": 12}
         operator = CompletedIntervalsOperator(**{**given, **parameters})
         airflow, broker = self.airflow, self.broker
 
