@@ -6,13 +6,13 @@ import gc
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import psutil
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class WarmPython:
         process.stdin.write(json.dumps([environment, str(output), str(errors)]) + "\n")
         process.stdin.flush()
         pid = self._told(process)
-        too_long = threading.Timer(timeout, psutil.Process(pid).kill)
+        too_long = threading.Timer(timeout, kill, [pid])
         too_long.start()
         try:
             status = self._told(process)
@@ -85,6 +85,12 @@ class WarmPython:
         line = process.stdout.readline()
         assert line, f"the Python that runs the DAGs has ended with status {process.wait()}"
         return int(line)
+
+
+def kill(pid: int) -> None:
+    """Kill a process, unless it has ended."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def serve() -> None:
