@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -24,11 +25,26 @@ SHOWN = re.compile(
 MARKER = re.compile(r"(\n*)\n *# --8<-- .*\n(\n*)")
 
 
-def with_examples(page: str) -> str:
-    """Return a page with the code that its comments name, as ruff formats it."""
-    written = SHOWN.sub(lambda shown: shown[1] + _code(shown[2], shown[3]), page)
-    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", "docs/page.md", "-"]
-    return subprocess.run(command, input=written, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+def with_examples(pages: list[str]) -> list[str]:
+    """Return pages with the code that their comments name, as ruff formats it."""
+    with tempfile.TemporaryDirectory() as name:
+        files = [Path(name, f"{number}.md") for number, _ in enumerate(pages)]
+        for file, page in zip(files, pages, strict=True):
+            written = SHOWN.sub(lambda shown: shown[1] + _code(shown[2], shown[3]), page)
+            file.write_text(written, encoding="utf-8")
+        settings = str(ROOT / "pyproject.toml")
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            "format",
+            "--no-cache",
+            "--config",
+            settings,
+            *map(str, files),
+        ]
+        subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        return [file.read_text(encoding="utf-8") for file in files]
 
 
 def _code(path: str, section: str | None) -> str:
@@ -45,5 +61,6 @@ def _code(path: str, section: str | None) -> str:
 
 
 if __name__ == "__main__":
-    for file in PAGES:
-        file.write_text(with_examples(file.read_text(encoding="utf-8")), encoding="utf-8")
+    before = [file.read_text(encoding="utf-8") for file in PAGES]
+    for file, page in zip(PAGES, with_examples(before), strict=True):
+        file.write_text(page, encoding="utf-8")

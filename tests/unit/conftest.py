@@ -1,5 +1,10 @@
 """Unit tests have no server: what others do to a real Kafka, these do to the in-memory broker."""
 
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
 from memory_kafka import (  # noqa: F401
     bootstrap_servers,
     broker,
@@ -14,3 +19,15 @@ from memory_kafka import (  # noqa: F401
     recreate,
 )
 from moved_pipeline import cli, commit, committed, new_query  # noqa: F401
+
+from airflow_kafka_offsets.kafka import worker
+from airflow_kafka_offsets.operators import base
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_worker_before_it_is_needed():
+    """The in-memory broker needs no admin process, and each start costs as much as a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (base, worker):
+            patch.setattr(module, "start_worker_early", nullcontext)
+        yield

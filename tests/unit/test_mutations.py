@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
-import pytest
-from mutations import PATCHES, all_mutations, read_mutation
+from mutations import all_mutations
 
 ROOT = Path(__file__).parents[2]
-MUTATIONS = sorted(path.stem for path in PATCHES.glob("*.patch"))
+MUTATIONS = all_mutations()
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_a_mutation_fits_the_code_and_changes_what_it_does(name):
-    mutation = read_mutation(PATCHES / f"{name}.patch")
-    text = (ROOT / mutation.path).read_text(encoding="utf-8")
-
-    assert ast.dump(ast.parse(mutation.apply(text))) != ast.dump(ast.parse(text))
+@cache
+def text_of(path):
+    return (ROOT / path).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_the_tests_of_a_mutation_are_there(name):
-    for test in read_mutation(PATCHES / f"{name}.patch").tests:
-        file, _, function = test.partition("::")
-        text = (ROOT / file).read_text(encoding="utf-8")
-        assert re.search(rf"^def {re.escape(function.partition('[')[0])}\(", text, re.MULTILINE), test
+@cache
+def syntax_of(path):
+    return ast.dump(ast.parse(text_of(path)))
+
+
+def test_a_mutation_fits_the_code_and_changes_what_it_does():
+    for each in MUTATIONS:
+        assert ast.dump(ast.parse(each.apply(text_of(each.path)))) != syntax_of(each.path), each.name
+
+
+def test_the_tests_of_a_mutation_are_there():
+    for each in MUTATIONS:
+        for test in each.tests:
+            file, _, function = test.partition("::")
+            name = re.escape(function.partition("[")[0])
+            assert re.search(rf"^def {name}\(", text_of(file), re.MULTILINE), f"{each.name}: {test}"
 
 
 def test_no_two_mutations_are_the_same():
-    changes = [(each.path, each.hunks) for each in all_mutations()]
+    changes = [(each.path, each.hunks) for each in MUTATIONS]
 
     assert len(set(changes)) == len(changes) >= 1

@@ -114,8 +114,12 @@ def foreign_attributes(tree):
             yield name
 
 
-def found(collect):
-    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+@pytest.fixture(scope="module")
+def trees():
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+def found(trees, collect):
     every = {name: set(collect(tree)) for name, tree in trees.items()}
     return {name: names for name, names in every.items() if names}
 
@@ -124,8 +128,8 @@ def private_imports(tree):
     return (f"{module}.{name}" for module, name in imported(tree) if is_private(module, name))
 
 
-def test_what_airflow_does_not_document_is_imported_by_the_modules_on_the_list_only():
-    assert found(private_imports) == IMPORTED
+def test_what_airflow_does_not_document_is_imported_by_the_modules_on_the_list_only(trees):
+    assert found(trees, private_imports) == IMPORTED
 
 
 def test_an_undocumented_import_is_in_one_module_only():
@@ -133,8 +137,8 @@ def test_an_undocumented_import_is_in_one_module_only():
     assert len(names) == len(set(names))
 
 
-def test_private_attributes_of_others_are_used_by_the_modules_on_the_list_only():
-    assert found(foreign_attributes) == ATTRIBUTES
+def test_private_attributes_of_others_are_used_by_the_modules_on_the_list_only(trees):
+    assert found(trees, foreign_attributes) == ATTRIBUTES
 
 
 @pytest.mark.parametrize("module", sorted({*IMPORTED, "hooks/offsets.py", "task/parameter_checks.py"}))

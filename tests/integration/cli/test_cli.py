@@ -154,22 +154,6 @@ def test_a_group_without_commits_is_deleted(value, group, topic, kafka_tools):
     assert group not in kafka_tools.consumer_groups("--list").stdout
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        ("lag GROUP --topic TOPIC:0 --max-lag 3", 0),
-        ("lag GROUP --topic TOPIC:0 --max-lag 2", 1),
-        ("""reached GROUP --target '{"TOPIC": {"0": 7}}'""", 0),
-        ("reached GROUP --topic TOPIC:0 --target latest", 1),
-        ("topic --topic TOPIC --target 2020-01-01", 0),
-        ("topic --topic TOPIC --target 2100-01-01", 1),
-    ],
-)
-def test_a_wait_ends_when_it_is_over_or_its_time_is_up(do, line, code):
-    done = do(f"wait {line} --every 0.1s --timeout 0.3s")
-    assert (done.code, "Error: not reached within " in done.err) == (code, bool(code)), done.err
-
-
 @pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_a_lag_is_watched_as_lines_of_json_until_ctrl_c(topic, group, commit):
     command = [*COMMAND, "group", "lag", group, "--watch", "0.2s", "--output", "json"]

@@ -19,7 +19,7 @@ def checkpoint(tmp_path):
     return write
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def storage_options():
     """What fsspec needs for an S3 server on the loopback, with the bucket lake in it."""
     s3fs = pytest.importorskip("s3fs")

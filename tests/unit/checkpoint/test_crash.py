@@ -1,9 +1,8 @@
 """
 A move that is killed after any of its steps leaves a checkpoint that Spark starts from, and loses nothing.
 
-Run as a script, this file is the process whose children are killed: it reads one move a line, carries it out
-in a child that kills itself before its n-th change on the disk, and says how the child ended. How many
-changes a move makes nobody needs to know: n grows until a child comes to its end.
+Run as a script, this file is the process that moves: it reads one move a line and carries it out in a child,
+which keeps a copy of the checkpoint before each of its changes on the disk: what a kill at that moment leaves.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 ORDERS_0, PAID_0 = TopicPartition("orders", 0), TopicPartition("paid", 0)
 DISCARD = CheckpointPolicy(on_pending_batch="discard", idempotent_sink=True)
 TOKEN = "one-task-run"
-AT_MOST = 80
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -74,37 +71,42 @@ def restore(spark: SparkCheckpoint) -> None:
 MOVES = {move.__name__: move for move in (seek, seek_of_a_task, truncate, restore)}
 
 
-# --- the process whose children are killed
+# --- the process that moves
 
 
-def kill_before(last: int, root: str) -> None:
-    """
-    Kill this process before its change number ``last`` below ``root``, and with half of the data of a write.
-    """
-    done = 0
+def copy_before_each_change(root: str, copies: str) -> None:
+    """Copy ``root`` before each change below it, and with half of the data of each write."""
+    done, copying, written = 0, False, ""
 
-    def step() -> bool:
-        nonlocal done
-        done += 1
-        return done == last
+    def copy() -> Path:
+        nonlocal done, copying
+        done, copying = done + 1, True
+        made = copy_of(Path(root), Path(copies) / f"{done:03}")
+        copying = False
+        return made
 
     def audit(event: str, args: tuple[Any, ...]) -> None:
-        changes = event in ("os.rename", "os.remove", "os.mkdir") or (event == "open" and args[2] & WRITES)
-        if changes and str(args[0]).startswith(root) and step():
-            os.kill(os.getpid(), signal.SIGKILL)
+        nonlocal written
+        writes = event == "open" and args[2] & WRITES
+        if (writes or event in ("os.rename", "os.remove", "os.mkdir")) and not copying:
+            path = str(args[0])
+            if path.startswith(root):
+                copy()
+                written = path if writes else written
 
     def fsync(descriptor: int) -> None:
         # What a crash leaves of a file that was written and is not on the disk yet.
-        if stat.S_ISREG(os.fstat(descriptor).st_mode) and step():
-            os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
-            os.kill(os.getpid(), signal.SIGKILL)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            assert os.path.samestat(os.fstat(descriptor), Path(written).stat()), written
+            size = os.fstat(descriptor).st_size
+            os.truncate(copy() / Path(written).relative_to(root), size // 2)
 
     os.fsync = fsync  # type: ignore[assignment]
     sys.addaudithook(audit)
 
 
-def apply_plan(move: str, root: str, last: int) -> None:
-    kill_before(last, root)
+def apply_plan(move: str, root: str, copies: str) -> None:
+    copy_before_each_change(root, copies)
     try:
         MOVES[move](SparkCheckpoint(root))
         print("done", flush=True)
@@ -115,14 +117,15 @@ def apply_plan(move: str, root: str, last: int) -> None:
 def serve() -> None:
     SparkCheckpoint(str(Path.cwd()))  # or each child would import what it needs
     for line in sys.stdin:
-        move, root, last = line.split()
         child = os.fork()
         if child == 0:
-            apply_plan(move, root, int(last))
+            apply_plan(*line.split())
             os._exit(0)
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status):
-            print("killed", flush=True)
+        os.waitpid(child, 0)
+
+
+def copy_of(root: Path, target: Path) -> Path:
+    return shutil.copytree(root, target, copy_function=shutil.copyfile)
 
 
 if __name__ == "__main__":
@@ -131,10 +134,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def end_of():
-    """
-    end_of(move, root, last): carries it out in a process that is killed, and returns killed, done or the
-    error.
-    """
+    """end_of(move, root, copies): carries it out in a process of its own, and returns done or the error."""
     process = subprocess.Popen(
         [sys.executable, __file__],
         stdin=subprocess.PIPE,
@@ -147,8 +147,8 @@ def end_of():
     assert stdin is not None
     assert stdout is not None
 
-    def send(move: str, root: Path, last: int) -> str:
-        print(move, root, last, file=stdin, flush=True)
+    def send(move: str, root: Path, copies: Path) -> str:
+        print(move, root, copies, file=stdin, flush=True)
         return stdout.readline().strip()
 
     with process:
@@ -158,12 +158,8 @@ def end_of():
 
 @pytest.fixture(autouse=True)
 def _no_fsync(monkeypatch):
-    """Only the processes that are killed can lose something, and this one is not."""
+    """Only the process that moves can lose something, and this one is another."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
-def copy_of(root: Path, target: Path) -> Path:
-    return shutil.copytree(root, target, copy_function=shutil.copyfile)
 
 
 # --- the checkpoints that are moved
@@ -200,10 +196,6 @@ class Case(NamedTuple):
 
 
 def finished(batches: Callable[..., Path]) -> Case:
-    return Case("seek", batches(v1))
-
-
-def finished_v2(batches: Callable[..., Path]) -> Case:
     return Case("seek", batches(v2))
 
 
@@ -267,7 +259,6 @@ def restore_after_half_a_batch(batches: Callable[..., Path]) -> Case:
 
 FORWARD = [
     finished,
-    finished_v2,
     with_a_pending_batch,
     by_a_task,
     after_an_undone_move,
@@ -334,7 +325,7 @@ def kept(found: Files, path: str, data: bytes) -> bool:
 
 
 class Killed(NamedTuple):
-    """What moves left that were killed, each before another of its changes."""
+    """What a move leaves that is killed before one of its changes, for each of them."""
 
     move: str
     original: Files
@@ -359,32 +350,22 @@ def known_states():
 
 @pytest.fixture
 def killed(batches, end_of, tmp_path, tmp_path_factory, known_states):
-    """
-    killed(case): the killed moves, and a copy of each checkpoint that they left, in the order of the changes.
-    """
+    """killed(case): the killed move, and a copy of each checkpoint that it leaves, in the order of the changes."""
 
     def kill(make: Callable[..., Case]) -> Killed:
         case = make(batches)
-        states = tmp_path_factory.mktemp("killed")
-        whole = copy_of(case.root, states / "whole")
-        assert end_of(case.move, whole, 0) == "done"
-        undisturbed = sparks_own(files(whole))
+        whole, copies = (tmp_path_factory.mktemp(name) for name in ("whole", "killed"))
+        assert end_of(case.move, copy_of(case.root, whole / "checkpoint"), copies) == "done"
         left: list[Path] = []
         before: dict[str, object] = {}
-        for last in range(1, AT_MOST):
-            root = copy_of(case.root, states / str(last))
-            end = end_of(case.move, root, last)
-            if end != "killed":
-                assert end == "done"
-                assert sparks_own(files(root)) == undisturbed
-                assert len(left) > 8
-                return Killed(case.move, files(case.root), undisturbed, left)
+        for root in sorted(copies.iterdir()):
             # To remove what is not there is a change, too, that leaves everything as it was.
             state = same_for_spark_and_us(files(root))
             if state != before:
                 left.append(root)
             before = state
-        return pytest.fail(f"the move makes more than {AT_MOST} changes")
+        assert len(left) > 8
+        return Killed(case.move, files(case.root), sparks_own(files(whole / "checkpoint")), left)
 
     def states(make: Callable[..., Case]) -> tuple[Killed, Iterator[Path]]:
         if make.__name__ not in known_states:
@@ -397,8 +378,8 @@ def killed(batches, end_of, tmp_path, tmp_path_factory, known_states):
 
 @pytest.mark.parametrize("make", [*FORWARD, *BACK], ids=name_of)
 def test_a_killed_move_leaves_a_checkpoint_that_spark_starts_from_and_loses_nothing(make, killed):
-    moves, roots = killed(make)
-    for root in roots:
+    moves, _ = killed(make)
+    for root in moves.left:
         spark_starts(root)
         left = files(root)
         lost = [path for path, data in the_batches_of(moves.original).items() if not kept(left, path, data)]
@@ -407,11 +388,20 @@ def test_a_killed_move_leaves_a_checkpoint_that_spark_starts_from_and_loses_noth
 
 @pytest.mark.parametrize("make", [*FORWARD, *BACK], ids=name_of)
 def test_a_killed_move_is_finished_by_its_retry(make, killed):
+    """A retry's move forward can be taken back; each try that came to its first change has kept what it found."""
     moves, roots = killed(make)
     for root in roots:
-        MOVES[moves.move](SparkCheckpoint(str(root)))
+        spark = SparkCheckpoint(str(root))
+        MOVES[moves.move](spark)
         assert sparks_own(files(root)) == moves.undisturbed, root.name
         spark_starts(root)
+        if make in FORWARD:
+            undone = [restore_if_any(spark) for _ in range(3)]
+            # A task's retry goes on with what the first try has kept.
+            tries = [1] if moves.move == "seek_of_a_task" else [1, 2]
+            assert undone == sorted(undone, reverse=True), root.name
+            assert sum(undone) in tries, root.name
+            assert the_batches_of(files(root)) == the_batches_of(moves.original), root.name
 
 
 @pytest.mark.parametrize("make", FORWARD, ids=name_of)
@@ -427,26 +417,9 @@ def test_a_killed_move_is_taken_back_by_a_restore_or_has_changed_nothing(make, k
     assert set(ends) == {False, True}
 
 
-@pytest.mark.parametrize("make", FORWARD, ids=name_of)
-def test_a_move_that_was_killed_and_finished_by_its_retry_is_taken_back(make, killed):
-    moves, roots = killed(make)
-    for root in roots:
-        spark = SparkCheckpoint(str(root))
-        MOVES[moves.move](spark)
-        # Each try that came to its first change has kept what it found; a task's retry goes on with the
-        # first.
-        undone = [restore_if_any(spark) for _ in range(3)]
-        assert undone in (
-            [[True, False, False]]
-            if moves.move == "seek_of_a_task"
-            else [[True, False, False], [True, True, False]]
-        ), root.name
-        assert the_batches_of(files(root)) == the_batches_of(moves.original), root.name
-
-
 def test_whole_states_of_removed_batches_go_before_the_batches(killed):
-    moves, roots = killed(truncation_with_state)
-    for root in roots:
+    moves, _ = killed(truncation_with_state)
+    for root in moves.left:
         left = files(root)
         batches_are_whole = the_batches_of(left) == the_batches_of(moves.original)
         assert batches_are_whole or not [path for path in left if path.endswith("/3.snapshot")], root.name

@@ -92,6 +92,11 @@ def test_a_file_takes_its_name_by_a_rename_where_a_write_could_be_seen_in_part(m
     assert written.endswith(".tmp")
 
 
+# Moves on S3 are in tests/integration/object_stores/.
+NOT_S3 = pytest.mark.parametrize("storage", ["local", "memory", "renaming"], indirect=True)
+
+
+@NOT_S3
 def test_a_seek_and_its_restore_on_every_storage(storage):
     fs, root, location = storage
     write_checkpoint(fs, root, THREE | {3: 9}, [0, 1, 2])
@@ -115,6 +120,7 @@ def test_a_seek_and_its_restore_on_every_storage(storage):
     assert [archive.undone for archive in ArchivedMoves(spark)] == [True, False]
 
 
+@NOT_S3
 def test_a_truncation_and_its_restore_on_every_storage(storage):
     fs, root, location = storage
     write_checkpoint(fs, root, THREE, [0, 1, 2])

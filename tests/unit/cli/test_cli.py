@@ -246,37 +246,6 @@ def test_a_connection_for_the_storage_that_is_not_there_is_exit_2(run, line):
     assert "--checkpoint-conn-id: connection 'nowhere' is not defined" in error
 
 
-@pytest.mark.parametrize(
-    ("line", "status", "says"),
-    [
-        ("doctor --bootstrap-server 127.0.0.1:1", 1, "broker: not asked, because a library cannot be imp"),
-        ("group lag g --bootstrap-server 127.0.0.1:1", 1, "'airflow-kafka-offsets doctor'"),
-        ("drift /c g --bootstrap-server 127.0.0.1:1", 3, "'airflow-kafka-offsets doctor'"),
-        (
-            "group lag g --kafka-config-id k",
-            2,
-            "Airflow, or a library that its hook needs, cannot be imported",
-        ),
-    ],
-)
-def test_a_client_that_cannot_be_imported_is_an_error_of_a_sentence(tmp_path, line, status, says):
-    (tmp_path / "confluent_kafka.py").write_text("raise ImportError('librdkafka.so.1: cannot open it')")
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [*COMMAND, *shlex.split(line)]
-    done = subprocess.run(
-        command,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == status
-    assert "librdkafka.so.1: cannot open it" in done.stdout + done.stderr
-    assert says in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_the_exit_status_is_the_same_without_a_standard_output():
     command = [*COMMAND, "drift", "/nowhere", "g", *shlex.split(NOBODY)]
     closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]

@@ -58,23 +58,34 @@ class Killed(BaseException):
     """The process has ended."""
 
 
+@pytest.fixture
+def interrupted(recovering, monkeypatch):
+    """interrupted("apply", few, 2, error): a command that ends with the second write of its progress."""
+    written = recovery_file.StateFile.write
+
+    def run(command, few, at, error, *, saved=False, once=False):
+        writes = []
+
+        def write(self, fleet):
+            writes.append(fleet)
+            if saved and len(writes) == at:
+                written(self, fleet)
+            if len(writes) == at or (len(writes) > at and not once):
+                raise error
+            written(self, fleet)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(recovery_file.StateFile, "write", write)
+            return recovering(command, few, "--execute", "--max-active", "1")
+
+    return run
+
+
 @pytest.mark.parametrize("after", range(1, 7))
-def test_an_apply_that_was_killed_goes_on(planned, recovering, monkeypatch, after):
+def test_an_apply_that_was_killed_goes_on(planned, recovering, interrupted, after):
     few = planned(3)
-    written, writes = recovery_file.StateFile.write, []
-
-    def write(self, fleet):
-        writes.append(fleet)
-        if len(writes) > after:
-            raise Killed
-        written(self, fleet)
-        if len(writes) == after:
-            raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(recovery_file.StateFile, "write", write)
-        with pytest.raises(BaseException, match="|"):
-            recovering("apply", few, "--execute", "--max-active", "1")
+    with pytest.raises(BaseException, match="|"):
+        interrupted("apply", few, after, Killed, saved=True)
     assert "applying" in few.stages() or "applied" in few.stages()
     done = recovering("apply", few, "--execute")
     assert done.code == 0, done.err
@@ -85,38 +96,19 @@ def test_an_apply_that_was_killed_goes_on(planned, recovering, monkeypatch, afte
     assert few.at() == {READ: 3}
 
 
-def test_no_pipeline_is_moved_after_one_whose_progress_could_not_be_saved(planned, recovering, monkeypatch):
+def test_no_pipeline_is_moved_after_one_whose_progress_could_not_be_saved(planned, interrupted):
     few = planned(3)
-    written, writes = recovery_file.StateFile.write, []
-
-    def write(self, fleet):
-        writes.append(fleet)
-        if len(writes) == 2:  # the first pipeline has moved
-            raise StorageError("no space left")
-        written(self, fleet)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(recovery_file.StateFile, "write", write)
-        done = recovering("apply", few, "--execute", "--max-active", "1")
+    done = interrupted("apply", few, 2, StorageError("no space left"), once=True)
     assert (done.code, "no space left" in done.err) == (1, True)
+    # The first one had moved.
     assert (few.at(), few.stages()) == ({BACK: 1, READ: 2}, {"applied": 1, "planned": 2})
 
 
 @pytest.mark.parametrize("after", range(1, 7))
-def test_a_restore_that_was_killed_goes_on(applied, recovering, monkeypatch, after):
+def test_a_restore_that_was_killed_goes_on(applied, recovering, interrupted, after):
     few = applied(3)
-    written, writes = recovery_file.StateFile.write, []
-
-    def write(self, fleet):
-        writes.append(fleet)
-        if len(writes) >= after:
-            raise Killed
-        written(self, fleet)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(recovery_file.StateFile, "write", write)
-        with pytest.raises(BaseException, match="|"):
-            recovering("restore", few, "--execute", "--max-active", "1")
+    with pytest.raises(BaseException, match="|"):
+        interrupted("restore", few, after, Killed)
     done = recovering("restore", few, "--execute")
     assert done.code == 0, done.err
     assert (few.at(), few.stages()) == ({READ: 3}, {"restored": 3})

@@ -11,12 +11,12 @@ import pytest
 from deadlines import until
 
 from airflow_kafka_offsets.errors import BrokerError, ClientCrashedError, SetupError
-from airflow_kafka_offsets.kafka import worker
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.admin_worker import _codes
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import Failure
+from airflow_kafka_offsets.kafka.worker import start_worker_early
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hunter2hunter2"}
 
@@ -53,7 +53,7 @@ def test_a_child_that_was_started_early_serves_the_next_client_and_no_other(pyth
     answer = '{"result": [], "failure": null, "background_errors": [], "last": false}'
     python(f"echo $$ >> {tmp_path}/runs; read -r settings; echo $settings >> {tmp_path}/settings; "
            f"while read -r line; do echo '{answer}'; done")  # fmt: skip
-    with worker.start_worker_early():
+    with start_worker_early():
         until(lambda: (tmp_path / "runs").exists(), "the child to start", 10)
         with OffsetsClient(CONFIG, timeout=10) as client:
             assert client.list_groups() == []
@@ -67,7 +67,7 @@ def test_a_child_that_was_started_early_serves_the_next_client_and_no_other(pyth
 
 def test_a_child_that_was_started_early_and_is_not_needed_is_killed(python, tmp_path):
     python(f"echo $$ > {tmp_path}/pid; exec sleep 60")
-    with worker.start_worker_early():
+    with start_worker_early():
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the child", 10)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)

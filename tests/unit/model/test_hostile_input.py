@@ -93,12 +93,10 @@ def test_a_text_is_read_or_refused(name, value):
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@pytest.mark.parametrize("sign", [1, -1])
-def test_a_number_that_python_cannot_show_is_read_or_refused(name, sign):
-    number = sign * 10**5_000
-    read(PARSERS[name], number)
-    read(PARSERS[name], {"orders": {"0": number}})
-    read(PARSERS[name], {"orders": {number: 0}})
+def test_a_number_that_python_cannot_show_is_read_or_refused(name):
+    for number in (10**5_000, -(10**5_000)):
+        for value in (number, {"orders": {"0": number}}, {"orders": {number: 0}}):
+            read(PARSERS[name], value)
 
 
 @given(st.integers() | st.sampled_from([1_700_000_000_000_000, 2**63 - 1, -(2**63)]))
@@ -153,25 +151,24 @@ def test_a_text_that_is_too_large_is_refused_with_both_sizes(parser):
         parser(" " * (MAX_SIZE + 1))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        f"root:{SECRET}:0:0:root:/root:/bin/sh\n",
-        f'{{"private_key": "{SECRET}"}}',
-        f'["{SECRET}"]',
-        f'"{SECRET}"',
-        f'{{"version": 1, "start": "{SECRET}"}}',
-        f'{{"version": 1, "start": {{"{SECRET} ": {{}}}}}}',
-        f'{{"version": 1, "start": {{"orders": {{"{SECRET}": 1}}}}}}',
-        f'{{"version": 1, "start": {{"orders": {{"0": "{SECRET}"}}}}}}',
-        f'{{"version": 1, "{SECRET} ": 0, "{SECRET} ": 0}}',
-        f'{{"version": 1, "group_id": "g", "before": {{"orders": "{SECRET}"}}}}',
-        f'{{"before": {{"g": "{SECRET}"}}}}',
-        f"{SECRET},0,{SECRET}",
-        f"orders,0,1,{SECRET}",
-        f" {SECRET}\nx",
-    ],
-)
+CONTENTS = [
+    f"root:{SECRET}:0:0:root:/root:/bin/sh\n",
+    f'{{"private_key": "{SECRET}"}}',
+    f'["{SECRET}"]',
+    f'"{SECRET}"',
+    f'{{"version": 1, "start": "{SECRET}"}}',
+    f'{{"version": 1, "start": {{"{SECRET} ": {{}}}}}}',
+    f'{{"version": 1, "start": {{"orders": {{"{SECRET}": 1}}}}}}',
+    f'{{"version": 1, "start": {{"orders": {{"0": "{SECRET}"}}}}}}',
+    f'{{"version": 1, "{SECRET} ": 0, "{SECRET} ": 0}}',
+    f'{{"version": 1, "group_id": "g", "before": {{"orders": "{SECRET}"}}}}',
+    f'{{"before": {{"g": "{SECRET}"}}}}',
+    f"{SECRET},0,{SECRET}",
+    f"orders,0,1,{SECRET}",
+    f" {SECRET}\nx",
+]
+
+
 @pytest.mark.parametrize(
     "parser",
     [
@@ -185,10 +182,11 @@ def test_a_text_that_is_too_large_is_refused_with_both_sizes(parser):
     ],
     ids=["window", "receipt", "sources", "images", "csv"],
 )
-def test_the_content_of_a_file_that_is_another_is_not_shown(parser, content):
-    with pytest.raises(OffsetsFormatError) as refused:
-        parser(content)
-    assert SECRET not in str(refused.value)
+def test_the_content_of_a_file_that_is_another_is_not_shown(parser):
+    for content in CONTENTS:
+        with pytest.raises(OffsetsFormatError) as refused:
+            parser(content)
+        assert SECRET not in str(refused.value), content
 
 
 @pytest.mark.parametrize("number", [MAX_OFFSET, MAX_OFFSET + 1, -1, 10**30])

@@ -111,11 +111,10 @@ def test_what_is_no_receipt_is_refused(value):
         Receipt.parse(value)
 
 
-@pytest.mark.parametrize(("groups", "partitions"), [(1, 60_000), (60, 1_000)])
-def test_a_move_of_which_the_receipt_could_not_be_read_back_is_refused(groups, partitions):
-    at = {TopicPartition("orders", number): 5 for number in range(partitions)}
+def test_a_move_of_which_the_receipt_could_not_be_read_back_is_refused():
+    at = {TopicPartition("orders", number): 5 for number in range(1_000)}
     logs = dict.fromkeys(at, LogRange(0, 10))
-    plans = [OffsetPlan.make(f"g{number}", at, at, logs, source={}) for number in range(groups)]
+    plans = [OffsetPlan.make(f"g{number}", at, at, logs, source={}) for number in range(60)]
     with pytest.raises(PlanRefusedError, match="60,000 partitions are too many .* name fewer groups"):
         check_restorable(plans)
     with pytest.raises(OffsetsFormatError):

@@ -49,8 +49,10 @@ class Stream:
             client.commit(group, {TopicPartition("orders", number): at for number, at in enumerate(offsets)})
 
     def operator(self, **parameters: Any) -> CompletedIntervalsOperator:
-        given = {"task_id": "hours", "outlets": [HOURS], "group_id": "etl", "topics": "orders"}
-        operator = CompletedIntervalsOperator(**{**given, "start_from": START, **parameters})
+        given: dict[str, Any] = {"outlets": [HOURS], "group_id": "etl", "topics": "orders"}
+        # Each run looks at so many intervals, and one more.
+        given |= {"task_id": "hours", "start_from": START, "max_intervals": 12}
+        operator = CompletedIntervalsOperator(**{**given, **parameters})
         airflow, broker = self.airflow, self.broker
 
         class Client(MemoryClient):
@@ -123,7 +125,7 @@ def test_a_task_without_a_new_interval_sends_no_event(stream):
 
 def test_hours_and_days_go_to_their_assets(stream):
     stream.write(0.5, 47.9, 48.1, read=2)
-    stream.run(every=["hour", "day"], outlets=[HOURS, DAYS])
+    stream.run(every=["hour", "day"], outlets=[HOURS, DAYS], max_intervals=48)
     assert len(stream.hours()) == 48
     assert stream.airflow.keys("days") == ["2026-03-01T00:00:00", "2026-03-02T00:00:00"]
 
@@ -522,7 +524,7 @@ def test_no_interval_is_lost_or_wrong_whatever_happens(steps):
     stream.write(140, partition=0)
     stream.write(140, partition=1)
     stream.commit(written[0] + 1, written[1] + 1)
-    stream.run("last")
+    stream.run("last", max_intervals=140)
     hours = stream.hours()
     expected = [f"{1 + hour // 24:02}T{hour % 24:02}" for hour in range(140)]
     assert sorted(set(hours)) == expected

@@ -114,6 +114,12 @@ def following(query, client, **options):
     return made
 
 
+def finish(committer, run="run-1", batch=0):
+    """Let a run finish a batch, and commit what is due."""
+    committer.record_finished(run, batch)
+    committer.commit_due()
+
+
 @pytest.fixture
 def committer(group, query):
     return following(query, group.client)
@@ -141,8 +147,7 @@ def test_of_many_batches_only_the_newest_is_committed(committer, group, query):
 def test_a_running_query_is_committed_once_a_second_at_most_and_at_its_end(committer, group, query, now):
     for batch in range(3):
         query.ends = {ORDERS: batch + 1}
-        committer.record_finished("run-1", batch)
-        committer.commit_due()
+        finish(committer, "run-1", batch)
         now[0] += 0.25
     assert group.held["g", ORDERS].offset == group.commits == 1
     assert committer.commit_due() == pytest.approx(0.25)
@@ -197,8 +202,7 @@ def test_an_idle_query_commits_again_before_the_broker_forgets_its_group(
 
 def test_a_query_that_is_not_idle_costs_no_question(committer, group, query):
     query.ends = {ORDERS: 1}
-    committer.record_finished("run-1", 0)
-    committer.commit_due()
+    finish(committer)
     assert (group.commits, group.asked) == (1, 0)
 
 
@@ -319,34 +323,29 @@ def test_a_group_that_is_ahead_is_not_taken_back(committer, group, query):
     other = TopicPartition("orders", 1)
     group.held["g", ORDERS] = Commit(9, "")
     query.ends = {ORDERS: 5, other: 2}
-    committer.record_finished("run-1", 0)
-    committer.commit_due()
+    finish(committer)
     assert {tp: commit.offset for (_, tp), commit in group.held.items()} == {ORDERS: 9, other: 2}
     assert "is ahead of query q-1 on orders-0 (orders-0: 9" in str(committer.outcomes.errors[0])
 
 
-def test_a_group_that_follows_another_query_is_not_taken_over_unless_allowed(group, query):
+@pytest.mark.parametrize(
+    ("metadata", "allow", "says"),
+    [
+        ('{"query":"q-2"}', "allow_new_query", "two queries in one group"),
+        ('{"cluster":"another"}', "allow_new_cluster", "cluster another.* cluster-1"),
+    ],
+)
+def test_a_group_that_follows_another_query_is_not_taken_over_unless_allowed(
+    group, query, metadata, allow, says
+):
     query.ends = {ORDERS: 5}
     for allowed in (False, True):
-        group.held["g", ORDERS] = Commit(3, '{"query":"q-2"}')
-        committer = following(query, group.client, allow_new_query=allowed)
-        committer.record_finished("run-1", 0)
-        committer.commit_due()
+        group.held["g", ORDERS] = Commit(3, metadata)
+        committer = following(query, group.client, **{allow: allowed})
+        finish(committer)
         refused = [str(error) for error in committer.outcomes.errors]
         assert (group.commits, len(refused)) == ((1, 0) if allowed else (0, 1))
-        assert allowed or "two queries in one group" in refused[0]
-
-
-def test_a_group_of_another_cluster_is_not_taken_over_unless_allowed(group, query):
-    query.ends = {ORDERS: 5}
-    for allowed in (False, True):
-        group.held["g", ORDERS] = Commit(3, '{"cluster":"another"}')
-        committer = following(query, group.client, allow_new_cluster=allowed)
-        committer.record_finished("run-1", 0)
-        committer.commit_due()
-        refused = [str(error) for error in committer.outcomes.errors]
-        assert (group.commits, len(refused)) == ((1, 0) if allowed else (0, 1))
-        assert allowed or re.search("cluster another.* cluster-1", refused[0])
+        assert allowed or re.search(says, refused[0])
 
 
 def test_a_commit_that_another_one_makes_while_the_ids_are_looked_up_is_not_taken_back(
@@ -362,8 +361,7 @@ def test_a_commit_that_another_one_makes_while_the_ids_are_looked_up_is_not_take
     monkeypatch.setattr(group, "log_ids", log_ids)
     query.ends = {ORDERS: 5}
     for batch in (1, 2):
-        committer.record_finished("run-1", batch)
-        committer.commit_due()
+        finish(committer, "run-1", batch)
         assert group.held["g", ORDERS].offset == 9
     assert len(asked) == 1
 
@@ -376,11 +374,9 @@ def test_of_two_queries_that_name_one_group_for_a_partition_the_second_is_refuse
     committer = following(query, group.client, allow_new_query=allow_new_query)
     second = Query("q-2")
     second.ends = query.ends = {ORDERS: 5}
-    committer.record_finished("run-1", 0)
-    committer.commit_due()
+    finish(committer)
     committer.follow("run-2", second)
-    committer.record_finished("run-2", 0)
-    committer.commit_due()
+    finish(committer, "run-2", 0)
     assert group.commits == 1
     assert "which query q-1 follows already" in str(committer.outcomes.errors[0])
 
@@ -390,8 +386,7 @@ def test_the_last_offsets_of_an_ended_query_are_not_committed_over_a_move_of_its
     committer, group, query, active, caplog
 ):
     query.ends = {ORDERS: 5}
-    committer.record_finished("run-1", 0)
-    committer.commit_due()
+    finish(committer)
     # The broker is away when the query ends, and a reset is faster than the next attempt.
     query.ends, query.active, group.failures = {ORDERS: 9}, active, 1
     committer.record_ended("run-1")
@@ -421,8 +416,7 @@ def test_a_first_commit_is_not_made_over_a_move_after_its_batch(committer, group
 
 def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committer, group, query, now):
     query.ends = {ORDERS: 5}
-    committer.record_finished("run-1", 0)
-    committer.commit_due()
+    finish(committer)
     query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
     committer.record_ended("run-1")
     committer.commit_due()

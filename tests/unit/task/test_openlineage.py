@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from openlineage.client.serde import Serde
 from openlineage_schemas import ROOT, check_facet, schemas, site
@@ -127,13 +124,3 @@ def test_a_task_that_found_out_nothing_tells_nothing(operator):
     for ask in (operator.get_openlineage_facets_on_complete, operator.get_openlineage_facets_on_failure):
         lineage = ask(None)
         assert (lineage.inputs, lineage.outputs, lineage.run_facets) == ([], [], {})
-
-
-def test_no_task_imports_openlineage_before_it_is_asked():
-    code = (
-        "import sys\n"
-        "from airflow_kafka_offsets.operators import check_drift, commit, commit_window, plan_window, reset\n"
-        "from airflow_kafka_offsets.operators import restore\n"
-        "assert 'openlineage' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT)

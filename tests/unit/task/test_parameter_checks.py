@@ -46,7 +46,6 @@ GIVEN: dict[Any, dict[str, Any]] = {
     OffsetsReachedSensor: ORDERS | {"target": "latest"},
     TopicReachedSensor: ORDERS | {"target": "2026-03-01T00:00:00Z"},
 }
-OPTIONS = [(operator, name) for operator in GIVEN for name in operator.template_fields]
 WITH_PLAN = {"plan": "/plan.json", "to_offset": None, "approval": "{{ 'approved' }}"}
 ALONE: dict[str, dict[str, Any]] = {
     "pipelines": {"group_id": None, "checkpoint_location": None},
@@ -80,17 +79,23 @@ def rendered_index(mapped, dag, index=0, **values):
     return context
 
 
+def alone_with(operator, name):
+    """What an operator is given beside what it needs, if it is given an option."""
+    return {key: value for key, value in ALONE.get(name, {}).items() if key in operator.template_fields}
+
+
 @pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
-@pytest.mark.parametrize(("operator", "name"), OPTIONS, ids=lambda value: getattr(value, "__name__", value))
-def test_an_option_that_renders_to_nothing_is_refused_by_its_name(operator, name, native):
-    alone = {key: value for key, value in ALONE.get(name, {}).items() if key in operator.template_fields}
-    given = GIVEN[operator] | alone | {name: "{{ nothing }}"}
-    task = rendered(operator, native=native, **given)
-    if operator is ResetOffsetsOperator and name in RESETS:
-        task.check_rendered_parameters()
-        return
-    with pytest.raises(UsageError, match=rf"^{name}={{{{ nothing }}}} rendered to '?None'?, which is empty"):
-        task.check_rendered_parameters()
+@pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
+def test_an_option_that_renders_to_nothing_is_refused_by_its_name(operator, native):
+    for name in operator.template_fields:
+        given = GIVEN[operator] | alone_with(operator, name) | {name: "{{ nothing }}"}
+        task = rendered(operator, native=native, **given)
+        if operator is ResetOffsetsOperator and name in RESETS:
+            task.check_rendered_parameters()
+            continue
+        refusal = rf"^{name}={{{{ nothing }}}} rendered to '?None'?, which is empty"
+        with pytest.raises(UsageError, match=refusal):
+            task.check_rendered_parameters()
 
 
 @pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
@@ -217,22 +222,23 @@ def test_a_pipeline_in_a_list_is_checked_name_by_name(native):
         rendered(CheckOffsetDriftOperator, pipelines='[{"group_id": "g", "checkpoint_conn_id": ""}]')
 
 
-@pytest.mark.parametrize(("operator", "name"), OPTIONS, ids=lambda value: getattr(value, "__name__", value))
-def test_none_is_the_default(operator, name):
-    alone = {key: value for key, value in ALONE.get(name, {}).items() if key in operator.template_fields}
-    needed = {key: value for key, value in (GIVEN[operator] | alone).items() if key != name}
-    signatures = (signature(each).parameters for each in operator.__mro__)
-    default = next(parameters[name] for parameters in signatures if name in parameters)
-    if default.default in (default.empty, None) or "None" in str(default.annotation):
-        return
-    with DAG("d", default_args={name: None}):
-        for given in ({name: None}, {}):
-            task = operator(task_id=f"t{len(given)}", **needed, **given)
-            assert getattr(task, name) == default.default
-        # Airflow maps no outlets.
-        shared = {key: needed.pop(key) for key in ("outlets",) if key in needed}
-        mapped = operator.partial(task_id="m", **{name: None}, **shared).expand_kwargs([needed])
-    assert getattr(mapped.unmap(needed), name) == default.default
+@pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
+def test_none_is_the_default(operator):
+    signatures = [signature(each).parameters for each in operator.__mro__]
+    for name in operator.template_fields:
+        given = GIVEN[operator] | alone_with(operator, name)
+        needed = {key: value for key, value in given.items() if key != name}
+        default = next(parameters[name] for parameters in signatures if name in parameters)
+        if default.default in (default.empty, None) or "None" in str(default.annotation):
+            continue
+        with DAG("d", default_args={name: None}):
+            for given in ({name: None}, {}):
+                task = operator(task_id=f"t{len(given)}", **needed, **given)
+                assert getattr(task, name) == default.default, name
+            # Airflow maps no outlets.
+            shared = {key: needed.pop(key) for key in ("outlets",) if key in needed}
+            mapped = operator.partial(task_id="m", **{name: None}, **shared).expand_kwargs([needed])
+        assert getattr(mapped.unmap(needed), name) == default.default, name
 
 
 def test_none_stays_where_it_is_a_value():
@@ -277,7 +283,6 @@ def test_the_connection_of_a_checkpoint_that_is_not_named_is_refused(operator, n
 # -- what is written in the DAG's file --
 
 
-@pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
 @pytest.mark.parametrize(
     ("names", "says"),
     [
@@ -293,9 +298,10 @@ def test_the_connection_of_a_checkpoint_that_is_not_named_is_refused(operator, n
         ({"group_id": {}}, "group_id: found"),
     ],
 )
-def test_names_that_cannot_be_names_are_refused_when_the_dag_is_parsed(operator, names, says):
-    with pytest.raises(UsageError, match=says):
-        operator(task_id="t", **GIVEN[operator] | names)
+def test_names_that_cannot_be_names_are_refused_when_the_dag_is_parsed(names, says):
+    for operator, given in GIVEN.items():
+        with pytest.raises(UsageError, match=says):
+            operator(task_id="t", **given | names)
 
 
 LAG = {"group_id": "g", "max_lag": 0}

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
-from hatchling.builders.sdist import SdistBuilder
-from hatchling.builders.wheel import WheelBuilder
 
 import airflow_kafka_offsets
 
@@ -47,17 +43,3 @@ def test_the_pages_hold_to_their_security_policy(file):
 
 def test_no_script_is_long():
     assert [file.name for file in OWN if len(file.read_text().splitlines()) > 350] == []
-
-
-@pytest.mark.parametrize("builder", [WheelBuilder, SdistBuilder])
-def test_every_file_is_in_what_is_published(tmp_path, builder):
-    (built,) = builder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
-    if built.endswith(".whl"):
-        with zipfile.ZipFile(built) as wheel:
-            names = wheel.namelist()
-    else:
-        with tarfile.open(built) as sdist:
-            names = sdist.getnames()
-    for file in STATIC.iterdir():
-        name = f"airflow_kafka_offsets/ui/static/{file.name}"
-        assert any(each.endswith(name) for each in names), name
