@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from group_members import member_of
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+from memory_clients import connected, open_client
 from spark_session import grow  # noqa: F401
+from transactions import send_in_transaction  # noqa: F401
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +25,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.broker = MemoryBroker()
-        self.client: Any = MemoryClient(self.broker)
+        self.client = open_client(self.broker)
 
     def topic(
         self, partitions: int = 3, times: dict[int, Sequence[int]] | None = None, **settings: str
@@ -37,14 +40,17 @@ class Memory:
         for number, offset in before.items():
             self.broker.delete_records(topic, number, offset)
 
+    def send_in_transaction(self, tp: TopicPartition, timestamp: int) -> None:
+        self.broker.append_in_transaction(tp, timestamp)
+
     def recreate(self, topic: str, partitions: int) -> None:
         self.broker.create(topic, partitions)
 
     def grow(self, topic: str, partitions: int) -> None:
         self.broker.grow(topic, partitions)
 
-    def user(self, *rights: tuple[str, str, str]) -> Any:
-        return MemoryClient(self.broker, rights)
+    def user(self, *rights: tuple[str, str, str]) -> OffsetsClient:
+        return open_client(self.broker, rights)
 
     @contextmanager
     def member(self, group: str, topic: str) -> Iterator[None]:
@@ -64,9 +70,11 @@ class Real:
         recreate: Callable,
         delete_records: Callable,
         add_partitions: Callable,
+        in_transaction: Callable = pytest.fail,
     ) -> None:
         self._servers, self._make_topic, self._produce = servers, make_topic, produce
         self.recreate, self.delete_records, self.grow = recreate, delete_records, add_partitions
+        self.send_in_transaction = in_transaction
         self.client = OffsetsClient({"bootstrap.servers": servers}, timeout=20)
 
     def topic(
@@ -85,10 +93,11 @@ class Real:
 def cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A broker that tests may write to, with a client in ``client``."""
     if request.param == "memory":
-        yield Memory()
+        with connected():
+            yield Memory()
         return
-    names = ("bootstrap_servers", "make_topic", "produce", "recreate", "delete_records", "grow")
-    real = Real(*map(request.getfixturevalue, names))
+    names = "bootstrap_servers make_topic produce recreate delete_records grow send_in_transaction"
+    real = Real(*map(request.getfixturevalue, names.split()))
     with real.client:
         yield real
 
@@ -117,7 +126,8 @@ class Secured(Real):
 def secured(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A broker with users: user(("topic", name, "Read"), ...) -> a client with these rights alone."""
     if request.param == "memory":
-        yield Memory()
+        with connected():
+            yield Memory()
         return
     real = Secured(*map(request.getfixturevalue, ("secured_kafka", "make_topic", "produce")))
     yield real

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from deadlines import until
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -189,6 +190,20 @@ def test_the_records_of_ranges_are_read_in_order(cluster, topic):
     }
 
 
+def test_the_marker_of_a_transaction_is_in_the_log_and_no_record(cluster):
+    client, first = cluster.client, TopicPartition(cluster.topic(1), 0)
+    cluster.send_in_transaction(first, TIMES[1])
+    cluster.send_in_transaction(first, TIMES[0])
+    # The broker confirms a commit before it has written the marker.
+    until(lambda: client.log_ranges([first]) == {first: LogRange(0, 4)}, "the last marker")
+    # A marker has the broker's time.
+    assert client.offsets_for_time([first], TIMES[2]) == {first: 1}
+    for offset, moment in {0: TIMES[1], 1: TIMES[0], 2: TIMES[0], 3: None}.items():
+        assert client.record_times({first: offset}) == {first: moment}
+    assert client.first_since({first: OffsetRange(0, 4)}, TIMES[2]) == {first: None}
+    assert client.first_since({first: OffsetRange(1, 4)}, TIMES[0]) == {first: (2, TIMES[0])}
+
+
 # --- commits
 
 
@@ -258,6 +273,18 @@ def test_what_the_broker_would_refuse_is_refused(client, topic, group, offset, m
         client.commit(group, {TopicPartition(topic, 0): offset}, metadata)
     with pytest.raises(UsageError):
         client.commit("", {TopicPartition(topic, 0): 0})
+
+
+def test_single_offsets_are_deleted_but_not_of_topics_that_members_read(cluster, topic, group):
+    pytest.importorskip("kafka")
+    client, (first, second, third) = cluster.client, partitions_of(topic)
+    client.commit(group, {first: 1, second: 2})
+    assert client.delete_offsets(group, [first, third]) == {first: None, third: None}
+    assert client.committed_everywhere(group) == {second: Commit(2)}
+    with cluster.member(group, topic):
+        (refusal,) = client.delete_offsets(group, [second]).values()
+        assert refusal == "members of the group read the topic (GROUP_SUBSCRIBED_TO_TOPIC): stop them first"
+    assert client.committed_everywhere(group) == {second: Commit(2)}
 
 
 # --- groups
@@ -410,3 +437,29 @@ def test_a_group_is_listed_and_deleted_by_those_who_may(secured, group):
             look()
         assert caught.value.code == "GROUP_AUTHORIZATION_FAILED"
     assert secured.user(("group", group, "Delete")).delete_groups([group]) == {group: None}
+
+
+def test_a_right_that_is_missing_is_the_error_of_its_group_only(secured, new_group):
+    seen, hidden = (TopicPartition(secured.topic(1), 0) for _ in range(2))
+    allowed, denied, other = new_group(), new_group(), new_group()
+    for name in (allowed, denied, other):
+        secured.client.commit(name, {seen: 0, hidden: 0})
+    rights = [("topic", seen.topic, "Describe"), ("group", allowed, "Describe"), ("group", other, "Describe")]
+    client = secured.user(*rights)
+    found = client.committed_groups({allowed: None, denied: [seen], other: [hidden]})
+    assert found[allowed] == {seen: Commit(0)}
+    assert "GROUP_AUTHORIZATION_FAILED" in str(found[denied])
+    # A topic that is hidden is not one without a commit.
+    assert "TOPIC_AUTHORIZATION_FAILED" in str(found[other])
+    assert client.committed_everywhere(allowed) == {seen: Commit(0)}
+
+
+def test_settings_are_for_those_who_may_see_them(secured):
+    plain, own = secured.topic(1), secured.topic(1)
+    client = secured.user(("topic", plain, "Read"), ("topic", own, "DescribeConfigs"))
+    found = client.topic_settings([plain, own, "no-such-topic"])
+    assert found[own]["cleanup.policy"] == "delete"
+    for name in (plain, "no-such-topic"):
+        assert "grant it DescribeConfigs on the topics" in str(found[name])
+    assert client.offsets_retention_minutes() is None
+    assert secured.user(("cluster", "*", "DescribeConfigs")).offsets_retention_minutes() == 7 * 24 * 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable
@@ -47,3 +48,15 @@ def do(cli: Any, topic: str, group: str, query: Any) -> Callable[[str], Any]:
     """do("group reset GROUP --topic TOPIC --checkpoint URI ...") runs a command on the pipeline."""
     names = {"TOPIC": topic, "GROUP": group, "URI": query.location}
     return lambda line: cli(*shlex.split(re.sub("TOPIC|GROUP|URI", lambda name: names[name[0]], line)))
+
+
+@pytest.fixture
+def value(do: Callable[[str], Any]) -> Callable[[str], Any]:
+    """value("group lag GROUP") -> what a command prints as JSON."""
+
+    def run(line: str) -> Any:
+        done = do(f"{line} --output json")
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    return run

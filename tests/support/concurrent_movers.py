@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from every_schedule import Desk, Script, Worlds, run_alone
 from memory_broker import Group, MemoryBroker
+from memory_clients import Clock, connected
 
 from airflow_kafka_offsets.checkpoint import apply_move, archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -126,7 +127,7 @@ def _query() -> dict[str, bytes]:
 
 def run_operator(operator: Any, desk: Desk, run: str) -> Callable[[], Any]:
     """Return the task of an operator, which asks a desk for everything."""
-    operator.open_client = lambda: desk.client
+    operator.open_client = desk.open_client
     if operator.checkpoint_location is not None:
         operator.open_checkpoint = lambda: SparkCheckpoint(operator.checkpoint_location, fs=desk.files)
     context: Any = {"ti": Task(operator.task_id, f"run-{run}")}
@@ -142,7 +143,8 @@ class _StoppedClock(datetime):
 @contextmanager
 def deterministic() -> Iterator[None]:
     """Stop the clock, number what is random, start no process: then a mover depends on its answers only."""
-    with pytest.MonkeyPatch.context() as patch:
+    calls = connected(Clock(lambda: 0.0), lambda _: Script.desk.wait())
+    with calls, pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: NOW)
         patch.setattr(time, "sleep", lambda seconds: None)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=Script.random.getrandbits(128)))
@@ -314,7 +316,7 @@ class ListenerMover(Mover):
                 """Nothing is kept."""
 
         def commit() -> int:
-            committer = Committer(lambda _: desk.client)
+            committer = Committer(lambda _: desk.open_client())
             query: Any = Query()
             refusals: list[KafkaOffsetsError] = []
 
@@ -352,7 +354,9 @@ class ToolMover(Mover):
 
     def prepare(self, place: Place, desk: Desk) -> Callable[[], Any]:
         def move() -> int:
-            if desk.client.describe_groups([GROUP])[GROUP].is_active:
+            with desk.open_client() as client:
+                group = client.describe_groups([GROUP])[GROUP]
+            if group.is_active:
                 raise ToolError("the group is not inactive")
             refused = desk.ask(("send", GROUP, tuple((tp, Commit(self._to)) for tp in PARTITIONS)))
             if refused:

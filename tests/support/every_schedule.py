@@ -11,9 +11,10 @@ its beginning with the answers that lead to a node, and on to its end. Schedules
 - Schedules that lead to the same world, the same nodes, the same turn and the same ledger (what the rules
   need of the way) have the same future. It is explored once, and counted for each of them.
 
-So nothing is left out: what is not run again is equal to what was. Questions about topics and their logs are
-no steps, since no mover changes those: a change of turn beside one of them is the same as one beside the next
-step.
+So nothing is left out: what is not run again is equal to what was. A client that would repeat a call after a
+pause waits instead until no window is being committed to the group, which is a step. Questions about topics
+and their logs are no steps, since no mover changes those: a change of turn beside one of them is the same as
+one beside the next step.
 A mover that crashes stops for good between two of its steps, before its first or after its last one.
 """
 
@@ -27,14 +28,28 @@ from random import Random
 from typing import Any, NamedTuple
 
 from fsspec import AbstractFileSystem
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 Step = tuple[Any, ...]
 """The name of a request, and its arguments."""
 Groups = tuple[tuple[str, Any], ...]
 Files = frozenset[tuple[str, bytes]]
 
-REQUESTS = ("fetch", "fetch_all", "send", "describe", "names", "delete", "join", "leave", "wait", "alone")
+REQUESTS = [
+    "fetch",
+    "fetch_all",
+    "describe",
+    "every_group",
+    "send",
+    "delete",
+    "delete_offsets",
+    "join",
+    "leave",
+    "wait",
+    "alone",
+]
 WAITS = ("wait", "alone")
 """Those that are answered only when another mover has left the group."""
 DEPTH = 2_000
@@ -142,8 +157,17 @@ class Desk:
     def __init__(self, name: str, broker: MemoryBroker, ask: Callable[[Step], Any]) -> None:
         self.name = name
         self.ask = ask
-        self.client = MemoryClient(_AskedBroker(broker, ask), name=name)
         self.files = AskedFiles(ask)
+        self._broker = _AskedBroker(broker, ask)
+
+    def open_client(self) -> OffsetsClient:
+        """Return a new client; its requests are steps, and so is its wait before it repeats a call."""
+        # The ids of its members begin with the client's.
+        return OffsetsClient({**self._broker.config(address=self.name), "client.id": self.name})
+
+    def wait(self) -> None:
+        """Wait until a window's commit, which made the last request fail, is over."""
+        self.ask(("wait", self._broker.last_group))
 
 
 class Script:
@@ -157,6 +181,8 @@ class Script:
     """How often movers were run, all scripts together."""
     random = Random(0)
     """What is random in the mover that is run, the same each time."""
+    desk: Desk
+    """Of the mover that is run."""
 
     def __init__(self, name: str, prepare: Callable[[Desk], Callable[[], Any]], worlds: Worlds) -> None:
         self.name = name
@@ -196,7 +222,8 @@ class Script:
             node = node.answers.setdefault(answer, Node((node, answer)))
             return answer
 
-        move = self._prepare(Desk(self.name, self._worlds.broker, ask))
+        Script.desk = Desk(self.name, self._worlds.broker, ask)
+        move = self._prepare(Script.desk)
         try:
             ending = Ending(move(), None)
         except BaseException as error:  # noqa: BLE001  # it is judged
@@ -209,13 +236,20 @@ class _AskedBroker(MemoryBroker):
     """The broker, with each request a step; its topics do not change."""
 
     def __init__(self, broker: MemoryBroker, ask: Callable[[Step], Any]) -> None:
+        super().__init__()
         self.topics, self.cluster_id = broker.topics, broker.cluster_id
+        self.last_group = ""
         self._ask = ask
 
     def __getattribute__(self, name: str) -> Any:
-        if name in REQUESTS:
-            return lambda *arguments: self._ask((name, *arguments))
-        return super().__getattribute__(name)
+        if name not in REQUESTS:
+            return super().__getattribute__(name)
+
+        def request(*arguments: Any) -> Any:
+            self.last_group = arguments[0] if arguments else ""
+            return self._ask((name, *arguments))
+
+        return request
 
 
 class AskedFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types

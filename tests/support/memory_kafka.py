@@ -5,46 +5,51 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+from memory_clients import connected, open_client
 from recovery_pipeline import ENDS
 
-from airflow_kafka_offsets.hooks import offsets
-from airflow_kafka_offsets.kafka import client as clients
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+SERVERS = "in-memory:9092"
+"""The address that connections and command lines name."""
 
 
-def lead_to(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let all connections and addresses lead to a broker."""
-    for opens in (offsets, clients):
-        monkeypatch.setattr(opens, "OffsetsClient", lambda *_, **__: MemoryClient(broker))
+@pytest.fixture(autouse=True)
+def memory_connected() -> Iterator[None]:
+    """Clients find the brokers in memory, and take no time."""
+    with connected():
+        yield
 
 
 @pytest.fixture(scope="session")
 def bootstrap_servers() -> str:
     """The address that a command line may name: no test here starts a Kafka for it."""
-    return MemoryClient.servers
+    return SERVERS
 
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> MemoryBroker:
     """The broker behind the connection ``kafka_default``, for operators, sensors and the command line."""
     found = MemoryBroker()
-    lead_to(found, monkeypatch)
-    connection = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": MemoryClient.servers}})
+    found.config(address=SERVERS)
+    connection = json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": SERVERS}})
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", connection)
-    monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER", MemoryClient.servers)
+    monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER", SERVERS)
     return found
 
 
 @pytest.fixture
-def broker(memory: MemoryBroker) -> MemoryClient:
-    return MemoryClient(memory)
+def broker(memory: MemoryBroker) -> Iterator[OffsetsClient]:
+    with open_client(memory) as client:
+        yield client
 
 
 @pytest.fixture
-def client(broker: MemoryClient) -> MemoryClient:
+def client(broker: OffsetsClient) -> OffsetsClient:
     return broker
 
 
@@ -75,13 +80,19 @@ def produce(memory: MemoryBroker) -> Callable[..., None]:
 
 
 @pytest.fixture
+def send_in_transaction(memory: MemoryBroker) -> Callable[..., None]:
+    """send_in_transaction(partition, *timestamps): records, and the marker behind them."""
+    return memory.append_in_transaction
+
+
+@pytest.fixture
 def grow(memory: MemoryBroker) -> Callable[[str, int], None]:
     """grow(topic, partitions) adds partitions."""
     return memory.grow
 
 
 @pytest.fixture
-def holds(broker: MemoryClient) -> Callable[[str], dict[int, int]]:
+def holds(broker: OffsetsClient) -> Callable[[str], dict[int, int]]:
     """holds(group) -> {partition: offset} of its only topic."""
 
     def committed(group: str) -> dict[int, int]:

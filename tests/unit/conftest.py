@@ -15,8 +15,10 @@ from memory_kafka import (  # noqa: F401
     make_topic,
     member,
     memory,
+    memory_connected,
     produce,
     recreate,
+    send_in_transaction,
 )
 from moved_pipeline import cli, commit, committed, new_query  # noqa: F401
 

@@ -14,8 +14,6 @@ from confluent_kafka.admin import AdminClient
 from deadlines import until
 
 from airflow_kafka_offsets.errors import (
-    BrokerAuthenticationError,
-    BrokerError,
     BrokerUnavailableError,
 )
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -159,21 +157,3 @@ def test_the_process_ends_with_one_that_was_killed(bootstrap_servers):
         (worker,) = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGKILL)
     until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, "the worker to end")
-
-
-def test_a_right_that_is_missing_is_the_error_of_its_group_only(secured_kafka, make_topic, new_group):
-    topic = make_topic(on=secured_kafka.plain)
-    allowed, denied, partition = new_group(), new_group(), TopicPartition(topic, 0)
-    bob = secured_kafka.user("bob", ("topic", topic, "Read"), ("group", allowed, "Read"))
-    with OffsetsClient(bob) as client:
-        client.commit(allowed, {partition: 3})
-        found = client.committed_groups({allowed: [partition], denied: [partition]})
-        assert found[allowed] == {partition: Commit(3, "")}
-        assert isinstance(found[denied], BrokerAuthenticationError)
-        assert "GROUP_AUTHORIZATION_FAILED" in str(found[denied])
-        secured_kafka.revoke(bob, ("topic", topic, "Read"))
-        hidden = client.committed_groups({allowed: [partition]})[allowed]
-        # A topic that is hidden is not one without a commit.
-        assert isinstance(hidden, BrokerError)
-        assert "TOPIC_AUTHORIZATION_FAILED" in str(hidden)
-        assert client.committed_groups({allowed: None}) == {allowed: {}}

@@ -7,7 +7,6 @@ import time
 
 import pytest
 from confluent_kafka import Consumer
-from deadlines import until
 
 from airflow_kafka_offsets.kafka import connection
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -45,24 +44,6 @@ def test_batches_larger_than_a_fetch_come_too(client, make_topic, produce):
     assert client.record_times(dict.fromkeys(partitions, 0)) == {
         tp: FIRST + tp.partition for tp in partitions
     }
-
-
-def test_a_marker_in_the_middle_is_followed_by_an_older_record(client, make_topic, send_in_transaction):
-    partition = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
-    send_in_transaction(partition, FIRST)
-    send_in_transaction(partition, FIRST - 1000)
-    # The marker has the broker's clock, and so it is the first that is as new as 2020.
-    marker = client.offsets_for_time([partition], 1_577_836_800_000)[partition]
-    assert marker == 1
-    assert client.record_times({partition: marker}) == {partition: FIRST - 1000}
-
-
-def test_behind_the_last_record_there_is_only_a_marker(client, make_topic, send_in_transaction):
-    partition = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
-    send_in_transaction(partition, FIRST)
-    # The broker confirms a commit before it has written the marker.
-    until(lambda: client.log_ranges([partition])[partition].end == 2)
-    assert client.record_times({partition: 1}, within=5) == {partition: None}
 
 
 def test_an_aborted_record_counts_for_one_isolation_level_only(

@@ -46,15 +46,6 @@ def test_a_right_that_was_revoked_is_missing_at_once(secured_kafka, topic, new_g
             client.commit(group, {partition: 0})
 
 
-def test_the_retention_of_offsets_is_told_to_those_who_may_see_the_brokers_settings(secured_kafka):
-    bob = secured_kafka.user("bob", ("cluster", "", "Describe"))
-    with OffsetsClient(bob) as client:
-        assert client.offsets_retention_minutes() is None
-    secured_kafka.grant(bob, ("cluster", "", "DescribeConfigs"))
-    with OffsetsClient(bob) as client:
-        assert client.offsets_retention_minutes() == 10080
-
-
 @pytest.fixture
 def behind_proxy(secured_kafka):
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Producer
 from hours_of_pipelines import FOREVER, Runs, ms, plan
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
@@ -11,21 +10,6 @@ from airflow_kafka_offsets.kafka import record_reads
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = pytest.mark.integration
-
-
-def test_hours_come_as_the_group_passes_their_last_records(make_topic, write, commit, group):
-    topic = make_topic(2, FOREVER)
-    write(topic, {0: [0.1, 0.9, 1.5, 3.2], 1: [0.2, 1.1, 2.9]})
-    runs = Runs(group_id=group, topics=topic)
-    commit(group, topic, {0: 1, 1: 1})
-    assert runs.run() == []
-    commit(group, topic, {0: 2, 1: 1})
-    assert runs.run() == ["00"]
-    commit(group, topic, {0: 4, 1: 3})
-    assert runs.run() == ["01"]  # the second partition holds nothing of 03:00 or later
-    write(topic, {1: [3.1]})
-    assert runs.run() == ["02"]
-    assert runs.run() == []
 
 
 @pytest.mark.parametrize("abort", [False, True])
@@ -50,46 +34,6 @@ def test_markers_of_transactions_show_nothing_and_hold_nothing_up(
     send_in_transaction(tp, ms(2.5))
     commit(group, topic, {0: 8})
     assert runs.run() == ["01"]
-
-
-def test_the_marker_of_a_transaction_does_not_end_an_hour(
-    make_topic, commit, group, context, bootstrap_servers
-):
-    topic = make_topic(1, FOREVER)
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic, "log_level": 0})
-    producer.init_transactions(20)
-    for hours in ([0.1, 0.2], [0.3, 0.4], [1.1], [2.1], [3.1]):  # the records' own times
-        producer.begin_transaction()
-        for hour in hours:
-            producer.produce(topic, b"", partition=0, timestamp=ms(hour))
-        producer.commit_transaction(20)
-    commit(group, topic, {0: 12})
-    assert Runs(group_id=group, topics=topic).run() == ["00", "01", "02"]
-    windows = [plan(context, f"2026-03-01T0{hour}:00:00", topics=topic, every="hour") for hour in range(3)]
-    assert [(each["start"][topic]["0"], each["end"][topic]["0"]) for each in windows] == [
-        (0, 6),
-        (6, 8),
-        (8, 10),
-    ]
-
-
-def test_hours_meet_at_the_same_record_whenever_they_are_planned(make_topic, context, bootstrap_servers):
-    topic = make_topic(1, FOREVER)
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic, "log_level": 0})
-    producer.init_transactions(20)
-
-    def write(*hours):
-        producer.begin_transaction()
-        for hour in hours:
-            producer.produce(topic, b"", partition=0, timestamp=ms(hour))
-        producer.commit_transaction(20)
-
-    write(0.1)
-    write(0.2, 1.1, 0.3)
-    first = plan(context, "2026-03-01T00:00:00", topics=topic, every="hour")
-    write(0.4, 0.5, 0.6, 1.2, 0.7, 1.3)
-    second = plan(context, "2026-03-01T01:00:00", topics=topic, every="hour")
-    assert (first["end"], second["start"]) == ({topic: {"0": 3}}, {topic: {"0": 3}})
 
 
 def test_a_broker_whose_records_are_slow_hides_no_deleted_ones(

@@ -11,11 +11,10 @@ from breakable_kafka import BreakableKafka
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from deadlines import until
 
-from airflow_kafka_offsets.errors import BrokerAuthenticationError, UnknownTopicPartitionError
+from airflow_kafka_offsets.errors import UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.headroom import Headroom, Retention
+from airflow_kafka_offsets.model.headroom import Retention
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.readings.positions import measure_lag
 from airflow_kafka_offsets.readings.retention import read_headrooms
 from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
@@ -188,28 +187,3 @@ def test_a_topic_that_goes_meanwhile_is_an_error(bootstrap_servers):
         pytest.raises(UnknownTopicPartitionError, match="settings of topics"),
     ):
         client.topic_settings(["not-there"])
-
-
-@pytest.mark.parametrize(
-    ("rights", "says"),
-    [
-        (["Read"], "grant it DescribeConfigs on the topics"),
-        (["Describe", "DescribeConfigs"], "grant it Read on the topics"),
-    ],
-)
-def test_a_right_that_is_missing_is_named(secured_kafka, make_topic, produce, rights, says):
-    tp = TopicPartition(make_topic(1, on=secured_kafka.plain), 0)
-    produce(tp.topic, {0: 1}, on=secured_kafka.plain)
-    user = secured_kafka.user("ann", *(("topic", tp.topic, right) for right in rights))
-    with OffsetsClient(user) as client:
-        logs = client.log_ranges([tp])
-        with pytest.raises(BrokerAuthenticationError, match=f"TOPIC_AUTHORIZATION_FAILED.*{says}"):
-            read_headrooms(client, {tp: 0}, logs)
-        lag = measure_lag(client, "g", {tp: 0}, headroom=True)
-        assert lag.headroom is not None
-        assert lag.headroom[tp].state == "unknown"
-        assert says in lag.headroom[tp].reason
-        # What nothing depends on is not missed.
-        assert measure_lag(client, "g", {tp: 1}, headroom=True).headroom == {tp: Headroom("none")} or (
-            rights != ["Read"]
-        )

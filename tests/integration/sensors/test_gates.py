@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
@@ -12,7 +10,6 @@ from waiting import (
     FOREVER,
     OLD,
     WAYS,
-    a_minute_ago,
     lag_sensor,
     now_ms,
     reading_of,
@@ -25,30 +22,6 @@ from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 
 pytestmark = pytest.mark.integration
-
-
-def test_before_a_marker_that_nothing_follows_a_group_is_not_late(
-    group, make_topic, send_in_transaction, commit
-):
-    tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
-    send_in_transaction(tp, OLD)
-    commit(group, tp.topic, {0: 1})
-    done, value = reading_of(lag_sensor(group, max_time_lag=60))
-    assert done
-    assert value["total_lag"] == 1
-
-
-def test_the_marker_of_a_transaction_is_within_the_tolerance(group, make_topic, send_in_transaction, commit):
-    tp = TopicPartition(make_topic(partitions=1), 0)
-    send_in_transaction(tp, now_ms())
-    # As a consumer does that commits the offset after its last record.
-    commit(group, tp.topic, {0: 1})
-    assert reading_of(lag_sensor(group, isolation_level="read_committed"))[0] is False
-    done, value = reading_of(lag_sensor(group, isolation_level="read_committed", tolerance=1))
-    assert done
-    assert value["total_lag"] == 1
-    reached = OffsetsReachedSensor(task_id="gate", group_id=group, tolerance=1, target="latest")
-    assert reading_of(reached)[0] is True
 
 
 def test_a_transaction_that_is_open_is_waited_for_only_by_who_reads_uncommitted(
@@ -185,24 +158,3 @@ def test_a_topic_is_waited_for_in_each_way_with_the_same_result(way, make_topic,
         "log_end": {topic: {"0": 2, "1": 2}},
         "idle": {},
     }
-
-
-def test_a_marker_is_no_record_that_a_topic_has_reached(make_topic, send_in_transaction):
-    tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
-    send_in_transaction(tp, OLD)
-    # The marker carries the broker's clock.
-    gate: dict[str, Any] = {"task_id": "gate", "topics": tp.topic, "target": "2016-01-01"}
-    assert reading_of(TopicReachedSensor(**gate))[0] is False
-    send_in_transaction(tp, now_ms())
-    assert reading_of(TopicReachedSensor(**gate))[0] is True
-
-
-def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make_topic, send_in_transaction):
-    tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
-    # The first lookup finds the first marker, and behind it a record that is older than the target.
-    for time_of_record in (now_ms() - 7_200_000, now_ms() - 3_600_000):
-        send_in_transaction(tp, time_of_record)
-    gate: dict[str, Any] = {"task_id": "gate", "topics": tp.topic, "target": a_minute_ago()}
-    assert reading_of(TopicReachedSensor(**gate))[0] is False
-    send_in_transaction(tp, now_ms())
-    assert reading_of(TopicReachedSensor(**gate))[0] is True

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from memory_broker import MemoryClient
 from written_query import Query
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -125,16 +125,11 @@ def test_a_refused_move_has_no_receipt(run):
 
 @pytest.mark.usefixtures("groups")
 def test_the_receipt_of_a_deletion_that_was_not_read_back_is_printed(run, at, tmp_path, monkeypatch):
-    describe, asked = MemoryClient.describe_groups, []
-
-    def describe_once(client, group_ids):
-        asked.append(group_ids)
-        if len(asked) > 1:
-            raise BrokerUnavailableError("no answer")
-        return describe(client, group_ids)
+    def cannot(client, group_ids):
+        raise BrokerUnavailableError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MemoryClient, "describe_groups", describe_once)
+        patch.setattr(OffsetsClient, "describe_groups", cannot)
         done = run("group delete a b --execute --output json")
     assert (done.code, at("a"), at("b")) == (1, None, None)
     assert "Error: group a: no answer; deleted before, but not read back: group a, b" in done.err

@@ -8,13 +8,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+from memory_clients import open_client
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cli.recovery_file import StateFile
-from airflow_kafka_offsets.kafka import client as clients
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -32,14 +32,14 @@ class Killed(BaseException):
 class Pipelines:
     """Queries on a cluster that is mirrored, and the file that lists them."""
 
-    def __init__(self, root: Any, monkeypatch: pytest.MonkeyPatch, cli: Any, many: int) -> None:
+    def __init__(self, root: Any, cli: Any, many: int) -> None:
         self.brokers = {"source": MemoryBroker(), "mirror": MemoryBroker()}
         for (name, broker), first in zip(self.brokers.items(), (0, 10), strict=True):
             broker.cluster_id = f"cluster-{name}"
             broker.create("orders")
             broker.append("orders", 0, range(first, 100))
-        self.rights: list[tuple[str, str, str]] | None = None
-        monkeypatch.setattr(clients, "OffsetsClient", self.open_client)
+            broker.config(address=f"{name}:9092")
+        self.clients = {name: open_client(broker) for name, broker in self.brokers.items()}
         self.cli, self.file = cli, root / "mirrored.json"
         self.state = root / "mirrored.json.recovery.json"
         self.queries = {
@@ -48,15 +48,9 @@ class Pipelines:
         for name, query in self.queries.items():
             query.run(0, {"orders": {0: 50}})
             query.run(1, {"orders": {0: READ}})
-            self.client("source").commit(name, {ORDERS: READ})
+            self.clients["source"].commit(name, {ORDERS: READ})
         self.names = [*self.queries]
         self.list([self.entry(name) for name in self.names])
-
-    def open_client(self, config: dict[str, Any], **_: Any) -> Any:
-        return self.client(config["bootstrap.servers"].partition(":")[0])
-
-    def client(self, name: str) -> MemoryClient:
-        return MemoryClient(self.brokers[name], self.rights if name == "mirror" else None)
 
     def entry(self, name: str, **other: Any) -> dict[str, Any]:
         return {"group_id": name, "checkpoint_location": self.queries[name].location, **other}
@@ -79,7 +73,7 @@ class Pipelines:
 
     def at(self) -> dict[tuple[int, int | None], int]:
         """{(offset of the query, of its group on the mirror): how many pipelines are there}."""
-        commits = {name: self.client("mirror").committed(name, [ORDERS])[ORDERS] for name in self.names}
+        commits = {name: self.clients["mirror"].committed(name, [ORDERS])[ORDERS] for name in self.names}
         return Counter(
             (query.stands()[0], commit and commit.offset)
             for query, commit in zip(self.queries.values(), commits.values(), strict=True)
@@ -93,7 +87,7 @@ class Pipelines:
 def pipelines(tmp_path, monkeypatch, cli):
     """pipelines(3) -> so many."""
     monkeypatch.delenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER", raising=False)
-    return lambda many: Pipelines(tmp_path, monkeypatch, cli, many)
+    return lambda many: Pipelines(tmp_path, cli, many)
 
 
 @pytest.fixture
@@ -139,7 +133,7 @@ def test_they_are_planned_approved_moved_shown_and_taken_back(planned):
     assert f"found plan {digest[:8]}; expected 00000000" in refused.err
     assert "3 pipelines: 3 applied" in some.run("apply", "--execute", "--digest", digest[:8]).out
     assert (some.at(), some.now()) == ({(THERE, THERE): 3}, dict.fromkeys(some.names, "moved"))
-    commit = some.client("mirror").committed(some.names[0], [ORDERS])[ORDERS]
+    commit = some.clients["mirror"].committed(some.names[0], [ORDERS])[ORDERS]
     made = CommitMetadata.of(commit)
     assert made is not None
     assert (made.kind, made.plan != "") == ("failover", True)
@@ -234,10 +228,11 @@ def test_one_that_fails_does_not_hold_the_others_back(planned):
 
 def test_a_right_that_is_missing_for_one_keeps_only_that_one_back(planned):
     some = planned(3)
-    some.rights = [("topic", "*", "Read"), *(("group", name, "Read") for name in some.names[:2])]
+    rights = [("topic", "*", "Read"), *(("group", name, "Read") for name in some.names[:2])]
+    some.brokers["mirror"].config(rights, "mirror:9092")
     failed = some.run("apply", "--execute", code=1)
     assert "Error: group etl-2: " in failed.err
-    some.rights = None
+    some.brokers["mirror"].config(address="mirror:9092")
     assert some.at() == {(THERE, THERE): 2, (READ, None): 1}
     some.run("apply", "--execute")
     assert some.at() == {(THERE, THERE): 3}
@@ -247,7 +242,7 @@ def test_one_that_another_tool_has_moved_is_not_moved_again(planned):
     some = planned(3)
     location = some.queries["etl-1"].location
     assert some.cli("failover", "apply", location, "etl-1", *BOTH, "--quiet-period", "0").code == 0
-    some.client("mirror").commit("etl-2", {ORDERS: 60})
+    some.clients["mirror"].commit("etl-2", {ORDERS: 60})
     assert some.now() == {"etl-0": "not moved", "etl-1": "elsewhere", "etl-2": "elsewhere"}
     failed = some.run("apply", "--execute", code=1)
     assert "group 'etl-2' has changed on orders-0" in failed.err

@@ -3,7 +3,8 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+from memory_clients import open_client
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -28,7 +29,7 @@ def broker():
 
 @pytest.fixture
 def client(broker):
-    return MemoryClient(broker)
+    return open_client(broker)
 
 
 class Pipeline:

@@ -8,7 +8,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+from memory_clients import open_client
 from mirrored_clusters import keep_readiness
 from written_query import QUERY_ID, Query
 
@@ -43,7 +44,7 @@ class Pipeline:
             broker.cluster_id = name
             broker.create("orders")
             broker.append("orders", 0, range(first, 100))
-        clients: list[Any] = [MemoryClient(broker) for broker in self.brokers.values()]
+        clients: list[Any] = [open_client(broker) for broker in self.brokers.values()]
         self.source, self.mirror = clients
         self.query = Query(root)
         self.query.run(0, {"orders": {0: 90}})
@@ -158,6 +159,7 @@ def test_a_restore_of_a_failover_that_was_killed_is_finished_on_the_mirror(pipel
 def test_a_connection_to_a_third_cluster_is_refused(pipeline):
     keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
     pipeline.brokers["source"].cluster_id = "third"
+    pipeline.source = open_client(pipeline.brokers["source"])
     with pytest.raises(PlanRefusedError, match="is on cluster source according to its last commit with a m"):
         pipeline.plan()
 

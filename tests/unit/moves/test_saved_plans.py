@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from memory_clients import open_client
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
@@ -206,6 +207,7 @@ def test_a_topic_that_was_created_again_is_refused(pipeline):
 def test_another_cluster_is_refused(pipeline):
     saved = pipeline.plan()
     pipeline.broker.cluster_id = "another"
+    pipeline.client = open_client(pipeline.broker)
     with pytest.raises(
         PlanRefusedError, match="is of cluster cluster-in-memory, and the connection leads to"
     ):

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+from memory_clients import open_client
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint import apply_move
@@ -41,13 +42,14 @@ class Pipeline:
     """A query and its group, at 90 on the cluster that they leave, and at 70 on its mirror."""
 
     def __init__(self, root: Any) -> None:
-        self.clients: dict[str, Any] = {}
+        self.brokers: dict[str, MemoryBroker] = {}
         for name in ("source", "mirror"):
             broker = MemoryBroker()
             broker.cluster_id = name
             broker.create("orders")
             broker.append("orders", 0, range(100))
-            self.clients[name] = MemoryClient(broker)
+            self.brokers[name] = broker
+        self.clients = {name: open_client(broker) for name, broker in self.brokers.items()}
         self.query = Query(root)
         self.query.run(0, {"orders": {0: 50}})
         self.query.run(1, {"orders": {0: 90}})
@@ -75,7 +77,7 @@ class Pipeline:
     def run(self, task: Any, cluster: str, **parameters: Any) -> Any:
         names = {"group_id": "etl", "topics": "orders", "checkpoint_location": self.query.location}
         operator = task(task_id="t", kafka_config_id=cluster, **names, **parameters)
-        operator.open_client = lambda *_: self.clients[cluster]
+        operator.open_client = lambda *_: open_client(self.brokers[cluster])
         return operator.execute({})
 
     def at(self) -> list[int | None]:

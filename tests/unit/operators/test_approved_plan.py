@@ -60,7 +60,10 @@ def test_a_plan_says_what_it_would_write_and_what_that_means(pipeline, plan):
     )
     estimate = plan["estimate"]
     assert (estimate["records_again"], estimate["lag"], estimate["partition_lag"]) == (6, 84, 43)
-    assert (estimate["bytes"], estimate["reasons"]["bytes"]) == (None, "no record could be read")
+    assert (estimate["bytes"], estimate["reasons"]["bytes"]) == (
+        840,
+        "by a sample of 180 records, before compression",
+    )
     assert estimate["seconds"] is None
     assert "1 of 4 needed batches with records and times" in estimate["reasons"]["seconds"]
     text = plan["markdown"]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from checkpoint_moves import apply_plan
-from memory_broker import MemoryClient
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -19,6 +18,7 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.moves import write
@@ -240,7 +240,7 @@ def test_a_commit_that_a_move_of_its_checkpoint_overtakes_is_made_again(
     produce(topic, {0: 10})
     query = new_query({topic: {0: 5}})
     commit(context, group_id=group, offsets={topic: {"0": 2}})
-    client_commit, moves = MemoryClient.commit, [lambda: apply_plan(query.root, to_seven(query))]
+    client_commit, moves = OffsetsClient.commit, [lambda: apply_plan(query.root, to_seven(query))]
 
     def commit_and_move(self, *arguments, **how):
         client_commit(self, *arguments, **how)
@@ -250,7 +250,7 @@ def test_a_commit_that_a_move_of_its_checkpoint_overtakes_is_made_again(
     def to_seven(query):
         return plan_seek(SparkCheckpoint(query.location), {"0": {TopicPartition(topic, 0): 7}})
 
-    monkeypatch.setattr(MemoryClient, "commit", commit_and_move)
+    monkeypatch.setattr(OffsetsClient, "commit", commit_and_move)
     receipt = commit(context, group_id=group, checkpoint_location=query.location)
 
     assert (holds(group), moves) == ({0: 7}, [])
@@ -278,7 +278,7 @@ def test_nothing_is_committed_if_offsets_of_left_topics_cannot_be_deleted_here(
         raise SetupError("kafka-python is missing")
 
     for name in ("check_offset_deletion", "delete_offsets"):
-        monkeypatch.setattr(MemoryClient, name, cannot, raising=False)
+        monkeypatch.setattr(OffsetsClient, name, cannot, raising=False)
     group, left = left_topic
     with pytest.raises(AirflowFailException, match="kafka-python is missing"):
         commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
@@ -302,7 +302,7 @@ def test_a_commit_that_another_run_overtakes_with_a_later_batch_is_made_again(
 ):
     group, query = new_group(), new_query({topic: {0: 3}})
     orders = {"group_id": group, "checkpoint_location": query.location}
-    log_ranges, others = MemoryClient.log_ranges, [1]
+    log_ranges, others = OffsetsClient.log_ranges, [1]
 
     def finish_a_batch_that_is_committed(self, *arguments, **how):
         if others:
@@ -312,7 +312,7 @@ def test_a_commit_that_another_run_overtakes_with_a_later_batch_is_made_again(
         return log_ranges(self, *arguments, **how)
 
     # After the checkpoint was read, and before the group is.
-    monkeypatch.setattr(MemoryClient, "log_ranges", finish_a_batch_that_is_committed)
+    monkeypatch.setattr(OffsetsClient, "log_ranges", finish_a_batch_that_is_committed)
     receipt = commit(context, **orders)
     assert (holds(group), receipt["source"]["batch_id"], receipt["changed"]) == ({0: 6}, 2, 0)
 
@@ -350,10 +350,57 @@ def test_the_commit_stands_if_the_offsets_of_a_left_topic_cannot_be_deleted(
             raise answer
         return dict.fromkeys(offsets, answer)
 
-    monkeypatch.setattr(MemoryClient, "check_offset_deletion", lambda _: None, raising=False)
+    monkeypatch.setattr(OffsetsClient, "check_offset_deletion", lambda _: None, raising=False)
     monkeypatch.setattr(write, "delete_offsets", fail)
     group, left = left_topic
     with pytest.raises(KafkaOffsetsError, match=text) as failed:
         commit(context, group_id=group, offsets={topic: {"0": 3}}, left_topics=left)
     assert failed.value.retriable
     assert held(broker, group) == {topic: 3, left: 4}
+
+
+def test_a_marker_before_the_position_is_not_taken_for_a_record_newer_than_the_batch(
+    make_topic, produce, send_in_transaction, new_query, new_group, context
+):
+    topic, group = make_topic(1), new_group()
+    now = int(time.time() * 1_000)
+    old, later = now - 60_000, now - 2_000
+    produce(topic, {0: 2}, timestamps_ms={0: [old, later]})
+    partition = TopicPartition(topic, 0)
+    send_in_transaction(partition, old)
+    produce(topic, {0: 1}, timestamps_ms={0: [later]})
+    query = new_query({topic: {0: 4}})
+    query.plan(1, {topic: {0: 4}}, at=now / 1_000 - 30)
+    assert commit(context, group_id=group, checkpoint_location=query.location)["after"] == {topic: {"0": 4}}
+
+
+def test_an_older_batch_is_refused_and_committed_when_allowed(new_query, topic, new_group, holds, context):
+    group = new_group()
+    commit(context, group_id=group, checkpoint_location=new_query({topic: {0: 10}}).location)
+    older = {"group_id": group, "checkpoint_location": new_query({topic: {0: 4}}).location}
+    with pytest.raises(AirflowFailException, match="nothing was changed: .* would go backwards"):
+        commit(context, **older)
+    assert holds(group) == {0: 10}
+    commit(context, **older, allow_rewind=True)
+    assert holds(group) == {0: 4}
+
+
+def test_a_checkpoint_that_has_read_a_topic_before_it_was_created_again_is_refused(
+    new_query, make_topic, produce, recreate, new_group, holds, context
+):
+    topic, group = make_topic(2), new_group()
+    now = int(time.time() * 1_000)
+    produce(topic, {0: 5}, timestamps_ms={0: [now - 20_000] * 5})
+    query = new_query({topic: {0: 5, 1: 0}})
+    query.plan(1, {topic: {0: 5, 1: 0}}, at=now / 1_000 - 10)
+    commit(context, group_id=group, checkpoint_location=query.location)
+    recreate(topic, 2)
+    produce(topic, {0: 9})
+    with pytest.raises(
+        AirflowFailException, match=f"first record of {topic}-0 is newer than the batch of .* up to offset 5"
+    ):
+        commit(context, group_id=group, checkpoint_location=query.location)
+    # What somebody has looked at and knows better.
+    commit(context, group_id=group, offsets={topic: {"0": 5, "1": 0}})
+    commit(context, group_id=group, checkpoint_location=query.location)
+    assert holds(group) == {0: 5, 1: 0}

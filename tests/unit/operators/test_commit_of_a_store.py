@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from airflow.providers.common.compat.sdk import AirflowFailException
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+from memory_clients import open_client
 
 from airflow_kafka_offsets.errors import GroupMovedError
 from airflow_kafka_offsets.hooks import store as stores
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition, committed_offsets
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.spark.stores import SqlOffsetStore
@@ -52,9 +54,9 @@ def publish(broker):
         names = {"task_id": "publish", "group_id": "g", "store_conn_id": "db", **parameters}
         task: Any = CommitOffsetsOperator(**names)
         vars(task).update(rendered or {})
-        task.open_client = lambda: MemoryClient(broker)
+        task.open_client = lambda: open_client(broker)
         task.execute({})
-        return committed_offsets(MemoryClient(broker).committed("g", [ORDERS]))[ORDERS]
+        return committed_offsets(open_client(broker).committed("g", [ORDERS]))[ORDERS]
 
     return publish
 
@@ -67,7 +69,7 @@ def test_offsets_that_were_saved_before_a_topics_records_are_of_another_topic(br
     broker.append("orders", 0, [int(time.time() * 1000) - 5_000] * 10)
     with pytest.raises(AirflowFailException, match="the topic was deleted and created again"):
         publish()
-    assert committed_offsets(MemoryClient(broker).committed("g", [ORDERS])) == {ORDERS: None}
+    assert committed_offsets(open_client(broker).committed("g", [ORDERS])) == {ORDERS: None}
     assert publish(allow_new_cluster=True) == 8
 
 
@@ -91,7 +93,7 @@ def test_a_name_that_renders_to_a_number_is_refused_by_its_parameter(publish, na
 
 def test_a_store_that_is_saved_to_and_published_meanwhile_is_no_way_back(broker, publish, store, monkeypatch):
     saved, engine = store
-    log_ranges, others = MemoryClient.log_ranges, [1]
+    log_ranges, others = OffsetsClient.log_ranges, [1]
 
     def save_and_publish(self, *arguments, **how):
         if others:
@@ -102,7 +104,7 @@ def test_a_store_that_is_saved_to_and_published_meanwhile_is_no_way_back(broker,
         return log_ranges(self, *arguments, **how)
 
     # After the store was read, and before the group is.
-    monkeypatch.setattr(MemoryClient, "log_ranges", save_and_publish)
+    monkeypatch.setattr(OffsetsClient, "log_ranges", save_and_publish)
     with pytest.raises(GroupMovedError, match="later offsets since these were read; nothing was changed"):
         publish()
     assert publish() == 9

@@ -14,12 +14,14 @@ from checkpoint_moves import apply_plan, interrupt
 from hypothesis import given
 from hypothesis import strategies as st
 from interval_runs import FakeAirflow
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+from memory_clients import open_client
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
 
@@ -45,7 +47,7 @@ class Stream:
             self.commit(read)
 
     def commit(self, *offsets: int, group: str = "etl") -> None:
-        with MemoryClient(self.broker) as client:
+        with open_client(self.broker) as client:
             client.commit(group, {TopicPartition("orders", number): at for number, at in enumerate(offsets)})
 
     def operator(self, **parameters: Any) -> CompletedIntervalsOperator:
@@ -55,7 +57,7 @@ class Stream:
         operator = CompletedIntervalsOperator(**{**given, **parameters})
         airflow, broker = self.airflow, self.broker
 
-        class Client(MemoryClient):
+        class Client(OffsetsClient):
             def committed(self, *named: Any) -> Any:
                 airflow.step()
                 return super().committed(*named)
@@ -68,7 +70,7 @@ class Stream:
                 airflow.step()
                 return super().record_times(*named, **parameters)
 
-        operator.open_client = lambda *_: Client(broker)  # type: ignore[method-assign,assignment]
+        operator.open_client = lambda *_: Client(broker.config())  # type: ignore[method-assign]
         return operator
 
     def run(self, run_id: str = "", **parameters: Any) -> Any:
@@ -544,13 +546,13 @@ def test_a_task_that_was_overtaken_by_another_one_emits_nothing(stream):
     stream.write(0.5, 1.5, read=2)
     slow, other, begun = stream.operator(task_id="slow"), stream.operator(task_id="other"), []
 
-    class Client(MemoryClient):
+    class Client(OffsetsClient):
         def log_ranges(self, *named, **parameters):
             if not begun:
                 begun.append(stream.airflow.run(other, "other"))
             return super().log_ranges(*named, **parameters)
 
-    slow.open_client = lambda *_: Client(stream.broker)
+    slow.open_client = lambda *_: Client(stream.broker.config())
     with pytest.raises(PlanRefusedError) as refused:
         stream.airflow.run(slow, "slow")
     assert refused.value.retriable

@@ -9,7 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from drift_checks import LONG_AGO, check, verdicts
 from fsspec.implementations.local import LocalFileSystem
-from memory_broker import MemoryClient
+from memory_clients import open_client
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerAuthenticationError
@@ -295,7 +295,10 @@ def test_without_the_right_to_read_records_no_pipeline_has_headroom(
 ):
     topic, group = make_topic(1, {"retention.ms": "3600000"}), new_group()
     produce(topic, {0: 1})
-    client: Any = MemoryClient(memory, [("topic", topic, "Describe"), ("group", group, "Describe")])
+    client = open_client(
+        memory,
+        [("topic", topic, "DescribeConfigs"), ("topic", topic, "Describe"), ("group", group, "Describe")],
+    )
     query = SparkCheckpoint(checkpoint({topic: {0: 0}}))
     with pytest.raises(BrokerAuthenticationError, match="grant it Read on the topics"):
         pipeline_drift(client, query, GroupSelection(group), min_headroom=60)

@@ -7,8 +7,9 @@ from functools import partial
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from memory_broker import MemoryBroker, MemoryClient
-from memory_kafka import lead_to
+from memory_broker import MemoryBroker
+from memory_clients import open_client
+from memory_kafka import SERVERS
 
 from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.errors import PlanRefusedError
@@ -34,13 +35,13 @@ def other_cluster():
 @pytest.fixture
 def other(other_cluster):
     """A client of the other cluster."""
-    return MemoryClient(other_cluster)
+    return open_client(other_cluster)
 
 
 @pytest.fixture
-def lead_to_other(other_cluster, monkeypatch):
+def lead_to_other(other_cluster):
     """lead_to_other(): from now on all connections lead to the other cluster."""
-    return partial(lead_to, other_cluster, monkeypatch)
+    return partial(other_cluster.config, address=SERVERS)
 
 
 @pytest.fixture

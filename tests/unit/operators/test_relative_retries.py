@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+from memory_clients import open_client
 from waiting import Store
 
 from airflow_kafka_offsets.errors import GroupMovedError
@@ -26,7 +27,7 @@ class Group:
         broker.create("orders", 2)
         for tp in (FIRST, SECOND):
             broker.append("orders", tp.partition, range(100))
-        self.client, self.store, self._patches = MemoryClient(broker), Store(), monkeypatch
+        self.client, self.store, self._patches = open_client(broker), Store(), monkeypatch
         self.client.commit("g", {FIRST: 50, SECOND: 60})
 
     def reset(self, clears: int = 0, **parameters: Any) -> list[int | None]:

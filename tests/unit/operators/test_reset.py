@@ -6,9 +6,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from memory_broker import MemoryClient
 from waiting import Store
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
@@ -124,13 +124,13 @@ def test_a_reset_that_skips_everything_is_refused(parameters, says, topic, new_g
 def test_a_window_that_is_committed_just_now_is_moved_from_where_it_ends(
     topic, group, holds, context, broker, monkeypatch
 ):
-    settled = MemoryClient.settled_groups
+    settled = OffsetsClient.settled_groups
 
     def after_a_window(client, group_ids):
         broker.commit(group, {TopicPartition(topic, 0): 7})
         return settled(client, group_ids)
 
-    monkeypatch.setattr(MemoryClient, "settled_groups", after_a_window)
+    monkeypatch.setattr(OffsetsClient, "settled_groups", after_a_window)
     receipt = reset(context, group_id=group, topics=f"{topic}:0", shift_by=-1)
     assert (receipt["before"], receipt["after"]) == ({topic: {"0": 7}}, {topic: {"0": 6}})
     assert holds(group)[0] == 6

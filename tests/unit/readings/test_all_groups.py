@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -16,6 +16,7 @@ from airflow_kafka_offsets.errors import (
     SetupError,
     UnknownTopicPartitionError,
 )
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
 from airflow_kafka_offsets.readings.positions import measure_group_lags
@@ -25,11 +26,11 @@ ORDERS, GONE, OWN = (TopicPartition(topic, 0) for topic in ("orders", "gone", "_
 MANY = [f"g{number}" for number in range(7)]
 
 
-class Client(MemoryClient):
+class Client(OffsetsClient):
     """A broker with three topics, of which the log of one cannot be read."""
 
     def __init__(self, commits):
-        super().__init__(MemoryBroker())
+        super().__init__(MemoryBroker().config())
         self.commits = commits
         self.bulk_fails: Any = None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from memory_broker import MemoryClient
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.readings.retention import read_headrooms
 
@@ -15,7 +15,7 @@ DAY = {"retention.ms": str(24 * HOUR)}
 SIX_HOURS = 6 * 3600.0
 
 
-class TooManyRecords(MemoryClient):
+class TooManyRecords(OffsetsClient):
     """Gets the time of no record before the deadline."""
 
     def record_times(self, offsets, **_):
@@ -24,7 +24,7 @@ class TooManyRecords(MemoryClient):
 
 @pytest.fixture
 def without_times(memory):
-    return TooManyRecords(memory)
+    return TooManyRecords(memory.config())
 
 
 def ago(hours):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+from memory_clients import open_client
 
 from airflow_kafka_offsets.model.certificate import MissingOffsets
 from airflow_kafka_offsets.model.offset_ranges import merge
@@ -25,7 +26,7 @@ def broker():
 
 
 def find(broker, records=(), unread=(), window=WINDOW):
-    with MemoryClient(broker) as client:
+    with open_client(broker) as client:
         return find_missing(client, window, MISSING, lambda _: ({TP: merge(records)}, {TP: merge(unread)}))
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.interval import IntervalSchedule
 from airflow_kafka_offsets.model.interval_feed import IntervalFeed, end_after_reset
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -28,13 +29,13 @@ def at(hours: float) -> int:
     return ZERO + int(hours * HOUR)
 
 
-class Counting(MemoryClient):
+class Counting(OffsetsClient):
     """Counts the questions about times; a client asks a broker nothing without partitions."""
 
     def __init__(self, broker: MemoryBroker) -> None:
-        super().__init__(broker)
+        super().__init__(broker.config())
         self.asked: Counter[str] = Counter()
-        self.markers: set[tuple[TopicPartition, int]] = set()
+        self.broker = broker
         self.unknown: set[TopicPartition] = set()
 
     def offsets_for_time(self, partitions: Any, timestamp_ms: int) -> Any:
@@ -45,12 +46,7 @@ class Counting(MemoryClient):
     def record_times(self, offsets: Any, **parameters: Any) -> Any:
         if offsets:
             self.asked["record_times"] += 1
-        # What is a marker holds no record: the next one counts.
-        found = {}
-        for tp, offset in offsets.items():
-            end = self.log_ranges([tp])[tp].end
-            after = next((n for n in range(offset, end) if (tp, n) not in self.markers), None)
-            found[tp] = None if after is None else super().record_times({tp: after})[tp]
+        found = super().record_times(offsets, **parameters)
         return {tp: time for tp, time in found.items() if tp not in self.unknown}
 
 
@@ -134,13 +130,13 @@ def test_a_record_out_of_order_does_not_take_back_what_was_reached():
 
 def test_a_marker_of_a_transaction_carries_the_brokers_clock_and_shows_nothing():
     client = broker_with([0.5, 5.0, 0.8, 5.0])
-    tp = TopicPartition("orders", 0)
-    client.markers = {(tp, 1), (tp, 3)}
+    broker = client.broker
+    for offset in (1, 3):
+        broker.mark("orders", 0, offset)
     for position in (1, 2, 3, 4):
         assert complete(progress(client, [position])) == [], position
-    broker = client._broker
     broker.append("orders", 0, [at(1.5), at(9.0)])
-    client.markers.add((tp, 5))
+    broker.mark("orders", 0, 5)
     assert complete(progress(client, [4])) == complete(progress(client, [6])) == ["00"]
     # Also where a consumer has not gone past the last marker.
     assert complete(progress(client, [5])) == ["00"]
@@ -157,14 +153,14 @@ def test_an_idle_partition_counts_unless_it_may_be_left_out():
 def test_a_partition_that_was_added_counts_from_its_first_record():
     client = broker_with([0.5, 1.2], [])
     assert complete(progress(client, [2, None])) == []
-    client._broker.append("orders", 1, [at(0.8), at(1.4)])
+    client.broker.append("orders", 1, [at(0.8), at(1.4)])
     assert complete(progress(client, [2, None])) == []
     assert complete(progress(client, [2, 1])) == ["00"]
 
 
 def test_without_a_position_an_hour_may_have_records_that_were_deleted_unread():
     client = broker_with([0.5, 1.2], [0.1, 0.2, 1.4])
-    client._broker.delete_records("orders", 1, 2)
+    client.broker.delete_records("orders", 1, 2)
     assert complete(progress(client, [2, None])) == complete(progress(client, [None, None])) == []
     assert complete(progress(client, [2, 2])) == ["00"]
 

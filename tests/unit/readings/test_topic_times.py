@@ -6,9 +6,10 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, PlanRefusedError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.place import Place
@@ -26,31 +27,23 @@ NOON = MS - 60 * MINUTE
 TARGET = datetime.fromtimestamp(NOON / 1000, tz=timezone.utc)
 
 
-class Log(MemoryClient):
+class Log(OffsetsClient):
     """A partition with records of these times; a marker has the time of its broker, and is no record."""
 
     def __init__(self, *times: int, markers: tuple[int, ...] = (), unreadable: bool = False) -> None:
         broker = MemoryBroker()
         broker.create("orders", 1)
         broker.append("orders", 0, times)
-        super().__init__(broker)
-        self._markers, self._unreadable = markers, unreadable
+        for offset in markers:
+            broker.mark("orders", 0, offset)
+        super().__init__(broker.config())
+        self._unreadable = unreadable
 
     def record_times(self, offsets: Any, **parameters: Any) -> Any:
-        if self._unreadable or not offsets:
-            return {}
-        end = self.log_ranges([TP])[TP].end
-        after = next((n for n in range(offsets[TP], end) if n not in self._markers), end)
-        return super().record_times({TP: after}, **parameters)
+        return {} if self._unreadable else super().record_times(offsets, **parameters)
 
     def first_since(self, ranges: Any, timestamp_ms: int, **parameters: Any) -> Any:
-        if self._unreadable:
-            return {}
-        start, end = ranges[TP]
-        for offset in range(start, end):
-            if offset not in self._markers and self._broker.log(TP).times[offset] >= timestamp_ms:
-                return {TP: (offset, self._broker.log(TP).times[offset])}
-        return {TP: None}
+        return {} if self._unreadable else super().first_since(ranges, timestamp_ms, **parameters)
 
 
 def since(log: Log, moment: int = NOON) -> tuple[int, bool]:

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
@@ -18,7 +19,6 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
 )
 from deadlines import until
-from memory_broker import MemoryClient
 from waiting import (
     FOREVER,
     OLD,
@@ -35,6 +35,8 @@ from waiting import (
     wait_by,
 )
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 
@@ -271,7 +273,7 @@ def test_a_time_in_which_nothing_could_be_seen_is_no_stall(behind, context, monk
     gate = lag_sensor(behind, stalled_after=0.2)
     assert gate.poke(context).is_done is False
     with monkeypatch.context() as away:
-        away.setattr(MemoryClient, "log_ranges", no_answer)
+        away.setattr(OffsetsClient, "log_ranges", no_answer)
         time.sleep(0.3)  # longer than stalled_after
         assert gate.poke(context).is_done is False
     assert gate.poke(context).is_done is False
@@ -500,7 +502,7 @@ def test_an_execution_timeout_leaves_the_last_reading(behind, context, monkeypat
 
 @pytest.mark.parametrize("way", ["poke", "deferrable"])
 def test_a_timeout_says_that_the_broker_did_not_answer(way, behind, context, monkeypatch):
-    monkeypatch.setattr(MemoryClient, "log_ranges", no_answer)
+    monkeypatch.setattr(OffsetsClient, "log_ranges", no_answer)
     error, reading = ends(
         way, lambda **more: lag_sensor(behind, timeout=0.5, **more), context, AirflowSensorTimeout
     )
@@ -512,3 +514,48 @@ def test_each_threshold_is_named(behind, capsys):
     reading_of(lag_sensor(behind, max_lag=4, max_partition_lag=9, max_time_lag=90, min_headroom="P1D"))
     named = "max_lag=4, max_partition_lag=9, max_time_lag 1 min 30 s, min_headroom 1 d"
     assert f"the wait ends at {named}" in capsys.readouterr().out
+
+
+def test_before_a_marker_that_nothing_follows_a_group_is_not_late(
+    group, make_topic, send_in_transaction, commit
+):
+    tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
+    send_in_transaction(tp, OLD)
+    commit(group, tp.topic, {0: 1})
+    done, value = reading_of(lag_sensor(group, max_time_lag=60))
+    assert done
+    assert value["total_lag"] == 1
+
+
+def test_the_marker_of_a_transaction_is_within_the_tolerance(group, make_topic, send_in_transaction, commit):
+    tp = TopicPartition(make_topic(partitions=1), 0)
+    send_in_transaction(tp, now_ms())
+    # As a consumer does that commits the offset after its last record.
+    commit(group, tp.topic, {0: 1})
+    assert reading_of(lag_sensor(group, isolation_level="read_committed"))[0] is False
+    done, value = reading_of(lag_sensor(group, isolation_level="read_committed", tolerance=1))
+    assert done
+    assert value["total_lag"] == 1
+    reached = OffsetsReachedSensor(task_id="gate", group_id=group, tolerance=1, target="latest")
+    assert reading_of(reached)[0] is True
+
+
+def test_a_marker_is_no_record_that_a_topic_has_reached(make_topic, send_in_transaction):
+    tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
+    send_in_transaction(tp, OLD)
+    # The marker carries the broker's clock.
+    gate: dict[str, Any] = {"task_id": "gate", "topics": tp.topic, "target": "2016-01-01"}
+    assert reading_of(TopicReachedSensor(**gate))[0] is False
+    send_in_transaction(tp, now_ms())
+    assert reading_of(TopicReachedSensor(**gate))[0] is True
+
+
+def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make_topic, send_in_transaction):
+    tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
+    # The first lookup finds the first marker, and behind it a record that is older than the target.
+    for time_of_record in (now_ms() - 7_200_000, now_ms() - 3_600_000):
+        send_in_transaction(tp, time_of_record)
+    gate: dict[str, Any] = {"task_id": "gate", "topics": tp.topic, "target": a_minute_ago()}
+    assert reading_of(TopicReachedSensor(**gate))[0] is False
+    send_in_transaction(tp, now_ms())
+    assert reading_of(TopicReachedSensor(**gate))[0] is True

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from deadlines import until
-from memory_broker import MemoryClient
 from waiting import WAYS, TaskInstance, reading_of, wait_by
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 
@@ -94,7 +94,7 @@ def test_records_that_are_lost_hold_the_gate_until_they_are_passed(
 def test_a_group_of_which_no_record_is_read_in_time_waits_as_long_as_it_must(
     way, behind, group, commit, context, monkeypatch, capsys
 ):
-    monkeypatch.setattr(MemoryClient, "record_times", lambda *_, **__: {})
+    monkeypatch.setattr(OffsetsClient, "record_times", lambda *_, **__: {})
     value = wait_by(way, lambda **more: gate(group, **more), context, lambda: commit(group, behind, {0: 1}))
     assert (value["headroom"], value["headroom_state"]) == (6 * 3600, "time")
     assert value["partitions"][0]["headroom_reason"].startswith("at least 6 h: the time of the oldest")
@@ -137,13 +137,13 @@ def test_the_settings_of_all_topics_of_a_pipeline_are_one_question(
     make_topic, new_group, commit, new_query, monkeypatch
 ):
     asked = []
-    settings = MemoryClient.topic_settings
+    settings = OffsetsClient.topic_settings
 
     def count(client, topics):
         asked.append(set(topics))
         return settings(client, topics)
 
-    monkeypatch.setattr(MemoryClient, "topic_settings", count)
+    monkeypatch.setattr(OffsetsClient, "topic_settings", count)
     topics = [make_topic(1, KEPT) for _ in range(3)]
     groups = {topic: new_group() for topic in topics}
     for topic, name in groups.items():

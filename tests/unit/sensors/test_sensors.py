@@ -7,9 +7,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from memory_broker import MemoryClient
 from waiting import TaskInstance, no_answer
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
@@ -91,7 +91,7 @@ def test_a_target_is_worked_out_as_soon_as_the_broker_answers(group, commit, top
         task_id="s", group_id=group, deferrable=True, poke_interval=0, target="latest"
     )
     with monkeypatch.context() as away:
-        away.setattr(MemoryClient, "log_ranges", no_answer)
+        away.setattr(OffsetsClient, "log_ranges", no_answer)
         monkeypatch.setattr(sensor.log, "warning", lambda *_: away.undo())
         assert sensor.execute({})["reached"] is True
 

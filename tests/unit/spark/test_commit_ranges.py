@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from memory_broker import MemoryClient
+from memory_kafka import SERVERS
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError, WindowMismatchError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.spark import commit_ranges
 
-OPTIONS = {"kafka.bootstrap.servers": MemoryClient.servers}
+OPTIONS = {"kafka.bootstrap.servers": SERVERS}
 
 
 def test_a_group_without_a_commit_is_at_the_beginning_unless_that_is_refused(make_topic, produce, new_group):

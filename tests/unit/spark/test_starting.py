@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from memory_broker import MemoryClient
+from memory_kafka import SERVERS
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark import SparkCheckpoint, starting_offsets
 
-OPTIONS = {"kafka.bootstrap.servers": MemoryClient.servers}
+OPTIONS = {"kafka.bootstrap.servers": SERVERS}
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import json
 import pytest
 from airflow.sdk import Asset, AssetWatcher
 from deadlines import until_async
-from memory_broker import MemoryClient
 from waiting import again
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
 
@@ -44,13 +44,13 @@ def topic(make_topic, produce):
 def rounds(monkeypatch):
     """Grows with each round of polls."""
     made = []
-    read = MemoryClient.committed_groups
+    read = OffsetsClient.committed_groups
 
     def count(client, wanted, **how):
         made.append(wanted)
         return read(client, wanted, **how)
 
-    monkeypatch.setattr(MemoryClient, "committed_groups", count)
+    monkeypatch.setattr(OffsetsClient, "committed_groups", count)
     return made
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from deadlines import until, until_async
-from memory_broker import MemoryClient
 from waiting import again
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka import client as kafka_client
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.triggers import poll, shared_poller
 from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.triggers.shared_poller import PollRequest
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.usefixtures("fast_polls")
 DEADLINE = 30.0
 
 
-class CountingClient(MemoryClient):
+class CountingClient(OffsetsClient):
     """Notes what it is asked."""
 
     def __init__(self, memory):
-        super().__init__(memory)
+        super().__init__(memory.config())
         self.asked = []
 
     def committed(self, group_id, partitions):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+from memory_clients import open_client
 
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.waits import cached_reader
@@ -25,7 +26,7 @@ def broker():
 
 @pytest.fixture
 def reader(broker):
-    client: Any = MemoryClient(broker)
+    client: Any = open_client(broker)
     client.commit("g", {FIRST: 100})
     return CachedReader(client)
 
@@ -39,7 +40,7 @@ def recreate(broker, partitions, times):
 
 def test_the_commits_of_each_round_are_read_again(broker, reader):
     assert reader.committed("g", [FIRST])[FIRST].offset == 100
-    MemoryClient(broker).commit("g", {FIRST: 90})
+    open_client(broker).commit("g", {FIRST: 90})
     assert reader.committed("g", [FIRST])[FIRST].offset == 100
     reader.next_round()
     assert reader.committed("g", [FIRST])[FIRST].offset == 90
@@ -62,7 +63,7 @@ def test_the_lag_of_an_added_partition_ends_no_wait(broker, reader, monkeypatch)
     wait = LagWait(group_id="g", topics="orders", max_lag=0, on_no_commit="earliest")
     assert wait.poll(reader, None).done
     recreate(broker, 2, range(100))
-    MemoryClient(broker).commit("g", {FIRST: 100})
+    open_client(broker).commit("g", {FIRST: 100})
     reader.next_round()
     reading = wait.poll(reader, None)
     assert (reading.done, reading.remaining[0]) == (False, 100)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.waits.reached import ReachedWait
 
 
 @pytest.fixture
-def reader(memory: MemoryBroker, broker: MemoryClient) -> MemoryClient:
+def reader(memory: MemoryBroker, broker: OffsetsClient) -> OffsetsClient:
     """Reads one partition of 100 records, all of which are older than any time that is asked for."""
     memory.create("orders")
     memory.append("orders", 0, range(100))
@@ -22,25 +23,25 @@ def reader(memory: MemoryBroker, broker: MemoryClient) -> MemoryClient:
     return broker
 
 
-def frozen(reader: MemoryClient, target: datetime) -> object:
+def frozen(reader: OffsetsClient, target: datetime) -> object:
     wait = ReachedWait(group_id="etl", topics=["orders"], target=target.isoformat())
     return wait.freeze(reader, None).target
 
 
-def test_a_time_after_the_last_record_is_the_log_end(reader: MemoryClient) -> None:
+def test_a_time_after_the_last_record_is_the_log_end(reader: OffsetsClient) -> None:
     assert frozen(reader, datetime.now(tz=timezone.utc)) == {"orders": {"0": 100}}
 
 
 @pytest.mark.parametrize(("ahead", "retriable"), [(timedelta(seconds=20), True), (timedelta(hours=2), False)])
 def test_a_time_in_the_future_has_no_log_end_yet(
-    reader: MemoryClient, ahead: timedelta, retriable: bool
+    reader: OffsetsClient, ahead: timedelta, retriable: bool
 ) -> None:
     with pytest.raises(UsageError, match=r"target=.* is in the future .* may still come") as refused:
         frozen(reader, datetime.now(tz=timezone.utc) + ahead)
     assert refused.value.retriable is retriable
 
 
-def test_of_two_groups_the_one_that_is_furthest_behind_decides(reader: MemoryClient) -> None:
+def test_of_two_groups_the_one_that_is_furthest_behind_decides(reader: OffsetsClient) -> None:
     orders = TopicPartition("orders", 0)
     wait = ReachedWait(group_id={"orders": "etl"}, target={"orders": {"0": 50}})
     for first, second, reached in ((50, 49, False), (49, 50, False), (50, 60, True), (50, None, False)):
@@ -65,14 +66,14 @@ def receipt(**after: int) -> dict[str, object]:
 
 @pytest.mark.parametrize(("group", "target"), [("left", 40), ("right", 60), ("etl", 60)])
 def test_a_group_waits_for_its_own_offsets_in_a_receipt(
-    reader: MemoryClient, group: str, target: int
+    reader: OffsetsClient, group: str, target: int
 ) -> None:
     wait = ReachedWait(group_id=group, topics=["orders"], target=receipt(left=40, right=60))
     # A group that the receipt does not have is past both.
     assert wait.freeze(reader, None).target == {"orders": {"0": target}}
 
 
-def test_two_groups_of_a_receipt_with_different_offsets_need_a_wait_each(reader: MemoryClient) -> None:
+def test_two_groups_of_a_receipt_with_different_offsets_need_a_wait_each(reader: OffsetsClient) -> None:
     both = {"source:0": "left", "source:1": "right"}
     equal = ReachedWait(group_id=both, topics=["orders"], target=receipt(left=40, right=40))
     assert equal.freeze(reader, None).target == {"orders": {"0": 40}}

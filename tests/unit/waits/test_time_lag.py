@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from memory_broker import MemoryBroker, MemoryClient
+from memory_broker import MemoryBroker
+from memory_clients import open_client
 
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.waits import lag
@@ -40,7 +41,7 @@ def test_the_record_that_follows_says_how_late_a_partition_is(
     monkeypatch.setattr(lag, "time", Clock())
     memory.create("orders")
     memory.append("orders", 0, [written])
-    client = MemoryClient(memory)
+    client = open_client(memory)
     times = {} if found is ... else {TP: found}
     monkeypatch.setattr(client, "record_times", lambda *_, **__: times)
     wait = LagWait(group_id="etl", max_time_lag=10)

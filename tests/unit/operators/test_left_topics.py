@@ -16,7 +16,7 @@ from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 
 OTHER_ID = "aaaaaaaa-2222-3333-4444-555555555555"
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.usefixtures("memory")
 pytest.importorskip("kafka")
 
 

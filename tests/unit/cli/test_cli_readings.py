@@ -1,0 +1,78 @@
+"""Commands that read: lags, waits and drift of a group and its checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+
+
+@pytest.fixture
+def group(topic, new_group, commit):
+    """A group that has read 7 of 10 records of one partition, and nothing of the other."""
+    name = new_group()
+    commit(name, topic, {0: 7})
+    return name
+
+
+def test_group_lag_has_stable_keys_and_null_for_no_commit(value, group, topic):
+    read = {
+        "topic": topic,
+        "partition": 0,
+        "committed": 7,
+        "log_start": 0,
+        "log_end": 10,
+        "lag": 3,
+        "lost": 0,
+    }
+    unread = {"partition": 1, "committed": None, "log_end": 4, "lag": None}
+    assert value("group lag GROUP") == {
+        "version": 1,
+        "group_id": group,
+        "total_lag": 3,
+        "max_partition_lag": 3,
+        "lost": 0,
+        "topics": {topic: 3},
+        "partitions": [read, read | unread],
+    }
+
+
+def test_the_lag_of_several_groups_is_a_line_for_each_and_one_without_commits_an_error(do, group):
+    done = do("group lag GROUP nobody-ever")
+    assert done.code == 1
+    assert [group, "2", "3", "3", "0"] in [line.split() for line in done.out.splitlines()]
+    assert "nobody-ever: group 'nobody-ever' has no committed offsets on this broker" in done.out
+    assert "name --topic to read" in done.out
+    found = json.loads(do("group lag GROUP nobody-ever --output json").out)["groups"]
+    assert [(each["group_id"], each.get("total_lag")) for each in found] == [
+        (group, 3),
+        ("nobody-ever", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("lag GROUP --topic TOPIC:0 --max-lag 3", 0),
+        ("lag GROUP --topic TOPIC:0 --max-lag 2", 1),
+        ("""reached GROUP --target '{"TOPIC": {"0": 7}}'""", 0),
+        ("reached GROUP --topic TOPIC:0 --target latest", 1),
+        ("topic --topic TOPIC --target 2020-01-01", 0),
+        ("topic --topic TOPIC --target 2100-01-01", 1),
+    ],
+)
+def test_a_wait_ends_when_it_is_over_or_its_time_is_up(do, line, code):
+    done = do(f"wait {line} --every 0.1s --timeout 0.3s")
+    assert (done.code, "Error: not reached within " in done.err) == (code, bool(code)), done.err
+
+
+def test_drift_is_shown_with_what_to_do_and_is_exit_1(do, topic, query):
+    os.utime(query.root / "commits" / "1", (time.time() - 60,) * 2)
+    done = do("drift URI GROUP")
+    assert done.code == 1
+    rows = [line.split(maxsplit=6) for line in done.out.splitlines()]
+    assert [topic, "0", "8", "7", "0", "10", "group behind"] in rows
+    assert "group behind: the newest batch was not committed" in done.out
+    assert done.err == ""
