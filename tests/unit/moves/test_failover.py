@@ -170,6 +170,7 @@ def test_what_was_kept_for_a_replaced_query_is_not_taken_for_the_new_one(pipelin
     pipeline.query.write("metadata", json.dumps({"id": new}))
     # Its cluster is not the new query's, either.
     pipeline.brokers["source"].cluster_id = "third"
+    pipeline.source = open_client(pipeline.brokers["source"])
     plan = pipeline.plan(None, pipeline.mirror)
     assert any(f"is ignored: it is of query {QUERY_ID}" in note for note in plan.notes)
     assert [each.translation.exact for each in plan.translated] == [False]
