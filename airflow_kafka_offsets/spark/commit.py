@@ -104,10 +104,9 @@ def commit_ranges(
         follows = "" if allow_new_query else query
         check_group_follows(group_id, commits, follows, UNKNOWN_LOGS if allow_new_cluster else log_ids)
         metadata = driver_metadata("commit_ranges", query=query, batch=batch)
-        if not metadata.run:
+        if not metadata.run and (run := window.source.get("run_id")):
             # A driver on a cluster has no environment of a task, but a planned window names its run.
-            dag, run = (str(window.source.get(name) or "") for name in ("dag_id", "run_id"))
-            metadata = replace(metadata, dag=dag, run=run)
+            metadata = replace(metadata, dag=str(window.source.get("dag_id") or ""), run=str(run))
         texts = metadata.texts(window.ranges, log_ids)
         check = partial(check_not_read_by_others, window, group_id, metadata)
         return commit_window(client, group_id, window, texts, fenced=fenced, check=check)
