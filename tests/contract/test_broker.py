@@ -9,12 +9,15 @@ from deadlines import until
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
+    BrokerError,
     CommitError,
     GroupActiveError,
     UnknownTopicPartitionError,
     UsageError,
     WindowMismatchError,
 )
+from airflow_kafka_offsets.kafka.record_reads import RecordOffsets
+from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.write import commit_window
@@ -148,6 +151,13 @@ def test_a_time_gives_the_first_record_at_or_after_it(cluster, topic):
         cluster.client.offsets_for_time(at.values(), -1)
 
 
+def test_a_time_gives_the_first_record_by_its_offset_although_their_times_are_in_no_order(cluster):
+    first = TopicPartition(cluster.topic(1, {0: [TIMES[at] for at in (1, 6, 0, 4, 8, 2)]}), 0)
+    for moment, offset in {TIMES[0]: 0, TIMES[2]: 1, TIMES[7]: 4, TIMES[9]: None}.items():
+        assert cluster.client.offsets_for_time([first], moment) == {first: offset}
+    assert cluster.client.first_since({first: OffsetRange(2, 6)}, TIMES[3]) == {first: (3, TIMES[4])}
+
+
 def test_the_time_of_a_record_at_the_start_the_middle_the_end_and_beyond(cluster, topic):
     cluster.delete_records(topic, {0: 4})
     first, second, third = partitions_of(topic)
@@ -202,6 +212,10 @@ def test_the_marker_of_a_transaction_is_in_the_log_and_no_record(cluster):
         assert client.record_times({first: offset}) == {first: moment}
     assert client.first_since({first: OffsetRange(0, 4)}, TIMES[2]) == {first: None}
     assert client.first_since({first: OffsetRange(1, 4)}, TIMES[0]) == {first: (2, TIMES[0])}
+    found = client.record_offsets({first: merge([(0, 4)])}, within=20)
+    assert found == RecordOffsets({first: merge([(0, 1), (2, 3)])}, {})
+    for offset, records in {0: 2, 1: 1, 3: 0}.items():
+        assert len(client.record_sizes({first: offset}, within=20).get(first, ())) == records
 
 
 # --- commits
@@ -285,6 +299,14 @@ def test_single_offsets_are_deleted_but_not_of_topics_that_members_read(cluster,
         (refusal,) = client.delete_offsets(group, [second]).values()
         assert refusal == "members of the group read the topic (GROUP_SUBSCRIBED_TO_TOPIC): stop them first"
     assert client.committed_everywhere(group) == {second: Commit(2)}
+
+
+def test_single_offsets_of_a_group_that_is_not_there_are_not_deleted(client, topic, group):
+    pytest.importorskip("kafka")
+    with pytest.raises(BrokerError) as caught:
+        client.delete_offsets(group, [TopicPartition(topic, 0)])
+    assert caught.value.code == "GROUP_ID_NOT_FOUND"
+    assert client.describe_groups([group])[group].state == "Dead"
 
 
 # --- groups
@@ -437,6 +459,27 @@ def test_a_group_is_listed_and_deleted_by_those_who_may(secured, group):
             look()
         assert caught.value.code == "GROUP_AUTHORIZATION_FAILED"
     assert secured.user(("group", group, "Delete")).delete_groups([group]) == {group: None}
+
+
+def test_single_offsets_are_deleted_by_those_who_may(secured, group):
+    pytest.importorskip("kafka")
+    read, seen = (TopicPartition(secured.topic(1), 0) for _ in range(2))
+    secured.client.commit(group, {read: 0, seen: 0})
+    rights = [("topic", read.topic, "Read"), ("topic", seen.topic, "Describe")]
+    with pytest.raises(BrokerAuthenticationError, match="grant it Delete on the group"):
+        secured.user(*rights, ("group", group, "Read")).delete_offsets(group, [read])
+    found = secured.user(*rights, ("group", group, "Delete")).delete_offsets(group, [read, seen])
+    assert found[read] is None
+    assert "grant it Read on the topics" in str(found[seen])
+    assert secured.client.committed(group, [read, seen]) == {read: None, seen: Commit(0)}
+
+
+def test_the_ids_of_topics_are_for_those_who_may_see_them(secured):
+    seen, hidden = secured.topic(1), secured.topic(1)
+    client = secured.user(("topic", seen, "Describe"))
+    assert client.log_ids([seen]) == secured.client.log_ids([seen])
+    with pytest.raises(BrokerAuthenticationError, match=r"grant it Describe on the topics"):
+        client.log_ids([seen, hidden])
 
 
 def test_a_right_that_is_missing_is_the_error_of_its_group_only(secured, new_group):

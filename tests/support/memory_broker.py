@@ -192,9 +192,11 @@ class MemoryBroker:
 
     def delete_offsets(
         self, group_id: str, partitions: tuple[TopicPartition, ...]
-    ) -> tuple[tuple[TopicPartition, str], ...]:
-        """OffsetDelete: the partitions that were refused, each with its code."""
-        group = self.groups.get(group_id, Group())
+    ) -> tuple[tuple[TopicPartition, str], ...] | None:
+        """OffsetDelete: the partitions that were refused, each with its code; ``None`` without a group."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return None
         read = {topic for member in group.members for topic in member.topics}
         kept = tuple(each for each in group.commits if each[0] not in partitions or each[0].topic in read)
         if kept != group.commits:

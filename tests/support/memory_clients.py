@@ -190,8 +190,10 @@ class MemoryWorker:
             if not self._at.may("group", group_id, "Delete"):
                 return _failed(GROUP_HIDDEN)
             allowed = tuple(tp for tp in partitions if self._at.may("topic", tp.topic, "Read"))
-            refused = dict.fromkeys(set(partitions) - set(allowed), TOPIC_HIDDEN)
-            refused |= dict(self._broker.delete_offsets(group_id, allowed))
+            answer = self._broker.delete_offsets(group_id, allowed)
+            if answer is None:
+                return _failed("GROUP_ID_NOT_FOUND")
+            refused = dict(answer) | dict.fromkeys(set(partitions) - set(allowed), TOPIC_HIDDEN)
             return [_failed(refused[tp])[1] if tp in refused else None for tp in partitions], None
 
         return {name: delete(name, [TopicPartition(*tp) for tp in each]) for name, each in groups.items()}

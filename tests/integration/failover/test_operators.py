@@ -58,7 +58,7 @@ def test_a_mirror_that_does_not_answer_fails_no_commit(
     monkeypatch.setattr("airflow_kafka_offsets.operators.commit._MIRROR_TIMEOUT", 0.5)
     connections("standby", "127.0.0.1:1")
     assert CommitOffsetsOperator(task_id="commit", **orders).execute(context)["verified"]
-    assert "was not kept as a whole" in capsys.readouterr().out
+    assert "was not kept completely" in capsys.readouterr().out
     kept = read_readiness(SparkCheckpoint(query.location))
     assert "syncs could not be read" in kept.error
     # The last records were, and are enough.
@@ -68,7 +68,7 @@ def test_a_mirror_that_does_not_answer_fails_no_commit(
 def test_a_storage_that_does_not_take_it_fails_no_commit(orders, query, context, capsys):
     (query.root / READINESS).mkdir(parents=True)
     assert CommitOffsetsOperator(task_id="commit", **orders).execute(context)["verified"]
-    assert "was not kept as a whole" in capsys.readouterr().out
+    assert "was not kept completely" in capsys.readouterr().out
 
 
 def test_a_pipeline_fails_over_with_its_source_gone(orders, topic, query, context, connections, mirrored):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any
@@ -79,6 +81,15 @@ def rendered_index(mapped, dag, index=0, **values):
     return context
 
 
+def refusal_of(call):
+    """The text of what a call is refused with; ``None`` if it is not."""
+    try:
+        call()
+    except UsageError as error:
+        return str(error)
+    return None
+
+
 def alone_with(operator, name):
     """What an operator is given beside what it needs, if it is given an option."""
     return {key: value for key, value in ALONE.get(name, {}).items() if key in operator.template_fields}
@@ -87,15 +98,15 @@ def alone_with(operator, name):
 @pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
 @pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
 def test_an_option_that_renders_to_nothing_is_refused_by_its_name(operator, native):
+    refusals = {}
     for name in operator.template_fields:
         given = GIVEN[operator] | alone_with(operator, name) | {name: "{{ nothing }}"}
-        task = rendered(operator, native=native, **given)
-        if operator is ResetOffsetsOperator and name in RESETS:
-            task.check_rendered_parameters()
-            continue
-        refusal = rf"^{name}={{{{ nothing }}}} rendered to '?None'?, which is empty"
-        with pytest.raises(UsageError, match=refusal):
-            task.check_rendered_parameters()
+        refusals[name] = refusal_of(rendered(operator, native=native, **given).check_rendered_parameters)
+    resets = set(RESETS) if operator is ResetOffsetsOperator else set()
+    assert {name for name, text in refusals.items() if text is None} == resets
+    found = {name: text for name, text in refusals.items() if name not in resets}
+    empty = "={{ nothing }} rendered to '?None'?, which is empty"
+    assert not {name: text for name, text in found.items() if not re.match(name + empty, text)}
 
 
 @pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
@@ -299,9 +310,10 @@ def test_the_connection_of_a_checkpoint_that_is_not_named_is_refused(operator, n
     ],
 )
 def test_names_that_cannot_be_names_are_refused_when_the_dag_is_parsed(names, says):
-    for operator, given in GIVEN.items():
-        with pytest.raises(UsageError, match=says):
-            operator(task_id="t", **given | names)
+    refusals = {
+        each: refusal_of(partial(each, task_id="t", **given | names)) for each, given in GIVEN.items()
+    }
+    assert not {each: text for each, text in refusals.items() if not re.search(says, text or "")}
 
 
 LAG = {"group_id": "g", "max_lag": 0}
