@@ -128,6 +128,11 @@ class Failure(NamedTuple):
             return cls(code, text, _OTHER_LOGIN)
         return cls(code, text)
 
+    @property
+    def lacks_token(self) -> bool:
+        """Whether the token service did not answer, so that the broker was not asked."""
+        return _NO_TOKEN_SERVICE.match(self.text) is not None
+
     def about(self, what: object) -> Failure:
         """Return the failure with a topic or partition before its text."""
         return self._replace(text=f"{what}: {self.text}")
