@@ -25,6 +25,7 @@ contains a credential::
     ├── DriftError                    groups are not where their checkpoints are, or could not be checked
     └── BrokerError                   the broker or the client refused
         ├── BrokerUnavailableError    not reachable, or no answer within the deadline (retriable)
+        │   └── TokenUnavailableError no token to log in with (retriable)
         ├── BrokerAuthenticationError wrong password, certificate, security.protocol or permission
         ├── UnknownTopicPartitionError
         ├── GroupActiveError          the group has members, and only members may commit
@@ -257,6 +258,10 @@ class BrokerUnavailableError(BrokerError):
     """The broker could not be reached, or did not answer within the deadline."""
 
     retriable = True
+
+
+class TokenUnavailableError(BrokerUnavailableError):
+    """There was no token to log in with, which says nothing about the broker."""
 
 
 class BrokerAuthenticationError(BrokerError):

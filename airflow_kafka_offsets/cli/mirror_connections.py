@@ -9,7 +9,7 @@ import click
 
 from airflow_kafka_offsets.cli.connections import BrokerOptions, open_client
 from airflow_kafka_offsets.cli.options import EXISTING_FILE, choice_option, combine_options
-from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, TokenUnavailableError
 from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
 from airflow_kafka_offsets.model.mirror import Mirror, SyncsOn
 from airflow_kafka_offsets.model.wording import unexpected
@@ -93,6 +93,9 @@ def reachable(config: Mapping[str, Any], timeout: float) -> OffsetsClient | None
     source = open_client(config, min(timeout, _SOURCE_TIMEOUT))
     try:
         source.cluster_id()
+    except TokenUnavailableError as error:
+        error.append("give --source-is-down if the old cluster is gone")
+        raise
     except BrokerUnavailableError as error:
         click.echo(f"The old cluster does not answer: {error}", err=True)
         return None

@@ -59,7 +59,7 @@ def storage_from_connection(
     try:
         scheme = fsspec_scheme(location)
         # Airflow keeps each storage by its alias until the process ends, but a connection may change before.
-        alias = digest(scheme, conn_id, connection.get_uri())
+        alias = digest(scheme, conn_id, connection.as_json())
         fs: AbstractFileSystem = attach(scheme, conn_id, alias=alias).fs
     except (ImportError, ValueError) as error:
         scheme = location.partition(":")[0]

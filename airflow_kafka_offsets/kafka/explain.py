@@ -12,6 +12,7 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     CommitError,
     GroupActiveError,
+    TokenUnavailableError,
     UnknownTopicPartitionError,
 )
 from airflow_kafka_offsets.kafka.failures import (
@@ -111,7 +112,9 @@ class Call(Deadline):
             kind, asked = BrokerUnavailableError, f"asked {self.servers} for {self.timeout:g} s"
             text = f"{failure.text}; {asked}; restart a broker that holds the partition, then try again"
         elif code in RETRIABLE:
-            kind, seen = BrokerUnavailableError, str(background_errors)
+            no_token = any(each.lacks_token for each in (failure, *background_errors.failures))
+            kind = TokenUnavailableError if no_token else BrokerUnavailableError
+            seen = str(background_errors)
             text = (
                 f"no usable answer from {self.servers} within {self.timeout:g} s "
                 f"({failure}{'; ' if seen else ''}{seen}): check bootstrap.servers, that the broker runs, "

@@ -74,8 +74,8 @@ _LOST_AT_LOGIN = "failed: Local: "
 """The client also reports an authentication error if the connection is lost before a response."""
 _NO_TOKEN_SERVICE = re.compile(
     "Failed to acquire SASL OAUTHBEARER token: "
-    "(OAuth callback raised|Failed to connect|Could not resolve|Connection |Operation timed out|"
-    "Recv failure|Send failure|Empty reply)"
+    "(OAuth callback raised|Failed to connect|Could not resolve|(Resolving|Operation) timed out|"
+    "Connection |Recv failure|Send failure|Empty reply|OpenSSL SSL_connect: (Connection |SSL_ERROR_SYSCALL))"
 )
 """The token service does not answer. Its refusals come with its own text, usually JSON."""
 _CLIENT_REFUSED = re.compile(r"SSL alert number (42|43|44|45|46|48|116)\b")
@@ -127,6 +127,11 @@ class Failure(NamedTuple):
         if code == "_AUTHENTICATION" and _TOKEN_ANSWER.search(text):
             return cls(code, text, _OTHER_LOGIN)
         return cls(code, text)
+
+    @property
+    def lacks_token(self) -> bool:
+        """Whether the token service did not answer, so that the broker was not asked."""
+        return _NO_TOKEN_SERVICE.match(self.text) is not None
 
     def about(self, what: object) -> Failure:
         """Return the failure with a topic or partition before its text."""

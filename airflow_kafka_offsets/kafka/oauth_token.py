@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerUnavailableError
+from airflow_kafka_offsets.errors import BrokerAuthenticationError, TokenUnavailableError
 
 
 def get_token(config: Mapping[str, Any]) -> list[Any] | None:
@@ -15,7 +15,7 @@ def get_token(config: Mapping[str, Any]) -> list[Any] | None:
 
     An error text never has the function's own text, which may contain anything.
 
-    :raises BrokerUnavailableError: if the function raises an error, as in an outage of the token service.
+    :raises TokenUnavailableError: if the function raises an error, as in an outage of the token service.
     :raises BrokerAuthenticationError: if the function returns another value.
     """
     if (oauth_cb := config.get("oauth_cb")) is None:
@@ -23,7 +23,7 @@ def get_token(config: Mapping[str, Any]) -> list[Any] | None:
     try:
         returned = oauth_cb(str(config.get("sasl.oauthbearer.config", "")))
     except Exception as error:  # noqa: BLE001  # code of the user
-        raise BrokerUnavailableError(
+        raise TokenUnavailableError(
             f"oauth_cb of the Kafka configuration raised {type(error).__name__}, so there is no token: try "
             "again; if the token service answers, correct the function"
         ) from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, TokenUnavailableError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
 from airflow_kafka_offsets.model.lineage import Operation
@@ -162,6 +162,9 @@ class FailOverOperator(PlannedMoveOperator):
         source = clients.enter_context(hook.get_offsets_client(total=self.calls_timeout))
         try:
             source.cluster_id()
+        except TokenUnavailableError as error:
+            error.append("set ask_source=False if the old cluster is gone")
+            raise
         except BrokerUnavailableError as error:
             self.log.warning("The old cluster does not answer: %s", error)
             return None

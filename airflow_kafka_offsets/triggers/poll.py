@@ -17,6 +17,7 @@ from airflow_kafka_offsets.errors import (
     BrokerError,
     BrokerUnavailableError,
     ClientCrashedError,
+    StorageError,
     UnknownTopicPartitionError,
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
@@ -57,7 +58,7 @@ async def poll_repeatedly(
     known = False
     while True:
         try:
-            if wait.checkpoint_location and wait.needs_checkpoint and request.checkpoint is None:
+            if wait.checkpoint_location and wait.needs_checkpoint:
                 connect = sync_to_async(spark_checkpoint)
                 request.checkpoint = await connect(wait.checkpoint_location, wait.checkpoint_conn_id)
             # A poller that has already ended answers at once, so that no wait hangs.
@@ -76,12 +77,12 @@ async def poll_repeatedly(
                     if not isinstance(outcome, BrokerUnavailableError):
                         answered = time.monotonic()
                     refused = isinstance(outcome, BrokerError) and not isinstance(outcome, _NO_REFUSAL)
-                    # In these cases the connection is read again, because it may have been corrected.
+                    # In these cases the connections are read again, because they may have been corrected.
                     over = refused or poller.broken is not None or time.monotonic() > answered + STALE
                     if over:
                         _retire(wait.kafka_config_id, poller)
                     yield outcome
-                    if over:
+                    if over or (isinstance(outcome, StorageError) and not outcome.retriable):
                         break
             finally:
                 _leave(wait.kafka_config_id, request, poller)

@@ -167,7 +167,7 @@ class ReachedWait(Wait):
     @cached_property
     def _target(self) -> Offsets:
         if _is_receipt(self.target):
-            return _receipt_targets(self.target, self.group_ids)
+            return _receipt_targets(self.target, self.group_ids, self.selection.scope)
         return parse_offsets(self.target, parameter_text("target"))
 
 
@@ -213,11 +213,15 @@ def _check_passed(moment: int) -> None:
         )
 
 
-def _receipt_targets(value: Mapping[str, Any], group_ids: Collection[str] = ()) -> Offsets:
+def _receipt_targets(
+    value: Mapping[str, Any], group_ids: Collection[str] = (), scope: TopicScope | None = None
+) -> Offsets:
     """
     Return the offsets of a receipt: those of the groups that wait, if the receipt has all of them.
 
     The offsets of other groups must all be reached, so the highest one counts in each partition.
+
+    :param scope: the partitions in which the groups that wait must have the same offset; by default all.
     """
     receipt = Receipt.parse(value)
     if receipt.plan_only:
@@ -229,7 +233,8 @@ def _receipt_targets(value: Mapping[str, Any], group_ids: Collection[str] = ()) 
     own = all(waiting) and bool(waiting)
     parts = waiting if own else [each.after for each in receipt.groups]
     reached = {tp: max(each.get(tp, 0) for each in parts) for tp in sorted(set().union(*parts))}
-    differ = [tp for tp, at in reached.items() if any(each.get(tp, at) != at for each in parts)]
+    asked = [tp for tp in reached if scope is None or tp in scope]
+    differ = [tp for tp in asked if any(each.get(tp, reached[tp]) != reached[tp] for each in parts)]
     if own and differ:
         raise UsageError(
             f"{parameter_text('target')} has different offsets for {summarize(differ)} in groups "

@@ -88,6 +88,9 @@ def test_the_cause_from_the_background_is_the_error():
                 ("OAuth callback raised exception", "_TRANSPORT"),
                 ("Failed to connect to 127.0.0.1:9 after 0 ms: Could not connect to server", "_TRANSPORT"),
                 ("Could not resolve host: login", "_TRANSPORT"),
+                ("Resolving timed out after 10000 milliseconds", "_TRANSPORT"),
+                ("OpenSSL SSL_connect: Connection reset by peer in connection to login:443 ", "_TRANSPORT"),
+                ("OpenSSL SSL_connect: SSL_ERROR_SSL in connection to login:443 ", "_AUTHENTICATION"),
                 ('{"error":"invalid_client"}', "_AUTHENTICATION"),
                 ('Expected JSON response with "access_token" field', "_AUTHENTICATION"),
             )

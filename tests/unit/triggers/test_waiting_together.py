@@ -13,7 +13,12 @@ from deadlines import until, until_async
 from waiting import again
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import BrokerUnavailableError, UnknownTopicPartitionError
+from airflow_kafka_offsets.errors import (
+    BrokerUnavailableError,
+    CheckpointNotFoundError,
+    StorageError,
+    UnknownTopicPartitionError,
+)
 from airflow_kafka_offsets.kafka import client as kafka_client
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.triggers import poll, shared_poller
@@ -186,6 +191,30 @@ def test_a_checkpoint_that_does_not_answer_keeps_nobody_else_waiting(groups, cli
     assert all("the storage did not answer within 0.5 s" in str(outcome) for outcome in no_answer)
     assert all(outcome.retriable for outcome in no_answer)
     assert all(isinstance(outcome, Reading) for outcome in answer)
+
+
+def test_a_storage_that_refuses_is_opened_again_because_its_connection_may_be_corrected(
+    groups, clients, monkeypatch, tmp_path
+):
+    (group,), (topic,) = groups(1)
+    opened = []
+
+    def read(checkpoint):
+        if checkpoint is opened[0]:
+            raise StorageError("the storage refuses access")
+        raise CheckpointNotFoundError(str(tmp_path))
+
+    def open_checkpoint(location, _):
+        opened.append(SparkCheckpoint(location))
+        return opened[-1]
+
+    monkeypatch.setattr(SparkCheckpoint, "read", read)
+    monkeypatch.setattr(poll, "spark_checkpoint", open_checkpoint)
+    wait = LagWait(group_id=group, topics=topic, checkpoint_location=str(tmp_path), max_lag=0)
+    ((refused, *later),) = poll_for([wait], times=3)
+    assert isinstance(refused, StorageError)
+    assert all(isinstance(outcome, Reading) for outcome in later)
+    assert len(opened) == 2
 
 
 def test_an_error_nobody_thought_of_ends_one_wait_and_not_the_thread(groups, clients, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from memory_broker import MemoryBroker
@@ -58,7 +59,7 @@ def test_the_receipt_of_a_plan_that_was_not_carried_out_is_no_target() -> None:
     assert ReachedWait.parsers["target"](done, "target") == done
 
 
-def receipt(**after: int) -> dict[str, object]:
+def receipt(**after: int) -> dict[str, Any]:
     """Return the receipt of a move of groups that read the same partition."""
     groups = [{"group_id": name, "after": {"orders": {"0": at}}} for name, at in after.items()]
     return {"version": 1, "groups": groups}
@@ -78,6 +79,11 @@ def test_two_groups_of_a_receipt_with_different_offsets_need_a_wait_each(reader:
     equal = ReachedWait(group_id=both, topics=["orders"], target=receipt(left=40, right=40))
     assert equal.freeze(reader, None).target == {"orders": {"0": 40}}
     differ = ReachedWait(group_id=both, topics=["orders"], target=receipt(left=40, right=60))
+    # Partitions that are not waited for may differ.
+    wide = receipt(left=40, right=60)
+    wide["groups"] = [{**each, "after": each["after"] | {"pay": {"0": 7}}} for each in wide["groups"]]
+    pay = ReachedWait(group_id=both, topics=["pay"], target=wide)
+    assert pay.freeze(reader, None).target == {"pay": {"0": 7}}
     with pytest.raises(
         UsageError, match=r"different offsets for orders-0 .*: wait for each group separately"
     ):
