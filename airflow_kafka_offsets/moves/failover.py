@@ -30,12 +30,13 @@ from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.text import describe_type, shorten
-from airflow_kafka_offsets.model.wording import dag_text, parameter_text
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.readings.failover import (
     gather_evidence,
     left_out_refusals,
+    names_key,
     read_kept,
     recorded_cluster,
     selected_sources,
@@ -180,7 +181,7 @@ def _cluster_to_leave(
         raise PlanRefusedError(
             f"{checkpoint.location} is already on cluster {entered} ({how}): give the connection of the "
             "cluster to leave, and as mirror the cluster to go to; to move to another topic of this cluster, "
-            f"name the topic ({dag_text('topics of mirror', parameter_text('topic_map'))})"
+            f"name the topic ({names_key()})"
         )
     return LogIds(asked or known)
 

@@ -282,6 +282,10 @@ def test_the_clusters_must_not_be_swapped(pipelines):
             {"mirror": {"kafka_config_id": "standby", "prefix": "primary."}},
             "primary.orders-0 is not on the m",
         ),
+        (
+            {"mirror": {"kafka_config_id": "standby", "topics": {"ordres": "dr-orders"}}},
+            "mirror.topics names 'ordres', which neither",
+        ),
     ],
 )
 def test_an_entry_with_a_wrong_name_is_named_and_left_out(pipelines, other, said):
@@ -291,6 +295,21 @@ def test_an_entry_with_a_wrong_name_is_named_and_left_out(pipelines, other, said
     assert "Error: group etl-1: " in done.err
     assert said in done.err
     assert some.stages() == {"planned": 2}
+
+
+@pytest.mark.parametrize(
+    ("mirror", "said"),
+    [
+        ({"prefix": "p.", "topics": {"orders": "p.orders"}}, "mirror.prefix: found for a move on one"),
+        ({}, "name the topic (mirror.topics)"),
+    ],
+)
+def test_a_move_to_another_topic_of_the_cluster_names_the_keys_of_the_file(pipelines, mirror, said):
+    some = pipelines(1)
+    some.list([some.entry("etl-0", mirror={"kafka_config_id": "primary", **mirror})])
+    done = some.run("plan-failover", *SOURCE, "--to-bootstrap-server", "source:9092", code=1)
+    assert said in done.err
+    assert "--topic-map" not in done.err
 
 
 def test_an_entry_without_a_mirror_is_a_wrong_file(pipelines):
