@@ -176,6 +176,23 @@ def test_one_that_was_killed_half_way_is_shown_so_and_taken_back_by_the_fleet(pl
     assert [query.stands()[0] for query in some.queries.values()] == [READ] * 2
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_one_that_was_taken_back_by_another_command_counts_as_restored(planned, runs):
+    some = planned(2)
+    some.run("apply", "--execute")
+    query = some.queries["etl-0"]
+    back = ("--checkpoint", query.location, "--archive", "0001-failover", "--execute", "--quiet-period", "0")
+    assert some.cli("group", "restore", "etl-0", *back, *MIRROR).code == 0
+    if runs:
+        query.run(2, {"orders": {0: 95}})
+    again = some.cli("group", "restore", "etl-0", *back, *MIRROR, "--allow-stale")
+    assert again.code == 1
+    assert "was taken back already, to cluster cluster-source: there is nothing to restore" in again.err
+    some.run("restore", "--execute")
+    assert some.stages() == {"restored": 2}
+    assert [each.stands()[0] for each in some.queries.values()] == [95 if runs else READ, READ]
+
+
 def kill(*_: Any) -> None:
     raise Killed
 
