@@ -70,7 +70,7 @@ def naming_keys(context: click.Context) -> AbstractContextManager[None]:
     """Make error texts name keys of the pipelines file instead of options."""
     from airflow_kafka_offsets.pipeline import FILE_PARSERS
 
-    return worded(OptionWording(context.command, (*FILE_PARSERS, "syncs_topic", "syncs_on")))
+    return worded(OptionWording(context.command, {name: name for name in FILE_PARSERS}))
 
 
 def _read_named(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import wraps
 from importlib import import_module
@@ -65,12 +65,12 @@ class OptionWording(Wording):
 
     A parameter that the command does not have is named like the option of another command.
 
-    :param keys: parameters that keep their names, as keys of a file.
+    :param keys: parameter -> key of a file, which the texts name instead of an option.
     """
 
     for_dags = False
 
-    def __init__(self, command: click.Command, keys: Iterable[str] = ()) -> None:
+    def __init__(self, command: click.Command, keys: Mapping[str, str] | None = None) -> None:
         given = {
             str(each.name): each.opts[0] if each.param_type_name == "option" else each.human_readable_name
             for each in command.params
@@ -79,7 +79,7 @@ class OptionWording(Wording):
         self._names = {
             **_ELSEWHERE,
             **{name: option.strip("[].") for name, option in {**same, **given}.items() if option},
-            **{key: key for key in keys},
+            **(keys or {}),
         }
 
     def parameter(self, name: str) -> str:
@@ -121,10 +121,10 @@ class StrictCommand(click.Command):
 
     Its texts name parameters as options, and its help has sections.
 
-    :cvar keys: parameters that come from a file, whose keys the texts name.
+    :cvar keys: parameter -> key of the command's file, which the texts name.
     """
 
-    keys: ClassVar[Sequence[str]] = ()
+    keys: ClassVar[Mapping[str, str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -58,7 +58,11 @@ __all__ = ["recover"]
 class _FileCommand(StrictCommand):
     """A command on a file of pipelines."""
 
-    keys = ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id", "syncs_topic", "syncs_on")
+    keys: ClassVar[Mapping[str, str]] = {
+        **{name: name for name in ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id")},
+        **{name: f"mirror.{name}" for name in ("prefix", "without", "syncs_topic", "syncs_on")},
+        "topic_map": "mirror.topics",
+    }
 
 
 file_argument = click.argument("file", type=EXISTING_FILE)

@@ -43,7 +43,7 @@ _CSV_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _PYTHON = re.compile(r"\s*[\[({][\s\[({]*'")
 """The beginning of a dict, a list or a tuple in Python's syntax, which is not JSON."""
 
-_JSON_OBJECT = re.compile(r'\s*\{\s*["}]')
+_JSON_OBJECT = re.compile(r'\s*\{\s*(?:"|\}\s*\Z)')
 """The beginning of a JSON object. A line of CSV with a quoted name begins with the quotation mark instead."""
 
 

@@ -30,12 +30,14 @@ from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.text import describe_type, shorten
-from airflow_kafka_offsets.model.wording import dag_text, parameter_text
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.readings.failover import (
+    LAST_COMMIT,
     gather_evidence,
     left_out_refusals,
+    names_key,
     read_kept,
     recorded_cluster,
     selected_sources,
@@ -89,7 +91,7 @@ def plan_failover(
     sources = movable_sources(checkpoint, batches.state)
     by_group = selection.assign_offsets(sources)
     kept, note = read_kept(checkpoint)
-    clients = [] if source is None else [target, source]
+    clients = [target] if source is None else [target, source]
     recorded = recorded_cluster(checkpoint, kept, clients, by_group)
     left = _cluster_to_leave(source, checkpoint, entered, recorded, mirror)
     same = left.cluster == entered
@@ -177,10 +179,12 @@ def _cluster_to_leave(
         return LogIds(entered)
     if entered and entered in (known, asked):
         how = f"{record} was there" if known == entered else "both connections lead there"
+        if known == entered != asked and record == LAST_COMMIT:
+            how += "; if by mistake, delete the group's offsets there"
         raise PlanRefusedError(
             f"{checkpoint.location} is already on cluster {entered} ({how}): give the connection of the "
             "cluster to leave, and as mirror the cluster to go to; to move to another topic of this cluster, "
-            f"name the topic ({dag_text('topics of mirror', parameter_text('topic_map'))})"
+            f"name the topic ({names_key()})"
         )
     return LogIds(asked or known)
 

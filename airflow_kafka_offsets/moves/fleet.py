@@ -107,8 +107,9 @@ class FleetMoves:
             names, receipt = member.plan.names, Receipt.parse(member.receipt or {})
             if member.stage == "applying" and not has_moved(client, checkpoint, receipt):
                 return {"stage": "planned", "receipt": None}
-            made = newest_move_of(member.plan, checkpoint) if member.stage == "restoring" else None
-            if made is not None and made.undone:
+            made = newest_move_of(member.plan, checkpoint)
+            # A failover may have been taken back by another command: the query is not on the mirror any more.
+            if made is not None and made.undone and (made.is_failover or member.stage == "restoring"):
                 return {"stage": "restored"}
             plan = plan_restore_receipt(
                 client,

@@ -68,6 +68,12 @@ def plan_restore_receipt(
     moved = receipt.checkpoint
     moves = None if checkpoint is None else ArchivedMoves(checkpoint)
     archive = None if moves is None or moved is None else moves.of_receipt(moved)
+    # The offsets before a failover count on the cluster that the query is on again.
+    if archive is not None and archive.undone and archive.left.is_other_cluster(archive.log_ids):
+        raise PlanRefusedError(
+            f"move {archive} was taken back already, to cluster {shorten(archive.left.cluster)}: there is "
+            "nothing to restore"
+        )
     # The restore of a failover counts on the cluster that the query goes back to. An interrupted one is
     # finished on the mirror, which the failover has recorded.
     compared = None if archive is not None and archive.fails_over else moves

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LAST_COMMIT = "the last commit of its group"
+"""What has recorded a checkpoint's cluster if neither a move nor the kept data has."""
+
 
 def selected_sources(selection: GroupSelection, sources: Mapping[str, Offsets]) -> dict[str, Offsets]:
     """Return the selected offsets of each source."""
@@ -79,8 +82,9 @@ def recorded_cluster(
     Return the id of a checkpoint's cluster, empty if unknown, and what has recorded it.
 
     :param kept: see :func:`read_kept`; used if no move has recorded a cluster.
-    :param clients: the mirror and the old cluster; empty if the old one does not answer. If nothing else has
-        recorded a cluster, the group's newest commit counts, and of two of the same batch the mirror's.
+    :param clients: the mirror, and the old cluster if it answers. If nothing else has recorded a cluster, the
+        group's newest commit counts, and of two of the same batch the mirror's. If only one cluster shows its
+        commits, a commit at the query's position counts: an older one may be of an earlier time.
     :param by_group: the checkpoint's offsets for each group.
     """
     moved = ArchivedMoves(checkpoint).on_cluster
@@ -90,18 +94,26 @@ def recorded_cluster(
         return kept.cluster, "its last commit with a mirror"
     query = checkpoint.query_id()
     found: dict[str, int] = {}
+    shown: set[str] = set()
+    at_position: set[str] = set()
     for client, (group, offsets) in product(clients, by_group.items()):
         try:
             commits = client.committed(group, offsets)
         except BrokerError as error:
             log.info("Commits of group %r are not compared: %s", group, error)
             continue
-        for made in map(CommitMetadata.of, commits.values()):
+        cluster = client.cluster_id()
+        shown.add(cluster)
+        for tp, commit in commits.items():
+            made = CommitMetadata.of(commit)
             # A mirror copies commits, which then name another cluster. A failover that was taken back has
             # committed the group too.
-            if made and made.query == query and made.cluster == client.cluster_id() and not made.is_move:
-                found[made.cluster] = max(made.batch or 0, found.get(made.cluster, 0))
-    return max(found, key=found.__getitem__, default=""), "the last commit of its group"
+            if commit and made and (made.query, made.cluster) == (query, cluster) and not made.is_move:
+                found[cluster] = max(made.batch or 0, found.get(cluster, 0))
+                if commit.offset == offsets[tp]:
+                    at_position.add(cluster)
+    newest = max(found, key=found.__getitem__, default="")
+    return newest if len(shown) > 1 or newest in at_position else "", LAST_COMMIT
 
 
 def gather_evidence(

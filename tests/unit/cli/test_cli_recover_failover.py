@@ -176,6 +176,23 @@ def test_one_that_was_killed_half_way_is_shown_so_and_taken_back_by_the_fleet(pl
     assert [query.stands()[0] for query in some.queries.values()] == [READ] * 2
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_one_that_was_taken_back_by_another_command_counts_as_restored(planned, runs):
+    some = planned(2)
+    some.run("apply", "--execute")
+    query = some.queries["etl-0"]
+    back = ("--checkpoint", query.location, "--archive", "0001-failover", "--execute", "--quiet-period", "0")
+    assert some.cli("group", "restore", "etl-0", *back, *MIRROR).code == 0
+    if runs:
+        query.run(2, {"orders": {0: 95}})
+    again = some.cli("group", "restore", "etl-0", *back, *MIRROR, "--allow-stale")
+    assert again.code == 1
+    assert "was taken back already, to cluster cluster-source: there is nothing to restore" in again.err
+    some.run("restore", "--execute")
+    assert some.stages() == {"restored": 2}
+    assert [each.stands()[0] for each in some.queries.values()] == [95 if runs else READ, READ]
+
+
 def kill(*_: Any) -> None:
     raise Killed
 
@@ -282,6 +299,10 @@ def test_the_clusters_must_not_be_swapped(pipelines):
             {"mirror": {"kafka_config_id": "standby", "prefix": "primary."}},
             "primary.orders-0 is not on the m",
         ),
+        (
+            {"mirror": {"kafka_config_id": "standby", "topics": {"ordres": "dr-orders"}}},
+            "mirror.topics names 'ordres', which neither",
+        ),
     ],
 )
 def test_an_entry_with_a_wrong_name_is_named_and_left_out(pipelines, other, said):
@@ -291,6 +312,21 @@ def test_an_entry_with_a_wrong_name_is_named_and_left_out(pipelines, other, said
     assert "Error: group etl-1: " in done.err
     assert said in done.err
     assert some.stages() == {"planned": 2}
+
+
+@pytest.mark.parametrize(
+    ("mirror", "said"),
+    [
+        ({"prefix": "p.", "topics": {"orders": "p.orders"}}, "mirror.prefix: found for a move on one"),
+        ({}, "name the topic (mirror.topics)"),
+    ],
+)
+def test_a_move_to_another_topic_of_the_cluster_names_the_keys_of_the_file(pipelines, mirror, said):
+    some = pipelines(1)
+    some.list([some.entry("etl-0", mirror={"kafka_config_id": "primary", **mirror})])
+    done = some.run("plan-failover", *SOURCE, "--to-bootstrap-server", "source:9092", code=1)
+    assert said in done.err
+    assert "--topic-map" not in done.err
 
 
 def test_an_entry_without_a_mirror_is_a_wrong_file(pipelines):

@@ -92,9 +92,9 @@ def test_a_parameter_with_a_value_is_shown_in_both_wordings(name, value, in_pyth
 
 
 def test_the_keys_of_a_file_keep_their_names():
-    with worded(OptionWording(COMMANDS["drift"], ("topics", "kafka_config_id"))):
+    with worded(OptionWording(COMMANDS["drift"], {"topics": "topics", "topic_map": "mirror.topics"})):
         assert parameter_text("topics", ...) == "topics"
-        assert parameter_text("kafka_config_id") == "kafka_config_id"
+        assert parameter_text("topic_map") == "mirror.topics"
         assert parameter_text("allow_rewind", True) == "--allow-rewind"
 
 

@@ -4,7 +4,7 @@ import json
 from string import ascii_letters, digits
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
@@ -48,6 +48,7 @@ def test_the_json_form_is_in_order(offsets):
 
 
 @given(st.dictionaries(groups, offset_sets, min_size=2, max_size=4))
+@example({"{}": {TopicPartition("t", 0): 1}, "a": {TopicPartition("t", 0): 2}})
 def test_several_groups_survive_kafkas_csv(by_group):
     assert parse_csv(format_csv(by_group)) == by_group
 

@@ -57,11 +57,11 @@ class Pipeline:
         selection = GroupSelection.parse(groups, topics)
         return plan_failover(source, target, self.checkpoint, selection, mirror, policy=FailoverPolicy())
 
-    def commit(self, on: str, **made: Any) -> None:
+    def commit(self, on: str, offset: int = 90, **made: Any) -> None:
         """Commit the group on a cluster, by default as a batch of the query there."""
         by = {"query": self.checkpoint.query_id(), "cluster": on, "batch": 0, **made}
         client = self.source if on == "source" else self.mirror
-        client.commit("etl", {TopicPartition("orders", 0): 90}, CommitMetadata(**by).text())
+        client.commit("etl", {TopicPartition("orders", 0): offset}, CommitMetadata(**by).text())
 
 
 @pytest.fixture
@@ -110,6 +110,20 @@ def test_an_older_commit_on_the_mirror_does_not_bar_a_failover(pipeline, there):
     pipeline.commit("source", batch=7)
     pipeline.commit("mirror", **{"batch": 9, **there})
     assert pipeline.plan().refusals == []
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_if_the_old_cluster_shows_no_commits_only_one_at_the_querys_position_counts(pipeline, answers):
+    """It is not asked, or does not let this user read the group."""
+    rights = [("topic", "*", "Read"), ("topic", "*", "Describe")]
+    source = open_client(pipeline.brokers["source"], rights=rights) if answers else None
+    pipeline.commit("mirror", 60)
+    plan = pipeline.plan(source, pipeline.mirror)
+    assert "already on cluster" not in str(plan.refusals)
+    pipeline.commit("mirror", 90)
+    said = r"already on cluster mirror \(the last commit of its group was there; if by mistake, delete the gr"
+    with pytest.raises(PlanRefusedError, match=said):
+        pipeline.plan(source, pipeline.mirror)
 
 
 @pytest.mark.parametrize("source_answers", [True, False])
