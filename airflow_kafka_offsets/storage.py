@@ -92,7 +92,8 @@ def open_location(
     elif _is_elsewhere(fs, uri):
         # Without the storage's address: the Offsets tab shows this text, but no addresses of connections.
         raise UsageError(
-            f"the location {shorten(location)} is not on the storage of its connection: correct one of them"
+            f"the location {shorten(location)} is not on the storage of its connection: correct the "
+            "location or the connection"
         )
     # fsspec's Databricks driver does not know its own scheme, so it would not remove the scheme.
     path = uri.removeprefix("dbfs://") if scheme == "dbfs" else str(fs._strip_protocol(uri))

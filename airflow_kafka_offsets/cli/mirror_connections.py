@@ -1,4 +1,4 @@
-"""Options of a failover: the mirror, what is allowed, and the clients that they open."""
+"""Options of a failover: the mirror and the permissions. They also open the clients of both clusters."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _skipped_refusal(
     return (
         f"the query began after the position of group {group_id!r} on {summarize(skipped)} ({example}: the "
         f"group is at {group_plan.before[example]}, the query began at {first[example]}), so neither this "
-        f"query nor the group's last query has read {plural(sum(skipped.values()), 'record')}: to do so, "
+        f"query nor the group's last query has read {plural(sum(skipped.values()), 'record')}: to read them, "
         f"reset group and checkpoint with {parameter_text('to_offset', 'committed')}; {way_out}"
     )
 

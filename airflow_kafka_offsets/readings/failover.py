@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LAST_COMMIT = "the last commit of its group"
-"""What has recorded a checkpoint's cluster if neither a move nor the kept data has."""
+"""Names the record of a checkpoint's cluster if neither a move nor the kept data has recorded it."""
 
 
 def selected_sources(selection: GroupSelection, sources: Mapping[str, Offsets]) -> dict[str, Offsets]:

@@ -228,10 +228,10 @@ def _in_logs(
     lost = sum(logs[tp].lost(offset) for tp, offset in outside.items())
     if on_out_of_range == "fail":
         raise PlanRefusedError(
-            f"{what} is outside the log on {summarize(outside)} ({each}), and {plural(lost, 'record')} lost: "
-            "Spark would fail at its first batch; set on_out_of_range='clamp' to continue with the remaining "
+            f"{what} is outside the log on {summarize(outside)} ({each}), with {plural(lost, 'record')} lost:"
+            " Spark would fail at its first batch; set on_out_of_range='clamp' to continue with the other "
             "records (a position beyond the end means another cluster, or a topic that was recreated)"
         )
-    text = "Starting at the nearer end of the log on %s (%s), %s lost"
+    text = "Starting at the nearer end of the log on %s (%s), with %s lost"
     log.warning(text, summarize(outside), each, plural(lost, "record"))
     return {tp: min(max(offset, logs[tp].start), logs[tp].end) for tp, offset in offsets.items()}

@@ -135,7 +135,7 @@ def test_a_query_that_takes_over_must_have_begun_where_the_other_query_ended(
     began_at(new, topic, 7)
     with pytest.raises(
         AirflowFailException,
-        match=r"the group is at 4, the query began at 7\), so neither .* has read 3 records: to do so, ",
+        match=r"the group is at 4, the query began at 7\), so neither .* has read 3 records: to read them, ",
     ):
         commit(context, **take_over)
     assert holds(group) == {0: 4}

@@ -68,7 +68,8 @@ def test_the_address_of_a_connection_is_not_for_all_viewers(monkeypatch, attribu
 
     text = answer_with(monkeypatch, lambda *_: SparkCheckpoint(location, fs=fs))
 
-    assert text == f"the location {location} is not on the storage of its connection: correct one of them"
+    said = "is not on the storage of its connection: correct the location or the connection"
+    assert text == f"the location {location} {said}"
 
 
 @pytest.mark.parametrize(
