@@ -68,7 +68,8 @@ class StateFile:
         fleet = self.read()
         if fleet is None:
             raise UsageError(
-                f"{self.path}: the file does not exist: plan the recovery first, with 'recover plan'"
+                f"{self.path}: the file does not exist: plan the recovery first, with 'recover plan' "
+                "or 'recover plan-failover'"
             )
         return fleet
 
