@@ -176,7 +176,7 @@ def test_many_partitions_and_topics(spark):
     assert audit_window(spark.createDataFrame(rows, SCHEMA), planned).verdict == "complete"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_one_lost_one_double_and_one_foreign_row_among_many(spark, tmp_path):
     third = ROWS // 3
     path = str(tmp_path / "large")

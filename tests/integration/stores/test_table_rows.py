@@ -375,7 +375,7 @@ def large(engine):
         connection.execute(sa.text(f"DROP TABLE {name}"))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_one_lost_one_double_and_one_foreign_row_among_many(engine, large):
     table, window = large
     third = ROWS // 3
@@ -398,7 +398,7 @@ def test_one_lost_one_double_and_one_foreign_row_among_many(engine, large):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_the_time_beside_a_plain_scan(engine, large):
     table, window = large
 
