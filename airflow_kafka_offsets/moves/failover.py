@@ -136,7 +136,9 @@ def plan_failover(
 
 def failover_request(entered: str, selection: GroupSelection, mirror: Mirror) -> str:
     """Return the identity of a request to fail over to a cluster."""
-    return digest("failover", entered, selection.group_id, selection.scope.as_json(), mirror.as_json())
+    # A task and a command name the connection differently.
+    names = replace(mirror, kafka_config_id="").as_json()
+    return digest("failover", entered, selection.group_id, selection.scope.as_json(), names)
 
 
 def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | None:

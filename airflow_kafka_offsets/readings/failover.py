@@ -21,7 +21,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.mirror import Mirror, source_aliases
 from airflow_kafka_offsets.model.offset_syncs import next_upstream
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
@@ -33,6 +33,7 @@ from airflow_kafka_offsets.readings.mirror import (
     find_syncs_topic,
     last_reads,
     look_for,
+    mirror_key,
     mirrored_ids,
     read_syncs,
 )
@@ -132,6 +133,7 @@ def gather_evidence(
     :return: the kept data together with what was read, the logs of the source, and notes about missing data.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
+    _refuse_names_without_prefix(target, mirror, {tp.topic for tp in partitions})
     kept = kept.without_old_syncs(mirrored_ids(target, mirror, {tp.topic for tp in partitions}))
     notes = _unread_names(source, mirror, partitions)
     syncs = dict(kept.syncs)
@@ -160,6 +162,21 @@ def gather_evidence(
 def names_key() -> str:
     """Return what names the topics of a mirror."""
     return dag_text("topics of mirror", parameter_text("topic_map"))
+
+
+def _refuse_names_without_prefix(target: OffsetsClient, mirror: Mirror, topics: Collection[str]) -> None:
+    """Refuse a topic's own name if the mirror also has it with MirrorMaker's prefix, which marks the copy."""
+    if mirror.prefix or mirror.without:
+        return
+    there = target.partitions()
+    for alias, topic in product(source_aliases(there), sorted(set(topics) - mirror.topics.keys())):
+        if {topic, copy := f"{alias}.{topic}"} <= there.keys():
+            raise MisnamedError(
+                [
+                    f"the mirror has {topic!r} and {copy!r}: name the copy with {mirror_key('prefix')} "
+                    f"({f'{alias}.'!r}), or each topic with {names_key()}"
+                ]
+            )
 
 
 def _unread_names(

@@ -76,6 +76,49 @@ def test_the_last_record_that_was_read_is_found_on_the_mirror(pipeline):
     assert plan.as_json()["kinds"] == {"exact (record)": 1}
 
 
+def test_what_the_source_has_lost_after_the_query_read_it_may_be_read_again(pipeline):
+    """Its leader was replaced by a follower that was behind; the mirror has copied these records before."""
+    pipeline.brokers["mirror"].append("orders", 0, range(100, 110))
+    pipeline.query.run(1, {"orders": {0: 105}})
+    (found,) = pipeline.plan().translated
+    assert (found.translation.offset, found.translation.again) == (90, 5)
+
+
+@pytest.mark.parametrize("source_answers", [True, False])
+def test_a_topic_of_the_mirrors_own_is_not_taken_for_the_copy(pipeline, source_answers):
+    """Producers write to the mirror's cluster too, and MirrorMaker puts its prefix before the copies."""
+    target = pipeline.brokers["mirror"]
+    target.create("primary.orders")
+    target.create("primary.checkpoints.internal")
+    source = pipeline.source if source_answers else None
+    said = r"the mirror has 'orders' and 'primary.orders': .* prefix of mirror \('primary.'\)"
+    with pytest.raises(MisnamedError, match=said):
+        pipeline.plan(source, pipeline.mirror)
+    with pytest.raises(MisnamedError, match=said):
+        check_mirror(
+            pipeline.source, pipeline.mirror, pipeline.checkpoint, GroupSelection.parse("etl"), MIRROR
+        )
+    pipeline.plan(source, pipeline.mirror, mirror=Mirror("standby", topics={"orders": "orders"}))
+    pipeline.plan(source, pipeline.mirror, mirror=Mirror("standby", prefix="primary."))
+
+
+def test_an_interrupted_failover_is_finished_by_the_same_request_of_another_tool(pipeline, monkeypatch):
+    """On the command line the mirror has no Airflow connection."""
+
+    def die(*_: Any) -> None:
+        raise OSError("the process ends here")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("airflow_kafka_offsets.moves.apply.commit_groups", die)
+        with pytest.raises(OSError, match="the process ends here"):
+            apply_pipeline(pipeline.mirror, pipeline.plan(), CommitMetadata(), pipeline.checkpoint, 0)
+    again = pipeline.plan(mirror=Mirror())
+    apply_pipeline(pipeline.mirror, again, CommitMetadata(), pipeline.checkpoint, 0)
+    assert [(each.name, each.done) for each in ArchivedMoves(pipeline.checkpoint)] == [
+        ("0001-failover", True)
+    ]
+
+
 def test_the_clusters_must_not_be_swapped(pipeline):
     keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
     with pytest.raises(
