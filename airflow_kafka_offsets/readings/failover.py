@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 LAST_COMMIT = "the last commit of its group"
 """Names the record of a checkpoint's cluster if neither a move nor the kept data has recorded it."""
+_NO_COMMIT = (-1, False)
 
 
 def selected_sources(selection: GroupSelection, sources: Mapping[str, Offsets]) -> dict[str, Offsets]:
@@ -94,9 +95,8 @@ def recorded_cluster(
     if kept.cluster:
         return kept.cluster, "its last commit with a mirror"
     query = checkpoint.query_id()
-    found: dict[str, int] = {}
-    shown: set[str] = set()
-    at_position: set[str] = set()
+    # Cluster that shows its commits -> the query's newest one there: its batch, and if it is at the position.
+    newest: dict[str, tuple[int, bool]] = {}
     for client, (group, offsets) in product(clients, by_group.items()):
         try:
             commits = client.committed(group, offsets)
@@ -104,17 +104,19 @@ def recorded_cluster(
             log.info("Commits of group %r are not compared: %s", group, error)
             continue
         cluster = client.cluster_id()
-        shown.add(cluster)
-        for tp, commit in commits.items():
-            made = CommitMetadata.of(commit)
-            # A mirror copies commits, which then name another cluster. A failover that was taken back has
-            # committed the group too.
-            if commit and made and (made.query, made.cluster) == (query, cluster) and not made.is_move:
-                found[cluster] = max(made.batch or 0, found.get(cluster, 0))
-                if commit.offset == offsets[tp]:
-                    at_position.add(cluster)
-    newest = max(found, key=found.__getitem__, default="")
-    return newest if len(shown) > 1 or newest in at_position else "", LAST_COMMIT
+        # A mirror copies commits, which then name another cluster. A failover that was taken back has
+        # committed the group too.
+        own = [
+            (made.batch or 0, commit.offset == offsets[tp])
+            for tp, commit in commits.items()
+            if commit and (made := CommitMetadata.of(commit)) and not made.is_move
+            if (made.query, made.cluster) == (query, cluster)
+        ]
+        newest[cluster] = max([newest.get(cluster, _NO_COMMIT), *own])
+    cluster = max(newest, key=lambda each: newest[each][0], default="")
+    batch, at_position = newest.get(cluster, _NO_COMMIT)
+    known = batch >= 0 and (at_position or len(newest) > 1)
+    return cluster if known else "", LAST_COMMIT
 
 
 def gather_evidence(
