@@ -42,6 +42,7 @@ from airflow_kafka_offsets.readings.failover import (
     recorded_cluster,
     selected_sources,
     translate_sources,
+    uncommitted_groups,
 )
 from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
@@ -117,7 +118,7 @@ def plan_failover(
         refusals += left_out_refusals(target, sources, selection.scope)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
     running = None if same else running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
-    notes = [*missing, *note]
+    notes = [*missing, *note, *uncommitted_groups(target if same else source, by_group, groups)]
     if running:
         (notes if policy.allow_running_mirror else refusals).append(running)
     moved = plan_checkpoint_failover(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.mirror import Mirror, source_aliases
 from airflow_kafka_offsets.model.offset_syncs import next_upstream
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import join_first, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.translation import Evidence, LastRead, Translation
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
@@ -42,6 +42,7 @@ from airflow_kafka_offsets.readings.positions import existing_partitions
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.model.plan import OffsetPlan
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +118,28 @@ def recorded_cluster(
     batch, at_position = newest.get(cluster, _NO_COMMIT)
     known = batch >= 0 and (at_position or len(newest) > 1)
     return cluster if known else "", LAST_COMMIT
+
+
+def uncommitted_groups(
+    left: OffsetsClient | None, by_group: Mapping[str, Offsets], group_plans: Iterable[OffsetPlan]
+) -> list[str]:
+    """
+    Return a note about groups without a commit on either cluster, because their names may be mistyped.
+
+    :param left: the old cluster; without it nothing is known of most groups, which a mirror does not copy.
+    :param by_group: the offsets of each group there.
+    :param group_plans: the plans of the groups on the mirror.
+    """
+    if left is None:
+        return []
+    new = [plan.group_id for plan in group_plans if all(at is None for at in plan.before.values())]
+    try:
+        unknown = [group for group in new if not any(left.committed(group, by_group[group]).values())]
+    except BrokerError as error:
+        log.info("Commits on the old cluster are not compared: %s", error)
+        return []
+    what = f"group {join_first(unknown)} has no commit on either cluster"
+    return [f"{what}: if it should have one, correct its name"] if unknown else []
 
 
 def gather_evidence(

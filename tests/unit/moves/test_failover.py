@@ -22,6 +22,7 @@ from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPoli
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.failover import plan_failover
@@ -219,6 +220,34 @@ def test_a_connection_to_a_third_cluster_is_refused(pipeline):
     pipeline.source = open_client(pipeline.brokers["source"])
     with pytest.raises(PlanRefusedError, match="is on cluster source according to its last commit with a m"):
         pipeline.plan()
+
+
+def test_a_group_without_commits_on_either_cluster_is_named_where_the_plan_is_approved(pipeline):
+    """Its name may be mistyped; a query whose position was never committed looks the same."""
+    note = "group etl has no commit on either cluster"
+    plan = pipeline.plan()
+    names = Names("etl", None, pipeline.query.location, mirror=MIRROR.as_json())
+    saved = save_plan(pipeline.mirror, pipeline.checkpoint, plan, names)
+    assert note in "\n".join(plan.tables())
+    assert note in saved.markdown
+    assert note in plans_markdown([saved, saved])
+    assert note not in str(pipeline.plan(None, pipeline.mirror).notes)
+    pipeline.commit("source")
+    assert note not in str(pipeline.plan().notes)
+
+
+def test_a_check_says_that_a_failover_would_be_refused_for_the_state_of_the_query(pipeline):
+    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+
+    def notes() -> str:
+        selection = GroupSelection.parse("etl")
+        check = check_mirror(pipeline.source, pipeline.mirror, pipeline.checkpoint, selection, MIRROR)
+        return "\n".join(check.notes)
+
+    pipeline.query.write("state/0/0/1.delta", "state")
+    assert "keeps state" not in notes()
+    pipeline.query.run(1, {"orders": {0: 95}})
+    assert "keeps state (state/): without the source a failover is refused, because at most 5 rec" in notes()
 
 
 def test_what_was_kept_for_a_replaced_query_is_not_taken_for_the_new_one(pipeline):
