@@ -178,7 +178,9 @@ def gather_evidence(
     if source is None:
         notes.append(f"the source does not answer: {_fallback_note(kept)}")
         return replace(kept, syncs=syncs), {}, notes
-    logs = source.log_ranges(partitions)
+    # The kept data shows that the cluster had the topics; without it, the connection may lead to another one.
+    logs, deleted = existing_logs(source, partitions) if kept.at else (source.log_ranges(partitions), [])
+    notes += deleted
     ends = kept.ends | {tp: log.end for tp, log in logs.items()}
     read = read_last(source, sources, logs, kept.read)
     return replace(kept, syncs=syncs, ends=ends, read=read), logs, notes
@@ -238,14 +240,23 @@ def read_last(
     *,
     within: float = 20.0,
 ) -> dict[TopicPartition, Sequence[LastRead]]:
-    """Return the last records before positions, and those that were kept."""
+    """Return the last records before positions in logs, and those that were kept."""
     read = dict(kept)
     for offsets in sources.values():
-        for tp, last in last_reads(source, offsets, logs, within=within).items():
+        there = {tp: at for tp, at in offsets.items() if tp in logs}
+        for tp, last in last_reads(source, there, logs, within=within).items():
             # The kept entry may count records that compaction has removed since.
             known = [each for each in read.get(tp, ()) if each.position == last.position]
             read[tp] = known + [each for each in (last, *read.get(tp, ())) if each not in known]
     return read
+
+
+def existing_logs(client: OffsetsClient, partitions: Collection[TopicPartition]) -> tuple[Logs, list[str]]:
+    """Return the logs that still exist, and a note about those that do not."""
+    there = existing_partitions(client, partitions)
+    gone = set(partitions) - there
+    notes = [f"{summarize(gone)}: deleted, so only what commits have kept is known"] if gone else []
+    return client.log_ranges(there), notes
 
 
 def _fallback_note(kept: Readiness) -> str:

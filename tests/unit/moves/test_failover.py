@@ -16,7 +16,7 @@ from written_query import QUERY_ID, Query
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.readiness_file import READINESS
-from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError
+from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -219,6 +219,19 @@ def test_a_connection_to_a_third_cluster_is_refused(pipeline):
     pipeline.brokers["source"].cluster_id = "third"
     pipeline.source = open_client(pipeline.brokers["source"])
     with pytest.raises(PlanRefusedError, match="is on cluster source according to its last commit with a m"):
+        pipeline.plan()
+
+
+def test_a_topic_that_was_deleted_on_the_source_is_moved_with_what_commits_have_kept(pipeline):
+    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    kept = pipeline.query.root / READINESS
+    pipeline.brokers["source"].delete_topic("orders")
+    plan = pipeline.plan()
+    assert [each.translation.offset for each in plan.translated] == [80]
+    assert "orders-0: deleted, so only what commits have kept is known" in plan.notes
+    # Without that, the connection may lead to any cluster.
+    kept.unlink()
+    with pytest.raises(UnknownTopicPartitionError, match="orders-0 is not on"):
         pipeline.plan()
 
 
