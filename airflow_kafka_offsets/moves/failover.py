@@ -34,20 +34,18 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.readings.failover import (
-    LAST_COMMIT,
     gather_evidence,
     left_out_refusals,
     names_key,
     read_kept,
-    recorded_cluster,
     selected_sources,
     translate_sources,
-    uncommitted_groups,
 )
 from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
+from airflow_kafka_offsets.readings.recorded_cluster import LAST_COMMIT, recorded_cluster, uncommitted_groups
 from airflow_kafka_offsets.readings.renamed_topics import (
     check_partitions,
     gather_records,
@@ -169,7 +167,7 @@ def _cluster_to_leave(
 
     The mirror may be the checkpoint's cluster if it names other topics.
 
-    :param recorded: see :func:`~airflow_kafka_offsets.readings.failover.recorded_cluster`.
+    :param recorded: see :func:`~airflow_kafka_offsets.readings.recorded_cluster.recorded_cluster`.
     """
     known, record = recorded
     asked = "" if source is None else source.cluster_id()

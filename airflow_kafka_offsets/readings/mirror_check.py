@@ -18,11 +18,11 @@ from airflow_kafka_offsets.readings.failover import (
     gather_evidence,
     left_out_refusals,
     read_kept,
-    recorded_cluster,
     selected_sources,
     translate_sources,
 )
 from airflow_kafka_offsets.readings.mirror import look_for, record_identities
+from airflow_kafka_offsets.readings.recorded_cluster import recorded_cluster
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
