@@ -43,7 +43,7 @@ from airflow_kafka_offsets.cli.saved_plans import max_age_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
-from airflow_kafka_offsets.model.fleet import Failure, Fleet, Member
+from airflow_kafka_offsets.model.fleet import Failure, Fleet
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.table import align_rows
@@ -118,7 +118,7 @@ def plan_command(
         refuse_unused("where no commit is needed", "on_no_commit")
     state, open_one = StateFile(file), connect(broker, every)
     with state.locked():
-        state.refuse_begun()
+        state.refuse_begun("plan others in a file of their own")
         how = {**policies, "policy": execution.policy, "at_once": max_active}
         fleet = Fleet.of(plan_resets(every, open_one, place, **how))
         state.write(fleet)
@@ -130,6 +130,11 @@ def plan_command(
 @to_options
 @source_is_down_option
 @failover_policy_options
+@click.option(
+    "--rest",
+    is_flag=True,
+    help="Plan only the pipelines that have not begun to move; the others keep their plans and progress.",
+)
 @move_options
 @_at_once_option(4, "plan")
 @broker_options
@@ -138,6 +143,7 @@ def plan_failover_command(
     to: BrokerOptions,
     source_is_down: bool,
     policy: FailoverPolicy,
+    rest: bool,
     execution: Execution,
     max_active: int,
     broker: BrokerOptions,
@@ -148,7 +154,7 @@ def plan_failover_command(
     A pipeline that cannot be moved is named, and left out of the plan; exit 1 then. Options of the broker
     name the cluster to leave; for the commands that follow they name the mirror.
     """
-    from airflow_kafka_offsets.moves.fleet_plans import plan_failovers, refused_by_all
+    from airflow_kafka_offsets.moves.fleet_plans import check_disjoint, plan_failovers, refused_by_all
 
     every = _pipelines_to_plan(file, execution)
     for names in every:
@@ -157,16 +163,23 @@ def plan_failover_command(
     start_admin_process()
     state = StateFile(file)
     with state.locked():
-        state.refuse_begun()
+        if not rest:
+            state.refuse_begun("give --rest to plan the others")
+        begun = state.begun()
+        moved = {member.plan.names.checkpoint_location for member in begun}
+        every = [names for names in every if names.checkpoint_location not in moved]
+        if not every:
+            raise UsageError(f"{file}: each pipeline has begun to move: nothing is left to plan")
         clients = connect_both(broker, to, every, min(max_active, len(every)), ask_source=not source_is_down)
         allowed = replace(policy, checkpoint=execution.policy)
         plans, failures = plan_failovers(every, checkpoint_of, clients, policy=allowed)
         if not plans:
             raise refused_by_all(failures)
-        fleet = Fleet.of(plans, failures)
+        fleet = Fleet.of(plans, failures, begun)
+        check_disjoint([member.plan for member in fleet.members])
         state.write(fleet)
     _show_plan(fleet, state, execution)
-    _report(failures, "are not in the plan: correct them and plan again, or plan them in a file of their own")
+    _report(failures, "are not in the plan: correct them and plan again, with --rest once others have moved")
 
 
 def _pipelines_to_plan(file: Path, execution: Execution) -> list[Names]:
@@ -276,6 +289,8 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
 
     Exit 1 if that is unknown for a pipeline, such as on another cluster than that of the plan.
     """
+    from airflow_kafka_offsets.readings.planned_move import pipeline_state
+
     fleet = StateFile(file).require()
     open_one = _connect(fleet, broker)
     header = ["PIPELINE", "STAGE", "NOW", "LAG", "ERROR"]
@@ -284,7 +299,8 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     for member in fleet.members:
         now, lag = "unknown", "-"
         try:
-            now, lag = _where(member, open_one)
+            now, behind = pipeline_state(*open_one(member.plan.target_names), member.plan)
+            lag = f"{behind:,}"
         except KafkaOffsetsError as error:
             unknown.append(Failure(member.name, error))
         rows.append((member.name, member.stage, now, lag, member.error))
@@ -300,13 +316,6 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     title = f"Plan {fleet.digest} on cluster {', '.join(clusters)}"
     print_result(output, value, [title, *align_rows([header, *shown]), "", *_stages(fleet)])
     _report(unknown, "could not be compared")
-
-
-def _where(member: Member, open_one: Open) -> tuple[str, str]:
-    from airflow_kafka_offsets.readings.planned_move import pipeline_state
-
-    state, lag = pipeline_state(*open_one(member.plan.target_names), member.plan)
-    return state, f"{lag:,}"
 
 
 def _moves(fleet: Fleet, state: StateFile, broker: BrokerOptions, execution: Execution) -> FleetMoves:

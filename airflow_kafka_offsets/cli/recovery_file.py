@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint, open_client
 from airflow_kafka_offsets.cli.mirror_connections import reachable
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.fleet import Fleet
+from airflow_kafka_offsets.model.fleet import Fleet, Member
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.text import plural, shorten
@@ -49,18 +49,25 @@ class StateFile:
             raise UsageError(f"{name}: cannot be read ({error.strerror})") from None
         return Fleet.parse(value, name)
 
-    def refuse_begun(self) -> None:
-        """Refuse to plan again once a pipeline may have moved: its receipt would be lost."""
+    def begun(self) -> list[Member]:
+        """Return the pipelines that may have moved; a new plan must not lose their receipts."""
         try:
             fleet = self.read()
         except KafkaOffsetsError as error:
             raise UsageError(f"{error}; its progress cannot be read, so move the file away first") from None
-        if fleet is not None and (begun := fleet.begun):
+        return [] if fleet is None else fleet.begun
+
+    def refuse_begun(self, others: str) -> None:
+        """
+        Refuse to plan again once a pipeline may have moved.
+
+        :param others: the remedy for the other pipelines.
+        """
+        if begun := self.begun():
             raise UsageError(
                 f"{self.path}: a recovery of {plural(len(begun), 'pipeline')} has begun, and was not undone "
                 f"({shorten(', '.join(member.name for member in begun))}): undo it with 'recover "
-                "restore', plan others in a file of their own, or move the file away if the recovery is "
-                "complete"
+                f"restore', {others}, or move the file away if the recovery is complete"
             )
 
     def require(self) -> Fleet:

@@ -119,8 +119,8 @@ class FailoverPlan(PipelinePlan):
 
         ``exact``, ``again`` (most records), ``unmirrored`` (most records; ``null`` if unknown for every
         partition), ``kinds`` (number of partitions that are ``exact (sync)``, ``exact (record)``, ``safe``
-        and ``unknown``), and by topic and partition of the old cluster: ``not_exact`` (most records that are
-        read again) and ``unknown`` (why).
+        and ``unknown``), by topic and partition of the old cluster ``not_exact`` (most records that are read
+        again) and ``unknown`` (why), and ``notes`` (remarks, such as that a cluster did not answer).
         """
         if self.was is not None:
             return dict(self.was)
@@ -134,6 +134,7 @@ class FailoverPlan(PipelinePlan):
             "kinds": count_kinds(self.translated),
             "not_exact": offsets_json({tp: records for tp, records in again.items() if records}),
             "unknown": {str(each.partition): each.translation.why for each in unknown},
+            "notes": list(self.notes),
         }
 
     def _table(self, *, refused: bool) -> str:

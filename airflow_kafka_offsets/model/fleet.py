@@ -92,9 +92,12 @@ class Fleet:
     refused: tuple[Refused, ...] = ()
 
     @classmethod
-    def of(cls, plans: Sequence[SavedPlan], refused: Sequence[Failure] = ()) -> Fleet:
-        """Return a fleet in which no plan is applied yet."""
-        return cls(tuple(map(Member, plans)), tuple(Refused(each.name, str(each.error)) for each in refused))
+    def of(
+        cls, plans: Sequence[SavedPlan], refused: Sequence[Failure] = (), begun: Sequence[Member] = ()
+    ) -> Fleet:
+        """Return a fleet of plans that are not applied yet, and of pipelines that have begun to move."""
+        members = (*begun, *map(Member, plans))
+        return cls(members, tuple(Refused(each.name, str(each.error)) for each in refused))
 
     @property
     def fails_over(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ SyncsOn = Literal["target", "source"]
 
 SYNCS_TOPIC = re.compile(r"mm2-offset-syncs[.].+[.]internal")
 """The names of MirrorMaker's syncs topics, with the default separator."""
+_OWN_TOPICS = re.compile(r"(?:mm2-offset-syncs[.](?P<syncs>.+)|(?P<checkpoints>.+)[.]checkpoints)[.]internal")
 
 _FORM = '{"kafka_config_id": "kafka_standby", "prefix": "primary."}'
 _PREFIX = re.compile(r"[a-zA-Z0-9._-]{1,200}")
@@ -88,6 +89,12 @@ class Mirror:
         """Return plain JSON that :meth:`parse` reads, without empty values and defaults."""
         found = {name: getattr(self, name) for name in _READERS} | {"topics": dict(self.topics)}
         return {name: each for name, each in found.items() if each and (name, each) != ("syncs_on", "target")}
+
+
+def source_aliases(topics: Iterable[str]) -> list[str]:
+    """Return MirrorMaker's aliases of a mirror's sources, from the names of its own topics on the mirror."""
+    found = filter(None, map(_OWN_TOPICS.fullmatch, topics))
+    return sorted({each["syncs"] or each["checkpoints"] for each in found})
 
 
 def _read_part(value: object, parameter: str) -> str:

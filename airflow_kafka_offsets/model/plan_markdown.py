@@ -88,6 +88,7 @@ def _table(plans: Sequence[SavedPlan]) -> str:
 def _warnings(saved: SavedPlan, found: Estimate) -> list[str]:
     safe = saved.policy.idempotent_sink or saved.policy.sink == "noop" or not found.records_again
     return [
+        *(f"{name.lower()}: {text}" for name, text in _translation(saved) if text),
         f"{plural(found.records_passed, 'record')} passed over unread" if found.records_passed else "",
         _discarded(saved),
         _lost(saved),
@@ -145,7 +146,8 @@ def _translation(saved: SavedPlan) -> list[tuple[str, str]]:
     unmirrored = found.get("unmirrored")
     most = f"at most {plural(unmirrored, 'record')}" if unmirrored else "none"
     behind = "not known" if unmirrored is None else most
-    return [("Translation", _cell(kinds_text(found.get("kinds") or {}))), ("Never mirrored", behind)]
+    kinds, notes = kinds_text(found.get("kinds") or {}), "; ".join(found.get("notes") or ())
+    return [("Translation", _cell(kinds)), ("Never mirrored", behind), ("Remarks", _cell(notes))]
 
 
 def _times(saved: SavedPlan, which: str) -> str:

@@ -194,12 +194,6 @@ class Evidence:
         """
         if self.position == 0:
             return Translation(0)
-        if self.syncs and self.log.end == 0:
-            return Translation(
-                None,
-                why="the topic is empty on the mirror, but the syncs show copied records: it has another "
-                "name there, or was created again",
-            )
         pairs = self._pairs()
         every = [*self.syncs, *pairs]
         newest = next((each for each in self.searches if each.read.position == self.position), None)
@@ -214,6 +208,12 @@ class Evidence:
         # If the search found several equal records, the first one is safe: it is not after the right one.
         if newest and (copies := newest.found_between(*found.search)):
             return _after_the_first(found, copies, others + uncopied)
+        if any(sync.downstream >= self.log.end for sync in self.syncs):
+            return Translation(
+                None,
+                why="the syncs show copies after the end of the mirror's log: the topic has another name "
+                "there, was created again, or has lost records",
+            )
         return _by_syncs(found, others + uncopied, newest)
 
     def _pairs(self) -> list[OffsetSync]:
@@ -249,7 +249,8 @@ class Evidence:
         earlier = search.start > 0 if found.before is None else found.before.upstream > last.identity.offset
         if copies or not search.contiguous or search.by_time or earlier:
             return None
-        if found.after is not None:
+        next_copied = next_upstream(self.syncs, self.log.end) or 0
+        if found.after is not None or next_copied > last.identity.offset:
             lowest = _by_syncs(found, 0, search).offset
             if lowest is not None and 0 < found.log.start >= lowest:
                 return None  # retention may have deleted the copy

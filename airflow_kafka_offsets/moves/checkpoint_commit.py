@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
@@ -18,7 +19,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -124,7 +125,8 @@ def plan_checkpoint_commit(
     )
     # After a move, the query's first offsets do not show what it has read.
     if allow_new_query and known_moves.newest is None:
-        refusals = [_skipped_refusal(each, checkpoint, state) for each in group_plans]
+        first = cache(partial(first_offsets, checkpoint, state.kafka_offsets))
+        refusals = [_skipped_refusal(each, state.query_id, first) for each in group_plans]
         group_plans = [
             replace(each, refusals=(*each.refusals, refusal)) if refusal else each
             for each, refusal in zip(group_plans, refusals, strict=True)
@@ -132,21 +134,23 @@ def plan_checkpoint_commit(
     return PositionCommit(PipelinePlan(group_plans), metadata, known_moves)
 
 
-def _skipped_refusal(
-    group_plan: OffsetPlan, checkpoint: SparkCheckpoint, state: CheckpointState
-) -> str | None:
-    """Return why a query must not take a group over: it began after the end of the group's last query."""
+def _skipped_refusal(group_plan: OffsetPlan, query: str, read_first: Callable[[], Offsets]) -> str | None:
+    """
+    Return why a query must not take a group over: it began after the end of the group's last query.
+
+    :param read_first: returns where the query began.
+    """
     taken_over = [
         move
         for move in group_plan.moves
         if (by := CommitMetadata.parse(group_plan.metadata.get(move.topic_partition)))
-        and by.query not in ("", state.query_id)
+        and by.query not in ("", query)
     ]
     if not taken_over:
         return None
     way_out = "to take the group over anyway, first commit to it the offsets at which the query began"
     try:
-        first = first_offsets(checkpoint, state.kafka_offsets)
+        first = read_first()
     except CheckpointError as error:
         return f"{error}; so it is not known which records the query has skipped; {way_out}"
     skipped: dict[TopicPartition, int] = {}

@@ -34,12 +34,10 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.readings.failover import (
-    LAST_COMMIT,
     gather_evidence,
     left_out_refusals,
     names_key,
     read_kept,
-    recorded_cluster,
     selected_sources,
     translate_sources,
 )
@@ -47,6 +45,7 @@ from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
+from airflow_kafka_offsets.readings.recorded_cluster import LAST_COMMIT, recorded_cluster, uncommitted_groups
 from airflow_kafka_offsets.readings.renamed_topics import (
     check_partitions,
     gather_records,
@@ -117,7 +116,7 @@ def plan_failover(
         refusals += left_out_refusals(target, sources, selection.scope)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
     running = None if same else running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
-    notes = [*missing, *note]
+    notes = [*missing, *note, *uncommitted_groups(target if same else source, by_group, groups)]
     if running:
         (notes if policy.allow_running_mirror else refusals).append(running)
     moved = plan_checkpoint_failover(
@@ -136,7 +135,9 @@ def plan_failover(
 
 def failover_request(entered: str, selection: GroupSelection, mirror: Mirror) -> str:
     """Return the identity of a request to fail over to a cluster."""
-    return digest("failover", entered, selection.group_id, selection.scope.as_json(), mirror.as_json())
+    # A task and a command name the connection differently.
+    names = replace(mirror, kafka_config_id="").as_json()
+    return digest("failover", entered, selection.group_id, selection.scope.as_json(), names)
 
 
 def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | None:
@@ -166,7 +167,7 @@ def _cluster_to_leave(
 
     The mirror may be the checkpoint's cluster if it names other topics.
 
-    :param recorded: see :func:`~airflow_kafka_offsets.readings.failover.recorded_cluster`.
+    :param recorded: see :func:`~airflow_kafka_offsets.readings.recorded_cluster.recorded_cluster`.
     """
     known, record = recorded
     asked = "" if source is None else source.cluster_id()

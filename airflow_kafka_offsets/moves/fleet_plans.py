@@ -79,8 +79,8 @@ def plan_failovers(
 
     :param clients: for each pipeline that is planned at the same time: the search for a record may take
         long, and the calls of a client wait for each other.
-    :return: the plans, and the pipelines that cannot be moved: they do not hold the others back.
-    :raises PlanRefusedError: as :func:`plan_resets`, if two pipelines move the same.
+    :return: the plans, and the pipelines that cannot be moved: they do not hold the others back. The caller
+        checks that no two plans move the same, see :func:`check_disjoint`.
     """
     free: SimpleQueue[BothClusters] = SimpleQueue()
     for each in clients:
@@ -103,9 +103,7 @@ def plan_failovers(
         finally:
             free.put(pair)
 
-    plans, failures = _plan_each(pipelines, open_checkpoint, plan, len(clients))
-    check_disjoint(plans)
-    return plans, failures
+    return _plan_each(pipelines, open_checkpoint, plan, len(clients))
 
 
 def _plan_each(

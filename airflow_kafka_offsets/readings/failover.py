@@ -9,19 +9,16 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
-    BrokerError,
     MisnamedError,
     OffsetsFormatError,
     PlanRefusedError,
 )
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.mirror import Mirror, source_aliases
 from airflow_kafka_offsets.model.offset_syncs import next_upstream
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
@@ -33,6 +30,7 @@ from airflow_kafka_offsets.readings.mirror import (
     find_syncs_topic,
     last_reads,
     look_for,
+    mirror_key,
     mirrored_ids,
     read_syncs,
 )
@@ -43,9 +41,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
-
-LAST_COMMIT = "the last commit of its group"
-"""Names the record of a checkpoint's cluster if neither a move nor the kept data has recorded it."""
 
 
 def selected_sources(selection: GroupSelection, sources: Mapping[str, Offsets]) -> dict[str, Offsets]:
@@ -72,50 +67,6 @@ def read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
     return kept, notes
 
 
-def recorded_cluster(
-    checkpoint: SparkCheckpoint,
-    kept: Readiness,
-    clients: Sequence[OffsetsClient],
-    by_group: Mapping[str, Offsets],
-) -> tuple[str, str]:
-    """
-    Return the id of a checkpoint's cluster, empty if unknown, and what has recorded it.
-
-    :param kept: see :func:`read_kept`; used if no move has recorded a cluster.
-    :param clients: the mirror, and the old cluster if it answers. If nothing else has recorded a cluster, the
-        group's newest commit counts, and of two of the same batch the mirror's. If only one cluster shows its
-        commits, a commit at the query's position counts: an older one may be of an earlier time.
-    :param by_group: the checkpoint's offsets for each group.
-    """
-    moved = ArchivedMoves(checkpoint).on_cluster
-    if moved is not None:
-        return moved.log_ids.cluster, f"its move {moved}"
-    if kept.cluster:
-        return kept.cluster, "its last commit with a mirror"
-    query = checkpoint.query_id()
-    found: dict[str, int] = {}
-    shown: set[str] = set()
-    at_position: set[str] = set()
-    for client, (group, offsets) in product(clients, by_group.items()):
-        try:
-            commits = client.committed(group, offsets)
-        except BrokerError as error:
-            log.info("Commits of group %r are not compared: %s", group, error)
-            continue
-        cluster = client.cluster_id()
-        shown.add(cluster)
-        for tp, commit in commits.items():
-            made = CommitMetadata.of(commit)
-            # A mirror copies commits, which then name another cluster. A failover that was taken back has
-            # committed the group too.
-            if commit and made and (made.query, made.cluster) == (query, cluster) and not made.is_move:
-                found[cluster] = max(made.batch or 0, found.get(cluster, 0))
-                if commit.offset == offsets[tp]:
-                    at_position.add(cluster)
-    newest = max(found, key=found.__getitem__, default="")
-    return newest if len(shown) > 1 or newest in at_position else "", LAST_COMMIT
-
-
 def gather_evidence(
     source: OffsetsClient | None,
     target: OffsetsClient,
@@ -132,6 +83,7 @@ def gather_evidence(
     :return: the kept data together with what was read, the logs of the source, and notes about missing data.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
+    _refuse_names_without_prefix(target, mirror, {tp.topic for tp in partitions})
     kept = kept.without_old_syncs(mirrored_ids(target, mirror, {tp.topic for tp in partitions}))
     notes = _unread_names(source, mirror, partitions)
     syncs = dict(kept.syncs)
@@ -151,7 +103,9 @@ def gather_evidence(
     if source is None:
         notes.append(f"the source does not answer: {_fallback_note(kept)}")
         return replace(kept, syncs=syncs), {}, notes
-    logs = source.log_ranges(partitions)
+    # The kept data shows that the cluster had the topics; without it, the connection may lead to another one.
+    logs, deleted = existing_logs(source, partitions) if kept.at else (source.log_ranges(partitions), [])
+    notes += deleted
     ends = kept.ends | {tp: log.end for tp, log in logs.items()}
     read = read_last(source, sources, logs, kept.read)
     return replace(kept, syncs=syncs, ends=ends, read=read), logs, notes
@@ -160,6 +114,21 @@ def gather_evidence(
 def names_key() -> str:
     """Return what names the topics of a mirror."""
     return dag_text("topics of mirror", parameter_text("topic_map"))
+
+
+def _refuse_names_without_prefix(target: OffsetsClient, mirror: Mirror, topics: Collection[str]) -> None:
+    """Refuse a topic's own name if the mirror also has it with MirrorMaker's prefix, which marks the copy."""
+    if mirror.prefix or mirror.without:
+        return
+    there = target.partitions()
+    for alias, topic in product(source_aliases(there), sorted(set(topics) - mirror.topics.keys())):
+        if {topic, copy := f"{alias}.{topic}"} <= there.keys():
+            raise MisnamedError(
+                [
+                    f"the mirror has {topic!r} and {copy!r}: name the copy with {mirror_key('prefix')} "
+                    f"({f'{alias}.'!r}), or each topic with {names_key()}"
+                ]
+            )
 
 
 def _unread_names(
@@ -196,14 +165,23 @@ def read_last(
     *,
     within: float = 20.0,
 ) -> dict[TopicPartition, Sequence[LastRead]]:
-    """Return the last records before positions, and those that were kept."""
+    """Return the last records before positions in logs, and those that were kept."""
     read = dict(kept)
     for offsets in sources.values():
-        for tp, last in last_reads(source, offsets, logs, within=within).items():
+        there = {tp: at for tp, at in offsets.items() if tp in logs}
+        for tp, last in last_reads(source, there, logs, within=within).items():
             # The kept entry may count records that compaction has removed since.
             known = [each for each in read.get(tp, ()) if each.position == last.position]
             read[tp] = known + [each for each in (last, *read.get(tp, ())) if each not in known]
     return read
+
+
+def existing_logs(client: OffsetsClient, partitions: Collection[TopicPartition]) -> tuple[Logs, list[str]]:
+    """Return the logs that still exist, and a note about those that do not."""
+    there = existing_partitions(client, partitions)
+    gone = set(partitions) - there
+    notes = [f"{summarize(gone)}: deleted, so only what commits have kept is known"] if gone else []
+    return client.log_ranges(there), notes
 
 
 def _fallback_note(kept: Readiness) -> str:

@@ -37,8 +37,8 @@ def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
         if mirror.syncs_topic in client.partitions([mirror.syncs_topic]):
             return mirror.syncs_topic
         raise PlanRefusedError(
-            f"{where} has no topic {mirror.syncs_topic!r}: correct {_key('syncs_topic')}, or "
-            f"{_key('syncs_on')}; MirrorMaker writes it to the source unless "
+            f"{where} has no topic {mirror.syncs_topic!r}: correct {mirror_key('syncs_topic')}, or "
+            f"{mirror_key('syncs_on')}; MirrorMaker writes it to the source unless "
             "offset-syncs.topic.location=target"
         )
     found = [topic for topic in client.partitions() if SYNCS_TOPIC.fullmatch(topic)]
@@ -47,16 +47,16 @@ def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
     if found:
         raise PlanRefusedError(
             f"{where} has several topics of offset syncs, {', '.join(found)}: name the mirror's with "
-            f"{_key('syncs_topic')}"
+            f"{mirror_key('syncs_topic')}"
         )
     raise PlanRefusedError(
         f"{where} has no topic of offset syncs (mm2-offset-syncs...internal): name the cluster that has it "
-        f"with {_key('syncs_on')}, name the topic with {_key('syncs_topic')}, grant the user Describe on it, "
-        "or let MirrorMaker write it to the mirror with offset-syncs.topic.location=target"
+        f"with {mirror_key('syncs_on')}, name the topic with {mirror_key('syncs_topic')}, grant the user "
+        "Describe on it, or let MirrorMaker write it to the mirror with offset-syncs.topic.location=target"
     )
 
 
-def _key(name: str) -> str:
+def mirror_key(name: str) -> str:
     """Return the name of a mirror's key for texts; on the command line, its option."""
     return f"{parameter_text(name)}{dag_text(' of mirror')}"
 
@@ -120,15 +120,16 @@ def last_reads(
         read = record_identities(client, ranges, left, "read_committed")
         found |= {tp: records for tp, records in read.items() if records}
     # Between the last committed record and the position there may be records of aborted transactions. Some
-    # mirrors copy them too.
+    # mirrors copy them too. A source that has lost its newest records ends before the position.
     gaps = {
-        tp: OffsetRange(records[-1].offset + 1, min(positions[tp], logs[tp].end))
+        tp: OffsetRange(records[-1].offset + 1, positions[tp])
         for tp, records in found.items()
         if records[-1].offset + 1 < positions[tp]
     }
     others = dict.fromkeys(found, 0)
     if gaps:
-        uncommitted = record_identities(client, gaps, max(0.1, end - time.monotonic()), "read_uncommitted")
+        there = {tp: gap for tp, gap in gaps.items() if gap.end <= logs[tp].end}
+        uncommitted = record_identities(client, there, max(0.1, end - time.monotonic()), "read_uncommitted")
         compacted = _compacted(client, {tp.topic for tp in gaps})
         for tp, gap in gaps.items():
             known = tp in uncommitted and tp.topic not in compacted

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.failover_plan import again_text
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.translation import LastRead, Search
+from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.failover import (
     gather_evidence,
     left_out_refusals,
     read_kept,
-    recorded_cluster,
     selected_sources,
     translate_sources,
 )
 from airflow_kafka_offsets.readings.mirror import look_for, record_identities
+from airflow_kafka_offsets.readings.recorded_cluster import recorded_cluster
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -69,6 +72,11 @@ def check_mirror(
     without_source, _, _ = gather_evidence(None, target, mirror, sources, kept)
     now = translate_sources(target, mirror, sources, evidence, logs)
     alone = translate_sources(target, mirror, sources, without_source)
+    if (again := again_text(alone)) and is_stateful(checkpoint):
+        notes.append(
+            f"the query keeps state (state/): without the source a failover is refused, because {again}, "
+            f"unless {parameter_text('allow_stateful', True)} is set for it"
+        )
     there = {each.mirrored: each.log for each in now if each.log is not None}
     return MirrorCheck(
         location=checkpoint.location,

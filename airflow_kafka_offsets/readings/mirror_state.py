@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.mirror import source_aliases
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
-
-_OWN_TOPICS = re.compile(r"(?:mm2-offset-syncs[.](?P<syncs>.+)|(?P<checkpoints>.+)[.]checkpoints)[.]internal")
-"""MirrorMaker's topics on the mirror; their names have the alias of the source."""
 
 
 def _is_copied(client: OffsetsClient, group: str, left: str, entered: str) -> bool:
@@ -35,8 +32,7 @@ def _workers(client: OffsetsClient) -> list[str]:
     This finds a dedicated MirrorMaker, whose group is ``<alias>-mm2``. In other Connect clusters the user
     chooses the group's name.
     """
-    found = filter(None, map(_OWN_TOPICS.fullmatch, client.partitions()))
-    names = sorted({f"{each['syncs'] or each['checkpoints']}-mm2" for each in found})
+    names = [f"{alias}-mm2" for alias in source_aliases(client.partitions())]
     if not names:
         return []
     try:

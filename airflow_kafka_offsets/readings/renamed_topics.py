@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summari
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Search, Translation
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.failover import names_key, read_last
+from airflow_kafka_offsets.readings.failover import existing_logs, names_key, read_last
 from airflow_kafka_offsets.readings.mirror import last_reads, look_for
 from airflow_kafka_offsets.readings.positions import existing_partitions
 
@@ -82,14 +82,8 @@ def gather_records(
     :return: the data for a translation, and notes about missing data.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
-    there = existing_partitions(client, partitions)
-    gone = partitions - there
-    notes = [f"{summarize(gone)}: deleted, so only what commits have kept is known"] if gone else []
-    logs = client.log_ranges(there)
-    existing = {
-        name: {tp: at for tp, at in offsets.items() if tp in there} for name, offsets in sources.items()
-    }
-    read = read_last(client, existing, logs, kept.read)
+    logs, notes = existing_logs(client, partitions)
+    read = read_last(client, sources, logs, kept.read)
     return Readiness(read=read, ends={tp: log.end for tp, log in logs.items()}), notes
 
 

@@ -367,6 +367,28 @@ def test_after_the_first_move_it_is_not_planned_again(planned):
     assert some.stages() == {"applied": 2}
 
 
+def test_those_that_have_not_begun_are_planned_again_beside_the_others(pipelines):
+    some = pipelines(3)
+    some.queries["etl-1"].plan(2, {"orders": {0: 95}})
+    some.run("plan-failover", code=1)
+    some.queries["etl-2"].run(2, {"orders": {0: READ + 1}})
+    failed = some.run("apply", "--execute", code=1)
+    assert "is no longer valid" in failed.err
+    assert some.stages() == {"applied": 1, "planned": 1}
+    some.queries["etl-1"].finish(2)
+    assert "give --rest to plan the others" in some.run("plan-failover", code=2).err
+    some.list([{**some.entry("etl-1"), "group_id": "etl-0"}, some.entry("etl-2")])
+    assert "two pipelines move orders-0 of group etl-0" in some.run("plan-failover", "--rest", code=1).err
+    some.list([some.entry(name) for name in some.names])
+    some.run("plan-failover", "--rest")
+    assert some.stages() == {"applied": 1, "planned": 2}
+    some.run("apply", "--execute")
+    assert some.now() == dict.fromkeys(some.names, "moved")
+    assert "nothing is left to plan" in some.run("plan-failover", "--rest", code=2).err
+    some.run("restore", "--execute")
+    assert [query.stands()[0] for query in some.queries.values()] == [READ, 95, READ + 1]
+
+
 def test_without_the_progress_what_has_moved_is_not_moved_again(planned, killed_after):
     some = planned(3)
     killed_after(3, lambda: some.run("apply", "--execute", "--max-active", "1"), saved=True)

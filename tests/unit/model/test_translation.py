@@ -125,3 +125,25 @@ def test_a_last_record_that_the_mirror_has_deleted_is_no_sign_of_other_records(s
 def test_syncs_of_an_empty_topic_show_another_name():
     found = Evidence(70, LogRange(0, 0), [OffsetSync(0, 0)]).translate()
     assert (found.offset, "another name" in found.why) == (None, True)
+
+
+def syncs_up_to(end):
+    return [OffsetSync(offset, offset) for offset in range(0, end, 100)]
+
+
+def test_syncs_beyond_the_end_of_the_mirror_are_of_another_topic():
+    """The names of the mirror lead to another topic than MirrorMaker's copy, and it is shorter."""
+    found = Evidence(4_000, LogRange(0, 1_000), syncs_up_to(5_000), source=LogRange(0, 5_000)).translate()
+    assert found.offset is None
+    assert "after the end of the mirror's log" in found.why
+
+
+@pytest.mark.parametrize(("end", "exists"), [(4_950, True), (5_000, False), (20_000, False)])
+def test_a_record_that_the_mirror_must_have_copied_and_does_not_have_shows_another_topic(end, exists):
+    """After the last sync too: each record there has its own offset on the source."""
+    read = LastRead(4_995, RecordIdentity(4_994, 1, "d"))
+    evidence = Evidence(4_995, LogRange(0, end), syncs_up_to(5_000), [read], LogRange(0, 5_000))
+    search = evidence.next_search()
+    assert search is not None
+    found = evidence.with_search(replace(search, records=search.end - search.start)).translate()
+    assert (found.offset is not None) is exists

@@ -16,12 +16,13 @@ from written_query import QUERY_ID, Query
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.readiness_file import READINESS
-from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError
+from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.failover import plan_failover
@@ -74,6 +75,49 @@ def test_the_last_record_that_was_read_is_found_on_the_mirror(pipeline):
     assert plan.refusals == []
     assert plan.checkpoint_plan.after == {"0": {TopicPartition("orders", 0): 80}}
     assert plan.as_json()["kinds"] == {"exact (record)": 1}
+
+
+def test_what_the_source_has_lost_after_the_query_read_it_may_be_read_again(pipeline):
+    """Its leader was replaced by a follower that was behind; the mirror has copied these records before."""
+    pipeline.brokers["mirror"].append("orders", 0, range(100, 110))
+    pipeline.query.run(1, {"orders": {0: 105}})
+    (found,) = pipeline.plan().translated
+    assert (found.translation.offset, found.translation.again) == (90, 5)
+
+
+@pytest.mark.parametrize("source_answers", [True, False])
+def test_a_topic_of_the_mirrors_own_is_not_taken_for_the_copy(pipeline, source_answers):
+    """Producers write to the mirror's cluster too, and MirrorMaker puts its prefix before the copies."""
+    target = pipeline.brokers["mirror"]
+    target.create("primary.orders")
+    target.create("primary.checkpoints.internal")
+    source = pipeline.source if source_answers else None
+    said = r"the mirror has 'orders' and 'primary.orders': .* prefix of mirror \('primary.'\)"
+    with pytest.raises(MisnamedError, match=said):
+        pipeline.plan(source, pipeline.mirror)
+    with pytest.raises(MisnamedError, match=said):
+        check_mirror(
+            pipeline.source, pipeline.mirror, pipeline.checkpoint, GroupSelection.parse("etl"), MIRROR
+        )
+    pipeline.plan(source, pipeline.mirror, mirror=Mirror("standby", topics={"orders": "orders"}))
+    pipeline.plan(source, pipeline.mirror, mirror=Mirror("standby", prefix="primary."))
+
+
+def test_an_interrupted_failover_is_finished_by_the_same_request_of_another_tool(pipeline, monkeypatch):
+    """On the command line the mirror has no Airflow connection."""
+
+    def die(*_: Any) -> None:
+        raise OSError("the process ends here")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("airflow_kafka_offsets.moves.apply.commit_groups", die)
+        with pytest.raises(OSError, match="the process ends here"):
+            apply_pipeline(pipeline.mirror, pipeline.plan(), CommitMetadata(), pipeline.checkpoint, 0)
+    again = pipeline.plan(mirror=Mirror())
+    apply_pipeline(pipeline.mirror, again, CommitMetadata(), pipeline.checkpoint, 0)
+    assert [(each.name, each.done) for each in ArchivedMoves(pipeline.checkpoint)] == [
+        ("0001-failover", True)
+    ]
 
 
 def test_the_clusters_must_not_be_swapped(pipeline):
@@ -176,6 +220,47 @@ def test_a_connection_to_a_third_cluster_is_refused(pipeline):
     pipeline.source = open_client(pipeline.brokers["source"])
     with pytest.raises(PlanRefusedError, match="is on cluster source according to its last commit with a m"):
         pipeline.plan()
+
+
+def test_a_topic_that_was_deleted_on_the_source_is_moved_with_what_commits_have_kept(pipeline):
+    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    kept = pipeline.query.root / READINESS
+    pipeline.brokers["source"].delete_topic("orders")
+    plan = pipeline.plan()
+    assert [each.translation.offset for each in plan.translated] == [80]
+    assert "orders-0: deleted, so only what commits have kept is known" in plan.notes
+    # Without that, the connection may lead to any cluster.
+    kept.unlink()
+    with pytest.raises(UnknownTopicPartitionError, match="orders-0 is not on"):
+        pipeline.plan()
+
+
+def test_a_group_without_commits_on_either_cluster_is_named_where_the_plan_is_approved(pipeline):
+    """Its name may be mistyped; a query whose position was never committed looks the same."""
+    note = "group etl has no commit on either cluster"
+    plan = pipeline.plan()
+    names = Names("etl", None, pipeline.query.location, mirror=MIRROR.as_json())
+    saved = save_plan(pipeline.mirror, pipeline.checkpoint, plan, names)
+    assert note in "\n".join(plan.tables())
+    assert note in saved.markdown
+    assert note in plans_markdown([saved, saved])
+    assert note not in str(pipeline.plan(None, pipeline.mirror).notes)
+    pipeline.commit("source")
+    assert note not in str(pipeline.plan().notes)
+
+
+def test_a_check_says_that_a_failover_would_be_refused_for_the_state_of_the_query(pipeline):
+    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+
+    def notes() -> str:
+        selection = GroupSelection.parse("etl")
+        check = check_mirror(pipeline.source, pipeline.mirror, pipeline.checkpoint, selection, MIRROR)
+        return "\n".join(check.notes)
+
+    pipeline.query.write("state/0/0/1.delta", "state")
+    assert "keeps state" not in notes()
+    pipeline.query.run(1, {"orders": {0: 95}})
+    assert "keeps state (state/): without the source a failover is refused, because at most 5 rec" in notes()
 
 
 def test_what_was_kept_for_a_replaced_query_is_not_taken_for_the_new_one(pipeline):

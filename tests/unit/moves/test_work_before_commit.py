@@ -10,9 +10,12 @@ from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
 
 OWN, OTHER = (CommitMetadata(run=run, task="reset", token=run, tool="reset") for run in ("own", "other"))
@@ -67,6 +70,26 @@ def test_moves_of_a_query_that_was_replaced_do_not_hide_what_the_new_one_has_ski
     pipeline.run(0, 95)
     with pytest.raises(PlanRefusedError, match="nor the group's last query has read 60 records"):
         commit(allow_new_query=True).check()
+
+
+def test_where_a_query_began_is_read_once_for_all_groups_that_it_takes_over(pipeline, monkeypatch):
+    groups = GroupSelection.parse({"source:0": "one", "source:1": "two"})
+    replace_query(pipeline, 0)
+    pipeline.query.write("sources/1/0", '\0v1\n{"orders":{"0":0}}')
+    pipeline.query.run(0, {"orders": {0: 60}}, {"orders": {0: 70}})
+    for group in groups.group_ids:
+        pipeline.client.commit(group, {TopicPartition("orders", 0): 50}, CommitMetadata(query="old").text())
+    read: list[str] = []
+
+    def read_file(self, path):
+        read.append(path)
+        return of_storage(self, path)
+
+    of_storage = SparkCheckpoint.read_file
+    monkeypatch.setattr(SparkCheckpoint, "read_file", read_file)
+    names = (pipeline.client, pipeline.checkpoint, groups, CommitMetadata())
+    plan_checkpoint_commit(*names, allow_new_query=True).plan.check()
+    assert read.count("sources/0/0") == 1
 
 
 def test_a_batch_that_was_moved_may_end_at_newer_records_also_after_a_later_move(broker, pipeline, commit):
