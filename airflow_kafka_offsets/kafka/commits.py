@@ -15,7 +15,7 @@ from airflow_kafka_offsets.kafka.failures import (
     Failure,
 )
 from airflow_kafka_offsets.model.names import parse_group
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, check_partitions
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, refuse_invalid_partitions
 from airflow_kafka_offsets.model.text import is_plain, shorten
 
 Texts = Mapping[str, str]
@@ -45,7 +45,7 @@ def check_commit(
     :return: topic -> its text.
     """
     parse_group(group_id)
-    check_partitions(offsets)
+    refuse_invalid_partitions(offsets)
     for tp, offset in offsets.items():
         if not 0 <= offset <= MAX_OFFSET:
             raise UsageError(

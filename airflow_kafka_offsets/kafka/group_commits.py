@@ -39,7 +39,7 @@ from airflow_kafka_offsets.model.offsets import (
     Commits,
     Offsets,
     TopicPartition,
-    check_partitions,
+    refuse_invalid_partitions,
     summarize,
 )
 
@@ -63,7 +63,7 @@ class GroupCommits:
     def read(self, call: Call, partitions: Iterable[TopicPartition], needs: Right = "Describe") -> Commits:
         """Return the commits of partitions; ``None`` for missing commits and missing partitions."""
         wanted = sorted(dict.fromkeys(partitions))
-        check_partitions(wanted)
+        refuse_invalid_partitions(wanted)
         found = self._ask(call, wanted, needs) if wanted else {}
         return {tp: found.get(tp) for tp in wanted}
 

@@ -24,7 +24,7 @@ from airflow_kafka_offsets.model.offsets import (
     LogRange,
     Offsets,
     TopicPartition,
-    check_partitions,
+    refuse_invalid_partitions,
     summarize,
 )
 
@@ -56,7 +56,7 @@ def offsets_at_timestamps(
 
     The timestamps ``OFFSET_BEGINNING`` and ``OFFSET_END`` mean the log start and the log end.
     """
-    check_partitions(wanted)
+    refuse_invalid_partitions(wanted)
     ordered = session.by_leader(wanted)
     found: dict[int, Offsets] = {timestamp: {} for timestamp in timestamps}
     absent: Counter[TopicPartition] = Counter()

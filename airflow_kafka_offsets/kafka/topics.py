@@ -10,7 +10,7 @@ from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import TOPIC_HIDDEN, CallError
 from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, read_topics
 from airflow_kafka_offsets.kafka.session import Session
-from airflow_kafka_offsets.model.offsets import TopicPartition, check_partitions
+from airflow_kafka_offsets.model.offsets import TopicPartition, refuse_invalid_partitions
 from airflow_kafka_offsets.model.wording import parameter_text
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Topics:
     def read(self, topics: Iterable[str]) -> dict[str, list[int]]:
         """Return the partitions of some topics, without missing topics."""
         wanted = sorted(set(topics))
-        check_partitions(TopicPartition(topic, 0) for topic in wanted)
+        refuse_invalid_partitions(TopicPartition(topic, 0) for topic in wanted)
         found: dict[str, list[int]] = {}
         todo = wanted[::-1]
 
