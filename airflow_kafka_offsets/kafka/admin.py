@@ -8,7 +8,7 @@ from contextlib import suppress
 from copy import copy
 from typing import Any
 
-from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPartitionError
+from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.commits import Texts
 from airflow_kafka_offsets.kafka.explain import Call, Right
@@ -184,26 +184,17 @@ class Admin:
         """Return the ids of existing topics; brokers before Kafka 2.8 have no topic ids."""
         wanted = sorted(set(topics))
         call = call.with_text(f"looking up the ids of topics {', '.join(wanted[:5])}")
-        found = self._each(call, "topic_ids", dict.fromkeys(wanted))
-        unknown = [
-            topic for topic in wanted if (failed := found[topic][1]) and failed.code in UNKNOWN_PARTITION
-        ]
-        for topic in unknown:
-            del found[topic]
-        with suppress(UnknownTopicPartitionError):
-            settled = call.with_timeout(_SETTLED)
-            self._each(settled, "topic_ids", dict.fromkeys(unknown), found, passing=TEMPORARY)
+        found = self._topics(call, "topic_ids", wanted)
         for _, failure in found.values():
-            if failure is not None:
+            if failure is not None and failure.code not in UNKNOWN_PARTITION:
                 raise call.explain(failure)
-        return {topic: topic_id for topic, (topic_id, _) in sorted(found.items()) if topic_id is not None}
+        return {topic: topic_id for topic, (topic_id, _) in found.items() if topic_id is not None}
 
     def topic_settings(
         self, topics: Iterable[str], call: Call
     ) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the settings of topics that decide when records are deleted, or an error for each topic."""
-        wanted = dict.fromkeys(sorted(set(topics)))
-        found = self._each(call, "topic_settings", wanted, passing=TEMPORARY)
+        found = self._topics(call, "topic_settings", sorted(set(topics)))
         about = "reading the settings of topic {!r}"
         return {
             topic: settings
@@ -240,6 +231,19 @@ class Admin:
             raise call.explain(failure, "Delete")
         failures = map(self._process.read_failure, found)
         return {tp: deletion_refusal(failure, call) for tp, failure in zip(partitions, failures, strict=True)}
+
+    def _topics(self, call: Call, name: str, wanted: Sequence[str]) -> dict[str, tuple[Any, Failure | None]]:
+        """Make a call that has one result for each topic; ask again for topics that seem to be missing."""
+        found = self._each(call, name, dict.fromkeys(wanted))
+        settled: dict[str, tuple[Any, Failure | None]] = {}
+        unknown = [
+            topic for topic, (_, failure) in found.items() if failure and failure.code in UNKNOWN_PARTITION
+        ]
+        with suppress(BrokerError):
+            again = call.with_timeout(_SETTLED)
+            self._each(again, name, dict.fromkeys(unknown), settled, passing=TEMPORARY)
+        missing = dict.fromkeys(topic for topic in unknown if topic not in settled)
+        return found | settled | self._each(call, name, missing)
 
     def _groups(
         self, call: Call, verb: str, wanted: Sequence[str], first_attempt: float = math.inf
