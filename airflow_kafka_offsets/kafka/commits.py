@@ -79,7 +79,7 @@ def commit_chunks(group_id: str, offsets: Mapping[TopicPartition, int], texts: T
         yield part
 
 
-class CommitProgress:
+class CommitState:
     """
     The written, refused and pending partitions of one commit.
 

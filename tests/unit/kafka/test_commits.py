@@ -18,7 +18,7 @@ from airflow_kafka_offsets.kafka import group_commits
 from airflow_kafka_offsets.kafka.commits import (
     MAX_BYTES,
     MAX_PARTITIONS,
-    CommitProgress,
+    CommitState,
     check_commit,
     commit_chunks,
 )
@@ -68,7 +68,7 @@ def nothing(_):
 
 
 def test_a_refused_commit_is_read_back_because_the_client_blames_all_partitions():
-    progress = CommitProgress({A: 1, OTHER: 2}, read_back=lambda _: [A])
+    progress = CommitState({A: 1, OTHER: 2}, read_back=lambda _: [A])
     refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
     progress.take_results({A: refused, OTHER: refused}, nothing)
     assert progress.written == [A]
@@ -76,7 +76,7 @@ def test_a_refused_commit_is_read_back_because_the_client_blames_all_partitions(
 
 
 def test_a_refused_commit_to_one_topic_is_not_taken_for_what_is_there_already():
-    progress = CommitProgress({A: 1, B: 2}, read_back=lambda _: [A, B])
+    progress = CommitState({A: 1, B: 2}, read_back=lambda _: [A, B])
     refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
     progress.take_results({A: refused, B: refused}, nothing)
     assert progress.written == []
@@ -85,7 +85,7 @@ def test_a_refused_commit_to_one_topic_is_not_taken_for_what_is_there_already():
 
 def test_an_unknown_partition_is_tried_again_unless_the_broker_does_not_know_it_either():
     unknown = Failure("UNKNOWN_TOPIC_OR_PART", "no")
-    progress = CommitProgress({A: 1}, read_back=nothing)
+    progress = CommitState({A: 1}, read_back=nothing)
     with pytest.raises(CallError):
         progress.take_results({A: unknown}, nothing)
     progress.take_results({A: unknown}, lambda partitions: partitions)
@@ -94,7 +94,7 @@ def test_an_unknown_partition_is_tried_again_unless_the_broker_does_not_know_it_
 
 @pytest.mark.parametrize("code", ["_TIMED_OUT", "_TRANSPORT"])
 def test_after_an_uncertain_answer_what_was_written_is_looked_up_first(code):
-    progress = CommitProgress({A: 1, B: 2}, read_back=lambda _: [B])
+    progress = CommitState({A: 1, B: 2}, read_back=lambda _: [B])
     lost = Failure(code, "lost")
     with pytest.raises(CallError):
         progress.take_results({A: lost, B: lost}, nothing)
@@ -165,7 +165,7 @@ def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written
 
 
 def test_a_partition_that_was_refused_for_good_ends_the_commit_although_another_one_may_pass():
-    progress = CommitProgress({A: 5, OTHER: 6}, lambda offsets: [])
+    progress = CommitState({A: 5, OTHER: 6}, lambda offsets: [])
     results = {
         A: Failure("COORDINATOR_LOAD_IN_PROGRESS", "x"),
         OTHER: Failure("TOPIC_AUTHORIZATION_FAILED", "y"),
