@@ -42,7 +42,7 @@ class GroupPort(CommitPort, Protocol):
         metadata: str | Mapping[str, str],
         offsets_to_commit: Callable[[Commits], Offsets],
     ) -> Offsets:
-        """Commit as a member of the group; ``offsets_to_commit`` gets the commits, and returns what to write."""
+        """Commit as a member of the group; ``offsets_to_commit`` gets its commits, returns what to write."""
 
     def describe_groups(self, group_ids: Iterable[str]) -> Mapping[str, GroupDescription]:
         """Return state and members of groups; a group that does not exist is ``Dead``."""
