@@ -115,7 +115,7 @@ class Admin:
         """Return the state and members of groups; a missing group is ``Dead``."""
         described: dict[str, GroupDescription] = {}
         wanted = parse_existing_groups(group_ids)
-        found = self._groups(call, "describ", wanted, _first_attempt(wanted))
+        found = self._groups(call, "describe", wanted, _first_attempt(wanted))
         for group_id, (value, failure) in found.items():
             if failure is None:
                 described[group_id] = GroupDescription.from_worker(value)
@@ -168,7 +168,7 @@ class Admin:
             if error.code not in ("UNKNOWN", "GROUP_AUTHORIZATION_FAILED"):
                 raise
         wanted = [group_id for group_id in wanted if group_id not in results]
-        for group_id, (_, failure) in self._groups(call, "delet", wanted).items():
+        for group_id, (_, failure) in self._groups(call, "delete", wanted).items():
             if failure is None or (failure.code == "GROUP_ID_NOT_FOUND" and group_id in there):
                 # If it is missing now, an attempt whose response was lost has deleted it.
                 results[group_id] = None
@@ -246,10 +246,11 @@ class Admin:
         return found | settled | self._each(call, name, missing)
 
     def _groups(
-        self, call: Call, verb: str, wanted: Sequence[str], first_attempt: float = math.inf
+        self, call: Call, name: str, wanted: Sequence[str], first_attempt: float = math.inf
     ) -> dict[str, tuple[Any, Failure | None]]:
-        call = call.with_text(f"{verb}ing group {', '.join(map(escape_controls, wanted[:5]))}")
-        return self._each(call, f"{verb}e", dict.fromkeys(wanted), first_attempt=first_attempt)
+        groups = ", ".join(map(escape_controls, wanted[:5]))
+        call = call.with_text(f"{name.removesuffix('e')}ing group {groups}")
+        return self._each(call, name, dict.fromkeys(wanted), first_attempt=first_attempt)
 
     def _each(
         self,

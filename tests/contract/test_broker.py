@@ -182,6 +182,8 @@ def test_the_first_record_since_a_time_is_looked_for_in_a_range(cluster, topic):
         second: (4, TIMES[4]),
         third: None,
     }
+    # The log is shorter now, such as that of a topic that was created again: nothing is known of the rest.
+    assert cluster.client.first_since({first: OffsetRange(8, 12)}, TIMES[9] + 1) == {}
     assert cluster.client.first_since({}, 0) == {}
 
 

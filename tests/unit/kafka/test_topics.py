@@ -61,7 +61,7 @@ def test_all_requests_about_topics_together_end_at_the_deadline(memory, slow):
 
 
 def test_many_topics_are_one_request_and_those_that_it_lacks_are_asked_for_by_name(memory, slow):
-    topics = [f"topic-{number}" for number in range(200)]
+    topics = [f"topic-{number}" for number in range(250)]
     for topic in topics:
         memory.create(topic, 2)
     asked = slow(0.2)
