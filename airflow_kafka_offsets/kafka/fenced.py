@@ -157,6 +157,7 @@ class FencedCommit:
             )
         finally:
             self._written |= {tp: part[tp] for tp in state.written}
+            self._uncertain = state.uncertain
         if state.refused:
             raise commit_error(
                 self._group_id,
