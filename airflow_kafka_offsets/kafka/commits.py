@@ -132,7 +132,9 @@ class CommitState:
         # Another client may have committed the same offsets to a topic that this user must not commit to.
         one_topic = len({tp.topic for tp in results}) == 1
         if codes - (OF_WHOLE_GROUP | UNCERTAIN | ({TOPIC_HIDDEN} if one_topic else set())):
-            self.mark_written(self._read_back(self.pending))
+            self.uncertain = True
+            self.look_up_pending()
+        self.uncertain = any(self.last[tp].code in UNCERTAIN for tp in self.pending)
         unknown = [tp for tp in self.pending if self.last[tp].code in UNKNOWN_PARTITION]
         absent = missing(unknown) if unknown else ()
         again: Failure | None = None
@@ -140,7 +142,6 @@ class CommitState:
             failure = self.last[tp]
             if failure.code in TEMPORARY and tp not in absent:
                 again = failure
-                self.uncertain = self.uncertain or failure.code in UNCERTAIN
             else:
                 self.refused[tp] = failure
                 self.pending.pop(tp)
