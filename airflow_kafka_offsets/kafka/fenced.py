@@ -135,7 +135,10 @@ class FencedCommit:
             raise active_group_error(self._group_id, group.members, self._outcome())
 
     def _read(self, call: Call) -> Commits:
-        return self._commits.read(call, self._offsets)
+        try:
+            return self._commits.read(call, self._offsets)
+        except BrokerError as error:
+            raise error.append(self._outcome()) from None
 
     def _commit(self, connection: Connection, part: Offsets, call: Call) -> None:
         def read_back(offsets: Offsets) -> list[TopicPartition]:
