@@ -78,7 +78,7 @@ _LOST_AT_LOGIN = "failed: Local: "
 _NO_LOGIN = "Failed to acquire SASL OAUTHBEARER token: "
 _TOKEN_REFUSED = re.compile(
     r'"error(Code)?"\s*:\s*"(invalid_|unauthorized_|unsupported_|access_denied)'
-    "|Expected JSON|certificate|SSL_ERROR_SSL|SSL routines"
+    "|Expected JSON|Failed to (build|create)|certificate|SSL_ERROR_SSL|SSL routines"
 )
 """
 Refusals of the token service (RFC 6749, section 5.2), and errors in its settings. In an outage librdkafka

@@ -95,6 +95,7 @@ def test_the_cause_from_the_background_is_the_error():
                 ("Server did not provide an error string", NO_TOKEN),
                 ("OpenSSL SSL_connect: SSL_ERROR_SSL in connection to login:443 ", "_AUTHENTICATION"),
                 ("SSL certificate problem: self-signed certificate", "_AUTHENTICATION"),
+                ("Failed to create JWT assertion", "_AUTHENTICATION"),
                 ('{"error":"invalid_client"}', "_AUTHENTICATION"),
                 ('{\n  "errorCode" : "unauthorized_client"\n}', "_AUTHENTICATION"),
                 ('Expected JSON response with "access_token" field', "_AUTHENTICATION"),
