@@ -114,7 +114,7 @@ class Failure(NamedTuple):
     text: str
     """The client's or the broker's text."""
     remedy: str = ""
-    """What to do, if more is known than the code says."""
+    """What to do, if more is known than the code says. A background error with a remedy ends the call."""
 
     @classmethod
     def from_error(cls, error: KafkaError | KafkaException) -> Failure:
@@ -213,7 +213,7 @@ class BackgroundErrors:
 
     @property
     def fatal(self) -> Failure | None:
-        """A cause that waiting does not fix; a cause with a remedy comes first."""
+        """A cause that ends the call; a cause with a remedy comes first."""
         final = [failure for failure in self.failures if failure.code in FINAL or failure.remedy]
         return next((failure for failure in final if failure.remedy), final[0] if final else None)
 
