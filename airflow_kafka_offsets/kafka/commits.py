@@ -132,6 +132,7 @@ class CommitState:
         # Another client may have committed the same offsets to a topic that this user must not commit to.
         one_topic = len({tp.topic for tp in results}) == 1
         if codes - (OF_WHOLE_GROUP | UNCERTAIN | ({TOPIC_HIDDEN} if one_topic else set())):
+            # Until they were read back.
             self.uncertain = True
             self.look_up_pending()
         self.uncertain = any(self.last[tp].code in UNCERTAIN for tp in self.pending)
