@@ -60,7 +60,7 @@ def probe_token_service(config: Mapping[str, Any], timeout: float) -> Failure | 
     endpoint = str(config.get("sasl.oauthbearer.token.endpoint.url", ""))
     if not needs_token(config) or not endpoint.lower().startswith(("http://", "https://")):
         return None
-    # Imported here, because few connections need it, and it takes 30 ms.
+    # Imported here, because few connections need it.
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
@@ -71,9 +71,10 @@ def probe_token_service(config: Mapping[str, Any], timeout: float) -> Failure | 
     try:
         urlopen(request, timeout=timeout, context=unverified).close()  # noqa: S310
     except HTTPError as error:
+        error.close()
         if error.code in _OUTAGES:
             return Failure(NO_TOKEN, f"the token service answers with HTTP status {error.code}", _TRY_AGAIN)
-    except (OSError, HTTPException) as error:
+    except (OSError, HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         # A slow service may still answer the client, which waits longer.
         remedy = "" if isinstance(reason, TimeoutError) else _TRY_AGAIN

@@ -231,6 +231,12 @@ def test_a_token_service_works_if_it_refuses_a_request_without_credentials(token
     assert (probe_token_service(token_service(status), 5) is not None) is outage
 
 
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/token", "http://", "http://a..b/", "http://a b/"])
+def test_an_address_without_a_token_service_gives_no_token(token_service, address):
+    config = token_service(503) | {"sasl.oauthbearer.token.endpoint.url": address}
+    assert "does not answer" in str(probe_token_service(config, 5))
+
+
 def test_no_token_service_is_asked_for_another_login(token_service):
     for other in ({"sasl.mechanisms": "PLAIN"}, {"security.protocol": "SSL"}):
         assert probe_token_service(token_service(503) | other, 5) is None
