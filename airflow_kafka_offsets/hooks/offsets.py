@@ -31,10 +31,10 @@ from airflow_kafka_offsets.moves.write import delete_groups
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import (
-    check_partitions,
     group_positions,
     measure_lag,
     partitions_in_scope,
+    refuse_missing_partitions,
 )
 
 CALL_TIMEOUT = 30.0
@@ -130,7 +130,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
         scope = TopicScope.parse(topics)
         with self.get_offsets_client() as client:
             positions = group_positions(client, group_id, scope)
-            check_partitions(client, scope.explicit_partitions)
+            refuse_missing_partitions(client, scope.explicit_partitions)
         return offsets_json(positions)
 
     def lag(

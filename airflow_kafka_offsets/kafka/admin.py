@@ -8,7 +8,7 @@ from contextlib import suppress
 from copy import copy
 from typing import Any
 
-from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPartitionError
+from airflow_kafka_offsets.errors import BrokerError, SetupError
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.commits import Texts
 from airflow_kafka_offsets.kafka.explain import Call, Right
@@ -115,7 +115,7 @@ class Admin:
         """Return the state and members of groups; a missing group is ``Dead``."""
         described: dict[str, GroupDescription] = {}
         wanted = parse_existing_groups(group_ids)
-        found = self._groups(call, "describ", wanted, _first_attempt(wanted))
+        found = self._groups(call, "describe", wanted, _first_attempt(wanted))
         for group_id, (value, failure) in found.items():
             if failure is None:
                 described[group_id] = GroupDescription.from_worker(value)
@@ -168,7 +168,7 @@ class Admin:
             if error.code not in ("UNKNOWN", "GROUP_AUTHORIZATION_FAILED"):
                 raise
         wanted = [group_id for group_id in wanted if group_id not in results]
-        for group_id, (_, failure) in self._groups(call, "delet", wanted).items():
+        for group_id, (_, failure) in self._groups(call, "delete", wanted).items():
             if failure is None or (failure.code == "GROUP_ID_NOT_FOUND" and group_id in there):
                 # If it is missing now, an attempt whose response was lost has deleted it.
                 results[group_id] = None
@@ -184,26 +184,17 @@ class Admin:
         """Return the ids of existing topics; brokers before Kafka 2.8 have no topic ids."""
         wanted = sorted(set(topics))
         call = call.with_text(f"looking up the ids of topics {', '.join(wanted[:5])}")
-        found = self._each(call, "topic_ids", dict.fromkeys(wanted))
-        unknown = [
-            topic for topic in wanted if (failed := found[topic][1]) and failed.code in UNKNOWN_PARTITION
-        ]
-        for topic in unknown:
-            del found[topic]
-        with suppress(UnknownTopicPartitionError):
-            settled = call.with_timeout(_SETTLED)
-            self._each(settled, "topic_ids", dict.fromkeys(unknown), found, passing=TEMPORARY)
+        found = self._topics(call, "topic_ids", wanted)
         for _, failure in found.values():
-            if failure is not None:
+            if failure is not None and failure.code not in UNKNOWN_PARTITION:
                 raise call.explain(failure)
-        return {topic: topic_id for topic, (topic_id, _) in sorted(found.items()) if topic_id is not None}
+        return {topic: topic_id for topic, (topic_id, _) in found.items() if topic_id is not None}
 
     def topic_settings(
         self, topics: Iterable[str], call: Call
     ) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the settings of topics that decide when records are deleted, or an error for each topic."""
-        wanted = dict.fromkeys(sorted(set(topics)))
-        found = self._each(call, "topic_settings", wanted, passing=TEMPORARY)
+        found = self._topics(call, "topic_settings", sorted(set(topics)))
         about = "reading the settings of topic {!r}"
         return {
             topic: settings
@@ -241,11 +232,25 @@ class Admin:
         failures = map(self._process.read_failure, found)
         return {tp: deletion_refusal(failure, call) for tp, failure in zip(partitions, failures, strict=True)}
 
+    def _topics(self, call: Call, name: str, wanted: Sequence[str]) -> dict[str, tuple[Any, Failure | None]]:
+        """Make a call that has one result for each topic; ask again for topics that seem to be missing."""
+        found = self._each(call, name, dict.fromkeys(wanted))
+        settled: dict[str, tuple[Any, Failure | None]] = {}
+        unknown = [
+            topic for topic, (_, failure) in found.items() if failure and failure.code in UNKNOWN_PARTITION
+        ]
+        with suppress(BrokerError):
+            again = call.with_timeout(_SETTLED)
+            self._each(again, name, dict.fromkeys(unknown), settled, passing=TEMPORARY)
+        missing = dict.fromkeys(topic for topic in unknown if topic not in settled)
+        return found | settled | self._each(call, name, missing)
+
     def _groups(
-        self, call: Call, verb: str, wanted: Sequence[str], first_attempt: float = math.inf
+        self, call: Call, name: str, wanted: Sequence[str], first_attempt: float = math.inf
     ) -> dict[str, tuple[Any, Failure | None]]:
-        call = call.with_text(f"{verb}ing group {', '.join(map(escape_controls, wanted[:5]))}")
-        return self._each(call, f"{verb}e", dict.fromkeys(wanted), first_attempt=first_attempt)
+        groups = ", ".join(map(escape_controls, wanted[:5]))
+        call = call.with_text(f"{name.removesuffix('e')}ing group {groups}")
+        return self._each(call, name, dict.fromkeys(wanted), first_attempt=first_attempt)
 
     def _each(
         self,

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
 from airflow_kafka_offsets.kafka.failures import UNANSWERED, BackgroundErrors, CallError, Deadline, Failure
 from airflow_kafka_offsets.kafka.groups import OTHER
-from airflow_kafka_offsets.kafka.listener_probe import probe_listener
+from airflow_kafka_offsets.kafka.listener_probe import find_cause
 from airflow_kafka_offsets.kafka.offset_deletion import delete_offsets
 from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, read_metadata
 from airflow_kafka_offsets.kafka.retry import retry_until
@@ -42,7 +42,7 @@ class AdminSession:
     """
 
     def __init__(self, config: dict[str, Any], token: Sequence[Any] | None) -> None:
-        self.background_errors = BackgroundErrors(find=partial(probe_listener, config))
+        self.background_errors = BackgroundErrors(find=partial(find_cause, config))
         self.config = config
         self._token = token
         self._deadline = Deadline(0)

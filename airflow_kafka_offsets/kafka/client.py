@@ -255,18 +255,20 @@ class OffsetsClient(RecordReads):
         group_id: str,
         offsets: Mapping[TopicPartition, int],
         metadata: str | Mapping[str, str],
-        left: Callable[[Commits], Offsets],
+        offsets_to_commit: Callable[[Commits], Offsets],
     ) -> Offsets:
         """
         Commit offsets as a member of the group, see :mod:`airflow_kafka_offsets.kafka.fenced`.
 
-        :param left: called with the group's commits; returns the offsets that are left to write. An exception
-            from it ends the commit.
+        :param offsets_to_commit: called with the group's commits; returns the offsets that are left to write.
+            An exception from it ends the commit.
         :return: the offsets that were written and read back.
         :raises GroupActiveError: if the group has other members.
         """
         with self._session.begin_call(f"committing a window to group {group_id!r}") as call:
-            return FencedCommit(self._session, self._admin, group_id, offsets, metadata, left).run(call)
+            return FencedCommit(
+                self._session, self._admin, group_id, offsets, metadata, offsets_to_commit
+            ).run(call)
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return the state and members of groups; a missing group is ``Dead``."""

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.kafka.failures import (
     Failure,
 )
 from airflow_kafka_offsets.model.names import parse_group
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, check_partitions
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, refuse_invalid_partitions
 from airflow_kafka_offsets.model.text import is_plain, shorten
 
 Texts = Mapping[str, str]
@@ -45,7 +45,7 @@ def check_commit(
     :return: topic -> its text.
     """
     parse_group(group_id)
-    check_partitions(offsets)
+    refuse_invalid_partitions(offsets)
     for tp, offset in offsets.items():
         if not 0 <= offset <= MAX_OFFSET:
             raise UsageError(
@@ -79,7 +79,7 @@ def commit_chunks(group_id: str, offsets: Mapping[TopicPartition, int], texts: T
         yield part
 
 
-class CommitProgress:
+class CommitState:
     """
     The written, refused and pending partitions of one commit.
 
@@ -132,7 +132,10 @@ class CommitProgress:
         # Another client may have committed the same offsets to a topic that this user must not commit to.
         one_topic = len({tp.topic for tp in results}) == 1
         if codes - (OF_WHOLE_GROUP | UNCERTAIN | ({TOPIC_HIDDEN} if one_topic else set())):
-            self.mark_written(self._read_back(self.pending))
+            # Until they were read back.
+            self.uncertain = True
+            self.look_up_pending()
+        self.uncertain = any(self.last[tp].code in UNCERTAIN for tp in self.pending)
         unknown = [tp for tp in self.pending if self.last[tp].code in UNKNOWN_PARTITION]
         absent = missing(unknown) if unknown else ()
         again: Failure | None = None
@@ -140,7 +143,6 @@ class CommitProgress:
             failure = self.last[tp]
             if failure.code in TEMPORARY and tp not in absent:
                 again = failure
-                self.uncertain = self.uncertain or failure.code in UNCERTAIN
             else:
                 self.refused[tp] = failure
                 self.pending.pop(tp)

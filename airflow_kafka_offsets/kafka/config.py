@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.guarded_settings import check_guarded
+from airflow_kafka_offsets.kafka.oauth_token import needs_token
 from airflow_kafka_offsets.model.kafka_security import PROBE, SERVERS, check_servers
 from airflow_kafka_offsets.model.text import MAX_SIZE, escape_controls, is_plain, shorten, size_error
 
@@ -91,8 +92,7 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
             f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: add it to "
             "the extra of the Kafka connection, or to the file or option that names the broker"
         )
-    mechanism = str(kept.get("sasl.mechanisms") or kept.get("sasl.mechanism")).upper()
-    if mechanism != "OAUTHBEARER" or not str(kept.get("security.protocol")).upper().startswith("SASL"):
+    if not needs_token(kept):
         # The client would wait in vain until its token is set, and then refuse the configuration.
         kept.pop("oauth_cb", None)
     return kept

@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.kafka.config import missing_file, scrubber
 from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError, Failure
-from airflow_kafka_offsets.kafka.listener_probe import probe_listener
+from airflow_kafka_offsets.kafka.listener_probe import find_cause
 from airflow_kafka_offsets.kafka.oauth_token import get_token
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.names import parse_group
@@ -63,7 +63,7 @@ class Connection:
         self, config: Mapping[str, Any], group_id: str | None, isolation_level: IsolationLevel
     ) -> None:
         self.scrub = scrubber(config)
-        self.background_errors = BackgroundErrors(self.scrub, partial(probe_listener, config))
+        self.background_errors = BackgroundErrors(self.scrub, partial(find_cause, config))
         self.commit_responses: list[tuple[KafkaError | None, list[ClientPartition]]] = []
         self.fastest = math.inf
         """Seconds of the fastest response about logs so far."""

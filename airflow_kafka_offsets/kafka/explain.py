@@ -20,6 +20,7 @@ from airflow_kafka_offsets.kafka.failures import (
     FINAL,
     GUARDED,
     NO_LEADER,
+    NO_TOKEN,
     OCCUPIED,
     RETRIABLE,
     UNKNOWN_PARTITION,
@@ -94,7 +95,13 @@ class Call(Deadline):
         # The client finds errors in its configuration before it asks a broker.
         who = "the Kafka client" if code == "_INVALID_ARG" else self.servers
         text = f"{who} refused ({failure}): {remedy_for(code)}"
-        if code in FINAL or cause.remedy:
+        seen = (failure, *background_errors.failures)
+        no_token = next((each for each in seen if each.code == NO_TOKEN), None)
+        if no_token and code in RETRIABLE | {NO_TOKEN}:
+            kind = TokenUnavailableError
+            remedy = no_token.remedy or "try again"
+            text = f"no token to log in to {self.servers} with ({no_token.text}): {remedy}"
+        elif code in FINAL or cause.remedy:
             kind, text = BrokerAuthenticationError, self._denial(cause, needs)
         elif code in UNKNOWN_PARTITION:
             found = f"{self.what}: {failure.text} on {self.servers}"
@@ -112,12 +119,11 @@ class Call(Deadline):
             kind, asked = BrokerUnavailableError, f"asked {self.servers} for {self.timeout:g} s"
             text = f"{failure.text}; {asked}; restart a broker that holds the partition, then try again"
         elif code in RETRIABLE:
-            no_token = any(each.lacks_token for each in (failure, *background_errors.failures))
-            kind = TokenUnavailableError if no_token else BrokerUnavailableError
-            seen = str(background_errors)
+            kind = BrokerUnavailableError
+            causes = "; ".join(filter(None, (str(failure), str(background_errors))))
             text = (
                 f"no usable answer from {self.servers} within {self.timeout:g} s "
-                f"({failure}{'; ' if seen else ''}{seen}): check bootstrap.servers, that the broker runs, "
+                f"({causes}): check bootstrap.servers, that the broker runs, "
                 "and security.protocol; then try again"
             )
         return kind(f"{self.what}: {text}", code=code, retriable=True if code == OCCUPIED else None)

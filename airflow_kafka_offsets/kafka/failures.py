@@ -49,6 +49,9 @@ ACTIVE_GROUP = _codes(
 OCCUPIED = "_WINDOW_COMMIT"
 """A window's commit occupies the group for a short time. librdkafka does not have this code."""
 
+NO_TOKEN = "_NO_TOKEN"  # noqa: S105  # a code
+"""The token service gives no token, so no broker was asked. librdkafka does not have this code."""
+
 OF_WHOLE_GROUP = ACTIVE_GROUP | _codes(
     "_WAIT_COORD COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE GROUP_AUTHORIZATION_FAILED",
     "GROUP_ID_NOT_FOUND INVALID_GROUP_ID NOT_COORDINATOR",
@@ -72,12 +75,16 @@ FINAL = GUARDED.keys() | _codes(
 
 _LOST_AT_LOGIN = "failed: Local: "
 """The client also reports an authentication error if the connection is lost before a response."""
-_NO_TOKEN_SERVICE = re.compile(
-    "Failed to acquire SASL OAUTHBEARER token: "
-    "(OAuth callback raised|Failed to connect|Could not resolve|(Resolving|Operation) timed out|"
-    "Connection |Recv failure|Send failure|Empty reply|OpenSSL SSL_connect: (Connection |SSL_ERROR_SYSCALL))"
+_NO_LOGIN = "Failed to acquire SASL OAUTHBEARER token: "
+_TOKEN_REFUSED = re.compile(
+    r'"error(Code)?"\s*:\s*"(invalid_|unauthorized_|unsupported_|access_denied)'
+    "|Expected JSON|Failed to (build|create)|certificate|SSL_ERROR_SSL|SSL routines"
 )
-"""The token service does not answer. Its refusals come with its own text, usually JSON."""
+"""
+Refusals of the token service (RFC 6749, section 5.2), and errors in its settings. In an outage librdkafka
+quotes whatever the service or the proxy before it sends, but not the HTTP status.
+"""
+_LOGIN_SETTINGS = "correct sasl.oauthbearer.*, or https.ca.location if the service's certificate is refused"
 _CLIENT_REFUSED = re.compile(r"SSL alert number (42|43|44|45|46|48|116)\b")
 """The broker requires another client certificate; with TLS 1.3 it says so only after the handshake."""
 _CLIENT_CERTIFICATE = (
@@ -107,7 +114,7 @@ class Failure(NamedTuple):
     text: str
     """The client's or the broker's text."""
     remedy: str = ""
-    """What to do, if more is known than the code says."""
+    """What to do, if more is known than the code says. A background error with a remedy ends the call."""
 
     @classmethod
     def from_error(cls, error: KafkaError | KafkaException) -> Failure:
@@ -118,7 +125,9 @@ class Failure(NamedTuple):
         if not callable(name):
             return cls("_FAIL", escape_controls(str(error)))
         code, text = name(), escape_controls(inner.str())
-        if code == "_AUTHENTICATION" and (_LOST_AT_LOGIN in text or _NO_TOKEN_SERVICE.match(text)):
+        if code == "_AUTHENTICATION" and text.startswith(_NO_LOGIN):
+            return cls(code, text, _LOGIN_SETTINGS) if _TOKEN_REFUSED.search(text) else cls(NO_TOKEN, text)
+        if code == "_AUTHENTICATION" and _LOST_AT_LOGIN in text:
             return cls("_TRANSPORT", text)
         if code == "_TRANSPORT" and _CLIENT_REFUSED.search(text):
             return cls("_SSL", text, _CLIENT_CERTIFICATE)
@@ -127,11 +136,6 @@ class Failure(NamedTuple):
         if code == "_AUTHENTICATION" and _TOKEN_ANSWER.search(text):
             return cls(code, text, _OTHER_LOGIN)
         return cls(code, text)
-
-    @property
-    def lacks_token(self) -> bool:
-        """Whether the token service did not answer, so that the broker was not asked."""
-        return _NO_TOKEN_SERVICE.match(self.text) is not None
 
     def about(self, what: object) -> Failure:
         """Return the failure with a topic or partition before its text."""
@@ -209,8 +213,8 @@ class BackgroundErrors:
 
     @property
     def fatal(self) -> Failure | None:
-        """A cause that waiting does not fix; a cause with a remedy comes first."""
-        final = [failure for failure in self.failures if failure.code in FINAL]
+        """A cause that ends the call; a cause with a remedy comes first."""
+        final = [failure for failure in self.failures if failure.code in FINAL or failure.remedy]
         return next((failure for failure in final if failure.remedy), final[0] if final else None)
 
     def __str__(self) -> str:

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.errors import BrokerError, CommitError, GroupActiveError, PlanRefusedError
 from airflow_kafka_offsets.kafka.admin import Admin
-from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitProgress, check_commit, commit_chunks
+from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitState, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call, active_group_error, commit_error
 from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, OCCUPIED, BackgroundErrors, CallError, Failure
@@ -135,14 +135,17 @@ class FencedCommit:
             raise active_group_error(self._group_id, group.members, self._outcome())
 
     def _read(self, call: Call) -> Commits:
-        return self._commits.read(call, self._offsets)
+        try:
+            return self._commits.read(call, self._offsets)
+        except BrokerError as error:
+            raise error.append(self._outcome()) from None
 
     def _commit(self, connection: Connection, part: Offsets, call: Call) -> None:
         def read_back(offsets: Offsets) -> list[TopicPartition]:
             found = committed_offsets(self._read(call))
             return [tp for tp, offset in offsets.items() if found[tp] == offset]
 
-        progress = CommitProgress(part, read_back)
+        state = CommitState(part, read_back)
         try:
             results = send_commit(connection, part, self._texts, min(ATTEMPT, call.seconds_left))
         except CallError:
@@ -152,19 +155,20 @@ class FencedCommit:
             if failure is not None and failure.code in ACTIVE_GROUP:
                 raise CallError(failure)
         try:
-            progress.take_results(
+            state.take_results(
                 results, lambda unknown: missing_partitions(connection, unknown, call.seconds_left)
             )
         finally:
-            self._written |= {tp: part[tp] for tp in progress.written}
-        if progress.refused:
+            self._written |= {tp: part[tp] for tp in state.written}
+            self._uncertain = state.uncertain
+        if state.refused:
             raise commit_error(
                 self._group_id,
                 self._offsets,
                 sorted(self._written),
-                progress.failures,
+                state.failures,
                 lambda failure: call.explain(failure, "Read", self._background_errors),
-                uncertain=progress.uncertain,
+                uncertain=state.uncertain,
             )
 
     def _explain(self, failure: Failure, call: Call) -> BrokerError:

@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.offsets import (
     OffsetRange,
     Offsets,
     TopicPartition,
-    check_partitions,
+    refuse_invalid_partitions,
     summarize,
 )
 
@@ -109,7 +109,7 @@ class FetchConnections:
         reached = {tp: each.start for tp, each in ranges.items()}
         ended: set[TopicPartition] = set()
         todo = [tp for tp, each in sorted(ranges.items()) if each.size > 0]
-        check_partitions(todo)
+        refuse_invalid_partitions(todo)
         if not todo:
             return reached, ended
         with self._use(todo, call, isolation_level) as connection, suppress(EnoughError):

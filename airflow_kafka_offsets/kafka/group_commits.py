@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import (
     SetupError,
 )
 from airflow_kafka_offsets.kafka.admin import FIRST_ATTEMPT, Admin
-from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitProgress, Texts, check_commit, commit_chunks
+from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitState, Texts, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.explain import Call, Right, commit_error
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
@@ -39,7 +39,7 @@ from airflow_kafka_offsets.model.offsets import (
     Commits,
     Offsets,
     TopicPartition,
-    check_partitions,
+    refuse_invalid_partitions,
     summarize,
 )
 
@@ -63,7 +63,7 @@ class GroupCommits:
     def read(self, call: Call, partitions: Iterable[TopicPartition], needs: Right = "Describe") -> Commits:
         """Return the commits of partitions; ``None`` for missing commits and missing partitions."""
         wanted = sorted(dict.fromkeys(partitions))
-        check_partitions(wanted)
+        refuse_invalid_partitions(wanted)
         found = self._ask(call, wanted, needs) if wanted else {}
         return {tp: found.get(tp) for tp in wanted}
 
@@ -163,69 +163,69 @@ class GroupCommits:
             commits = self.read(reading, offsets)
             return [tp for tp, offset in offsets.items() if commits[tp] == Commit(offset, texts[tp.topic])]
 
-        progress = CommitProgress(offsets, read_back)
+        state = CommitState(offsets, read_back)
         background_errors = BackgroundErrors()
         reason: BrokerError | None = None
 
         def attempt(seconds: float) -> None:
-            progress.look_up_pending()
-            if not progress.pending:
+            state.look_up_pending()
+            if not state.pending:
                 return
-            if check is not None and progress.last:
+            if check is not None and state.last:
                 # Other clients may have committed since the last check.
-                check({**found, **self.read(reading, progress.pending)})
+                check({**found, **self.read(reading, state.pending)})
             try:
-                results = self._send(call, progress.pending, texts, background_errors, seconds)
+                results = self._send(call, state.pending, texts, background_errors, seconds)
             except CallError as error:
-                progress.fail_pending(error.failure, uncertain=True)
+                state.fail_pending(error.failure, uncertain=True)
                 raise
-            progress.mark_written([tp for tp, failure in results.items() if failure is None])
+            state.mark_written([tp for tp, failure in results.items() if failure is None])
             codes = {failure.code for failure in results.values() if failure is not None}
             # With these errors the broker refuses the whole request.
             if codes & ACTIVE_GROUP:
-                self._wait_if_occupied(call, progress, uncertain=bool(codes & UNCERTAIN))
-            progress.take_results(results, lambda unknown: self._missing(unknown, call))
+                self._wait_if_occupied(call, state, uncertain=bool(codes & UNCERTAIN))
+            state.take_results(results, lambda unknown: self._missing(unknown, call))
 
         try:
             retry_until(call, attempt, lambda: background_errors, [OCCUPIED], FIRST_ATTEMPT)
         except CallError as error:
             reason = call.explain(error.failure, "Read", background_errors)
         except (GroupMovedError, PlanRefusedError) as error:
-            if not progress.written:
+            if not state.written:
                 raise
             # Callers take these two errors for a plan of which nothing was written.
             why = error.refusals if isinstance(error, PlanRefusedError) else (str(error),)
             raise CommitError(
-                f"{call.what}: {len(progress.written)} of {len(offsets)} partitions were written "
-                f"({summarize(progress.written)}), and then the rest was refused: {'; '.join(why)}",
-                failed=dict.fromkeys(sorted(progress.pending), GROUP_MOVED),
-                written=sorted(progress.written),
+                f"{call.what}: {len(state.written)} of {len(offsets)} partitions were written "
+                f"({summarize(state.written)}), and then the rest was refused: {'; '.join(why)}",
+                failed=dict.fromkeys(sorted(state.pending), GROUP_MOVED),
+                written=sorted(state.written),
                 retriable=True,
             ) from None
         except BrokerError as error:
             reason = error
-        if progress.pending or progress.refused:
+        if state.pending or state.refused:
             raise commit_error(
                 self._group_id,
                 offsets,
-                progress.written,
-                progress.failures,
+                state.written,
+                state.failures,
                 lambda failure: call.explain(failure, "Read"),
                 members=lambda: self._members(call),
-                uncertain=progress.uncertain,
-                passes=not progress.refused,
+                uncertain=state.uncertain,
+                passes=not state.refused,
                 reason=reason,
             )
 
     def _missing(self, partitions: Sequence[TopicPartition], call: Call) -> list[TopicPartition]:
         return missing_partitions(self._session.connections.get(), partitions, call.seconds_left)
 
-    def _wait_if_occupied(self, call: Call, progress: CommitProgress, *, uncertain: bool) -> None:
+    def _wait_if_occupied(self, call: Call, state: CommitState, *, uncertain: bool) -> None:
         group = self._described(call)
         # The window's commit may have ended in the meantime.
         if group is not None and (group.is_occupied or not group.is_active):
             failure = Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}")
-            progress.fail_pending(failure, uncertain=uncertain)
+            state.fail_pending(failure, uncertain=uncertain)
             raise CallError(failure)
 
     def _members(self, call: Call) -> Sequence[GroupMember]:

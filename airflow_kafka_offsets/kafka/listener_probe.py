@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.kafka.failures import Deadline, Failure
+from airflow_kafka_offsets.kafka.oauth_token import probe_token_service
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 
 _LONGEST = 2.0
@@ -59,6 +60,15 @@ _LONGEST_ANSWER = 10_000
 class _Login(NamedTuple):
     wanted: bool
     mechanisms: tuple[str, ...]
+
+
+def find_cause(config: Mapping[str, Any], errors: Iterable[str], timeout: float) -> Failure | None:
+    """
+    Return why a connection has no answer, if the client does not report it; ``None`` if nothing was found.
+
+    :param errors: the client's error texts so far.
+    """
+    return probe_token_service(config, min(timeout, _LONGEST)) or probe_listener(config, errors, timeout)
 
 
 def probe_listener(config: Mapping[str, Any], errors: Iterable[str], timeout: float) -> Failure | None:

@@ -24,7 +24,7 @@ from airflow_kafka_offsets.model.offsets import (
     LogRange,
     Offsets,
     TopicPartition,
-    check_partitions,
+    refuse_invalid_partitions,
     summarize,
 )
 
@@ -56,7 +56,7 @@ def offsets_at_timestamps(
 
     The timestamps ``OFFSET_BEGINNING`` and ``OFFSET_END`` mean the log start and the log end.
     """
-    check_partitions(wanted)
+    refuse_invalid_partitions(wanted)
     ordered = session.by_leader(wanted)
     found: dict[int, Offsets] = {timestamp: {} for timestamp in timestamps}
     absent: Counter[TopicPartition] = Counter()
@@ -71,16 +71,18 @@ def offsets_at_timestamps(
     def question(timeout: float) -> list[Offsets]:
         failures: dict[TopicPartition, Failure] = {}
 
+        def within() -> float:
+            return max(_LEAST, min(timeout, call.seconds_left))
+
         def ask(
             connection: Connection, task: tuple[int, Sequence[TopicPartition]]
         ) -> tuple[Offsets, dict[TopicPartition, Failure]]:
             timestamp, chunk = task
-            within = max(_LEAST, min(timeout, call.seconds_left))
             if connection.fastest == math.inf:
                 # A client that looks for leaders before it is connected may wait for 0.7 s: 2 to 8 of 100
                 # clients did.
-                read_cluster_id(connection, within)
-            return read_offsets(connection, chunk, timestamp, within)
+                read_cluster_id(connection, within())
+            return read_offsets(connection, chunk, timestamp, within())
 
         for (timestamp, _), (got, failed) in ask_each(connections, tasks(), ask):
             found[timestamp].update(got)
@@ -89,7 +91,7 @@ def offsets_at_timestamps(
         missing: list[TopicPartition] = []
         for connection in connections if unknown else ():
             # Each connection has its own metadata, which this updates.
-            missing = missing_partitions(connection, unknown, max(_LEAST, min(timeout, call.seconds_left)))
+            missing = missing_partitions(connection, unknown, within())
         absent.update(missing)
         # Not at the first time: for a moment a broker may not know a new topic.
         if any(absent[tp] > 1 for tp in missing):
@@ -105,7 +107,7 @@ def offsets_at_timestamps(
                 raise CallError(failure)
             # The client reports a partition without a leader as unknown, and a leader that has just started
             # does not know its partitions yet. The list of topics contains both.
-            hidden = leaderless_failure(connections[0], unknown, timeout)
+            hidden = leaderless_failure(connections[0], unknown, within())
             raise CallError(hidden or Failure(NOT_READY, f"the leader of {tp} does not know it yet"))
         return list(found.values())
 

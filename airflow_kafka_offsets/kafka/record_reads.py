@@ -189,9 +189,8 @@ class RecordReads:
 
         what = f"looking for a time in the records of {summarize(ranges)}"
         with self._session.begin_call(what, _SINCE_WITHIN) as call:
-            reached, ended = self._scans.read(ranges, take, call, "read_uncommitted")
-        whole = {tp for tp, each in ranges.items() if tp in ended or reached[tp] >= each.end}
-        return {tp: found.get(tp) for tp in ranges if tp in found or tp in whole}
+            reached, _ = self._scans.read(ranges, take, call, "read_uncommitted")
+        return {tp: found.get(tp) for tp, each in ranges.items() if tp in found or reached[tp] >= each.end}
 
     def record_sizes(self, offsets: Offsets, *, within: float = 5.0) -> dict[TopicPartition, list[int]]:
         """

@@ -11,7 +11,14 @@ from confluent_kafka import OFFSET_END
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.kafka.connection import Connection
-from airflow_kafka_offsets.kafka.failures import NO_LEADER, UNANSWERED, UNKNOWN_PARTITION, CallError, Failure
+from airflow_kafka_offsets.kafka.failures import (
+    NO_LEADER,
+    TOPIC_HIDDEN,
+    UNANSWERED,
+    UNKNOWN_PARTITION,
+    CallError,
+    Failure,
+)
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 
 if TYPE_CHECKING:
@@ -43,10 +50,11 @@ def read_topics(
     for name, described in found.topics.items():
         if described.error is None:
             topics[name] = sorted(described.partitions)
-        elif topic is not None:
-            failure = Failure.from_error(described.error).about(topic)
-            if failure.code not in UNKNOWN_PARTITION:
-                raise CallError(failure)
+            continue
+        failure = Failure.from_error(described.error).about(name)
+        # A list of all topics leaves out hidden topics, but not those that could not be read.
+        if failure.code not in UNKNOWN_PARTITION and (topic is not None or failure.code != TOPIC_HIDDEN):
+            raise CallError(failure)
     return topics
 
 

@@ -7,15 +7,18 @@ from collections.abc import Iterable
 
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import TOPIC_HIDDEN, CallError
+from airflow_kafka_offsets.kafka.failures import TOPIC_HIDDEN, CallError, Failure
 from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, read_topics
 from airflow_kafka_offsets.kafka.session import Session
-from airflow_kafka_offsets.model.offsets import TopicPartition, check_partitions
+from airflow_kafka_offsets.model.offsets import TopicPartition, refuse_invalid_partitions
 from airflow_kafka_offsets.model.wording import parameter_text
 
 log = logging.getLogger(__name__)
 
 _INTERNAL = (OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata")
+
+_MANY = 200
+"""Number of topics from which on the list of all topics is read: each topic takes a request of its own."""
 
 
 class Topics:
@@ -29,13 +32,21 @@ class Topics:
     def read(self, topics: Iterable[str]) -> dict[str, list[int]]:
         """Return the partitions of some topics, without missing topics."""
         wanted = sorted(set(topics))
-        check_partitions(TopicPartition(topic, 0) for topic in wanted)
+        refuse_invalid_partitions(TopicPartition(topic, 0) for topic in wanted)
         found: dict[str, list[int]] = {}
         todo = wanted[::-1]
 
         def question(connection: Connection, timeout: float) -> dict[str, list[int]]:
+            if len(todo) > _MANY:
+                every = read_topics(connection, None, timeout, self._session.note_cluster)
+                found.update({topic: every[topic] for topic in todo if topic in every})
+                # The list does not say whether a topic is hidden or missing.
+                todo[:] = [topic for topic in todo if topic not in every]
             while todo:
-                found.update(read_topics(connection, todo[-1], timeout, self._session.note_cluster))
+                if call.seconds_left <= 0:
+                    raise CallError(Failure("_TIMED_OUT", f"no answer for topic {todo[-1]}"))
+                within = min(timeout, call.seconds_left)
+                found.update(read_topics(connection, todo[-1], within, self._session.note_cluster))
                 todo.pop()
             return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -29,6 +30,8 @@ _SMALL = {"MALLOC_ARENA_MAX": "2"}
 """GNU's allocator reserves memory for each thread, and the client has many threads that do little."""
 _LEAST = 0.001
 """Minimum seconds of a wait: with 0, Python would not wait at all."""
+_BUSY = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC)
+"""Errors of a machine that has no room for another process or file now."""
 _LEAST_TOKEN = 60.0
 """Minimum seconds that an oauth_cb token must still be valid; otherwise a new worker is started."""
 
@@ -57,7 +60,9 @@ class AdminWorker:
                 self._process, self._socket = start_child(MODULE, os.environ, self._errors)
                 undo.pop_all()
         except OSError as error:
-            raise SetupError(f"{sys.executable} cannot be started ({error}): group calls need it") from error
+            raise _not_started(
+                f"{sys.executable} cannot be started ({error}): group calls need it", error
+            ) from error
         # Ends the worker if the client is never closed; also at the end of this process.
         self._finalizer = weakref.finalize(
             self, _end, self._process, self._socket, self._errors, self._owner, GRACE
@@ -146,9 +151,12 @@ def _temporary_file() -> IO[bytes]:
     try:
         return tempfile.TemporaryFile()
     except OSError as error:
-        raise SetupError(
-            f"cannot create a temporary file ({error}): set TMPDIR; group calls need one"
-        ) from error
+        text = f"cannot create a temporary file ({error}): set TMPDIR; group calls need one"
+        raise _not_started(text, error) from error
+
+
+def _not_started(text: str, error: OSError) -> SetupError:
+    return SetupError(text, retriable=error.errno in _BUSY)
 
 
 def _end(

@@ -222,7 +222,7 @@ def is_topic_name(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
-def check_partitions(partitions: Iterable[TopicPartition]) -> None:
+def refuse_invalid_partitions(partitions: Iterable[TopicPartition]) -> None:
     """Refuse invalid topic names and partition numbers; with some of them the client ends the process."""
     checked: set[str] = set()
     for topic, partition in partitions:

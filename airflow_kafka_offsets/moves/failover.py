@@ -47,7 +47,7 @@ from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
 from airflow_kafka_offsets.readings.recorded_cluster import LAST_COMMIT, recorded_cluster, uncommitted_groups
 from airflow_kafka_offsets.readings.renamed_topics import (
-    check_partitions,
+    compare_partition_counts,
     gather_records,
     renamed_sources,
     unread_refusals,
@@ -101,7 +101,7 @@ def plan_failover(
     if same:
         scoped = renamed_sources(mirror, sources, scoped)
         evidence, missing = gather_records(target, scoped, usable)
-        translated = check_partitions(target, translate_sources(target, mirror, scoped, evidence))
+        translated = compare_partition_counts(target, translate_sources(target, mirror, scoped, evidence))
     else:
         evidence, logs, missing = gather_evidence(source, target, mirror, scoped, usable)
         translated = translate_sources(target, mirror, scoped, evidence, logs)

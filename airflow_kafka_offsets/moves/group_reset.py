@@ -25,7 +25,11 @@ from airflow_kafka_offsets.moves.commit import active_group_refusals
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets, resolve_place
-from airflow_kafka_offsets.readings.positions import check_partitions, group_positions, partitions_in_scope
+from airflow_kafka_offsets.readings.positions import (
+    group_positions,
+    partitions_in_scope,
+    refuse_missing_partitions,
+)
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -170,7 +174,7 @@ def _positions_to_move(
         if unused := set(scope.topics or ()) - {tp.topic for tp in given}:
             partitions_in_scope(client, scope.restricted_to(unused))
         if numbered := set(scope.explicit_partitions) - given.keys():
-            check_partitions(client, numbered)
+            refuse_missing_partitions(client, numbered)
         return committed_offsets(client.committed(group_id, given))
     positions = group_positions(client, group_id, scope)
     if scope.topics is None:

@@ -40,9 +40,9 @@ class GroupPort(CommitPort, Protocol):
         group_id: str,
         offsets: Mapping[TopicPartition, int],
         metadata: str | Mapping[str, str],
-        left: Callable[[Commits], Offsets],
+        offsets_to_commit: Callable[[Commits], Offsets],
     ) -> Offsets:
-        """Commit, as a member of the group, the offsets that ``left`` returns for the group's commits."""
+        """Commit as a member of the group; ``offsets_to_commit`` gets its commits, returns what to write."""
 
     def describe_groups(self, group_ids: Iterable[str]) -> Mapping[str, GroupDescription]:
         """Return state and members of groups; a group that does not exist is ``Dead``."""

@@ -32,9 +32,9 @@ from airflow_kafka_offsets.readings.log_checks import LogCheck, last_commit_time
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.positions import (
     assign_offsets,
-    check_partitions,
     existing_partitions,
     partitions_in_scope,
+    refuse_missing_partitions,
 )
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
 
@@ -155,7 +155,7 @@ def _committed(
         )
         if topics := {topic for partitions in scopes.values() for topic in partitions.topics or ()}:
             partitions_in_scope(client, selection.scope.restricted_to(topics))
-            check_partitions(client, selection.scope.explicit_partitions)
+            refuse_missing_partitions(client, selection.scope.explicit_partitions)
         return {
             group: {
                 tp: commit for tp, commit in client.committed_everywhere(group).items() if tp in partitions

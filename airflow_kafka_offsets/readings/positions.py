@@ -70,7 +70,7 @@ def partitions_in_scope(client: PositionsReader, scope: TopicScope) -> list[Topi
     return scope.partitions_on_broker(on_broker)
 
 
-def check_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
+def refuse_missing_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
     """Refuse partitions that are not on the broker; needed if their logs are not read."""
     on_broker = client.partitions({tp.topic for tp in partitions})
     missing = [tp for tp in sorted(partitions) if tp.partition not in on_broker.get(tp.topic, ())]

@@ -87,7 +87,7 @@ def gather_records(
     return Readiness(read=read, ends={tp: log.end for tp, log in logs.items()}), notes
 
 
-def check_partitions(
+def compare_partition_counts(
     client: OffsetsClient, translated: Sequence[TranslatedPartition]
 ) -> list[TranslatedPartition]:
     """Return no position for a topic whose number of partitions differs: records are in other partitions."""

@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.audited_rows import (
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
 from airflow_kafka_offsets.model.offset_ranges import RangesByPartition, covering_ranges, merge, subtract
-from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition, check_partitions
+from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition, refuse_invalid_partitions
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.missing_records import Found, find_missing
@@ -89,7 +89,7 @@ def audit_window(
     ranges = dict(planned.ranges)
     if not ranges:
         raise UsageError("the window has no partitions, so there is nothing to audit")
-    check_partitions(ranges)  # their names become part of conditions
+    refuse_invalid_partitions(ranges)  # their names become part of conditions
     at = datetime.now(tz=timezone.utc)
     columns = (topic_column, partition_column, offset_column)
     rows = _rows(df, columns)

@@ -116,7 +116,8 @@ def test_log_ranges_of_full_emptied_and_untouched_partitions(cluster, topic):
 def test_the_settings_of_topics_that_decide_how_long_records_stay(cluster):
     changed = {"cleanup.policy": "compact,delete", "retention.ms": "86400000", "retention.bytes": "1000000"}
     plain, own = cluster.topic(1), cluster.topic(1, **changed)
-    found = cluster.client.topic_settings([plain, own])
+    found = cluster.client.topic_settings([plain, own, "no-such-topic"])
+    assert isinstance(found.pop("no-such-topic"), UnknownTopicPartitionError)
     assert {name: found[own][name] for name in changed} == changed
     assert [found[plain][name] for name in changed] == ["delete", "-1", "-1"]
 
@@ -181,6 +182,8 @@ def test_the_first_record_since_a_time_is_looked_for_in_a_range(cluster, topic):
         second: (4, TIMES[4]),
         third: None,
     }
+    # The log is shorter now, such as that of a topic that was created again: nothing is known of the rest.
+    assert cluster.client.first_since({first: OffsetRange(8, 12)}, TIMES[9] + 1) == {}
     assert cluster.client.first_since({}, 0) == {}
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer
+from deadlines import until
 
 from airflow_kafka_offsets.kafka import connection
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 
 pytestmark = pytest.mark.integration
 
@@ -52,6 +54,9 @@ def test_an_aborted_record_counts_for_one_isolation_level_only(
     partition = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
     send_in_transaction(partition, FIRST, abort=True)
     produce(partition.topic, {0: 1}, timestamps_ms={0: [FIRST + 7]})
+    # The broker confirms an abort before it has written the marker.
+    stable = partial(client.log_ranges, [partition], isolation_level="read_committed")
+    until(lambda: stable() == {partition: LogRange(0, 3)}, "the marker")
     assert client.record_times({partition: 0}) == {partition: FIRST}
     assert client.record_times({partition: 0}, isolation_level="read_committed") == {partition: FIRST + 7}
 

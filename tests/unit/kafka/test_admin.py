@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError
 from airflow_kafka_offsets.kafka import admin_process
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
@@ -64,6 +65,25 @@ def test_the_answer_to_an_interrupted_call_is_not_taken_for_that_of_the_next(pro
         admin.run(Call("describing", "127.0.0.1:1", 30), "describe")
     assert admin.run(Call("describing", "127.0.0.1:1", 30), "describe") == 7
     assert [worker.ended for worker in workers] == [True, False]
+
+
+def test_a_topic_is_missing_only_if_the_broker_says_so_in_time(monkeypatch):
+    admin = Admin({"bootstrap.servers": "127.0.0.1:1"})
+    unknown = {"orders": (None, ["UNKNOWN_TOPIC_OR_PART", "unknown"])}
+    answers: list[Any] = [
+        unknown,
+        BrokerUnavailableError("no usable answer within 1 s"),
+        {"orders": ("id", None)},
+    ]
+
+    def run(*_, **__):
+        answer = answers.pop(0)
+        if isinstance(answer, BrokerError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(admin._process, "run", run)
+    assert admin.topic_ids(["orders"], Call("looking up", "127.0.0.1:1", 30)) == {"orders": "id"}
 
 
 def test_a_group_whose_deletion_was_not_answered_is_gone_at_the_next_attempt(monkeypatch):

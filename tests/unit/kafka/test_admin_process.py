@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ import pytest
 from deadlines import until
 
 from airflow_kafka_offsets.errors import BrokerError, ClientCrashedError, SetupError
+from airflow_kafka_offsets.kafka import worker
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.admin_worker import _codes
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -113,6 +115,17 @@ def test_without_a_python_to_run_the_error_says_so(monkeypatch, executable):
     with OffsetsClient(CONFIG, timeout=5) as client:
         with pytest.raises(SetupError, match="group calls"):
             client.list_groups()
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_machine_without_room_for_a_process_is_a_temporary_error(monkeypatch, busy):
+    def start(*_, **__):
+        raise OSError(errno.EAGAIN if busy else errno.ENOEXEC, "no")
+
+    monkeypatch.setattr(worker, "start_child", start)
+    with OffsetsClient(CONFIG, timeout=5) as client, pytest.raises(SetupError, match="group calls") as caught:
+        client.list_groups()
+    assert caught.value.retriable is busy
 
 
 def test_credentials_are_neither_in_the_arguments_nor_in_the_environment_of_the_child(python, tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import (
     BrokerError,
+    BrokerUnavailableError,
     CommitError,
     GroupMovedError,
     PlanRefusedError,
@@ -18,7 +19,7 @@ from airflow_kafka_offsets.kafka import group_commits
 from airflow_kafka_offsets.kafka.commits import (
     MAX_BYTES,
     MAX_PARTITIONS,
-    CommitProgress,
+    CommitState,
     check_commit,
     commit_chunks,
 )
@@ -68,41 +69,52 @@ def nothing(_):
 
 
 def test_a_refused_commit_is_read_back_because_the_client_blames_all_partitions():
-    progress = CommitProgress({A: 1, OTHER: 2}, read_back=lambda _: [A])
+    state = CommitState({A: 1, OTHER: 2}, read_back=lambda _: [A])
     refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
-    progress.take_results({A: refused, OTHER: refused}, nothing)
-    assert progress.written == [A]
-    assert progress.failures == {OTHER: refused}
+    state.take_results({A: refused, OTHER: refused}, nothing)
+    assert state.written == [A]
+    assert state.failures == {OTHER: refused}
+
+
+def test_a_refused_commit_that_cannot_be_read_back_may_be_written():
+    def unreadable(_):
+        raise BrokerUnavailableError("no usable answer")
+
+    state = CommitState({A: 1, OTHER: 2}, unreadable)
+    refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
+    with pytest.raises(BrokerUnavailableError):
+        state.take_results({A: refused, OTHER: refused}, nothing)
+    assert state.uncertain
 
 
 def test_a_refused_commit_to_one_topic_is_not_taken_for_what_is_there_already():
-    progress = CommitProgress({A: 1, B: 2}, read_back=lambda _: [A, B])
+    state = CommitState({A: 1, B: 2}, read_back=lambda _: [A, B])
     refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
-    progress.take_results({A: refused, B: refused}, nothing)
-    assert progress.written == []
-    assert progress.failures == {A: refused, B: refused}
+    state.take_results({A: refused, B: refused}, nothing)
+    assert state.written == []
+    assert state.failures == {A: refused, B: refused}
 
 
 def test_an_unknown_partition_is_tried_again_unless_the_broker_does_not_know_it_either():
     unknown = Failure("UNKNOWN_TOPIC_OR_PART", "no")
-    progress = CommitProgress({A: 1}, read_back=nothing)
+    state = CommitState({A: 1}, read_back=nothing)
     with pytest.raises(CallError):
-        progress.take_results({A: unknown}, nothing)
-    progress.take_results({A: unknown}, lambda partitions: partitions)
-    assert progress.refused == {A: unknown}
+        state.take_results({A: unknown}, nothing)
+    state.take_results({A: unknown}, lambda partitions: partitions)
+    assert state.refused == {A: unknown}
 
 
 @pytest.mark.parametrize("code", ["_TIMED_OUT", "_TRANSPORT"])
 def test_after_an_uncertain_answer_what_was_written_is_looked_up_first(code):
-    progress = CommitProgress({A: 1, B: 2}, read_back=lambda _: [B])
+    state = CommitState({A: 1, B: 2}, read_back=lambda _: [B])
     lost = Failure(code, "lost")
     with pytest.raises(CallError):
-        progress.take_results({A: lost, B: lost}, nothing)
-    assert progress.uncertain
-    progress.look_up_pending()
-    assert progress.pending == {A: 1}
-    assert progress.written == [B]
-    assert not progress.uncertain
+        state.take_results({A: lost, B: lost}, nothing)
+    assert state.uncertain
+    state.look_up_pending()
+    assert state.pending == {A: 1}
+    assert state.written == [B]
+    assert not state.uncertain
 
 
 def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monkeypatch):
@@ -164,12 +176,23 @@ def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written
     assert checked == [{A: None, B: None}, {A: None, B: Commit(9, "another's")}]
 
 
+def test_an_open_outcome_stays_open_if_the_topics_of_other_partitions_cannot_be_looked_up():
+    def no_answer(_):
+        raise CallError(Failure("_TIMED_OUT", "no answer"))
+
+    state = CommitState({A: 5, OTHER: 6}, nothing)
+    results = {A: Failure("REQUEST_TIMED_OUT", "x"), OTHER: Failure("UNKNOWN_TOPIC_OR_PART", "y")}
+    with pytest.raises(CallError):
+        state.take_results(results, no_answer)
+    assert state.uncertain
+
+
 def test_a_partition_that_was_refused_for_good_ends_the_commit_although_another_one_may_pass():
-    progress = CommitProgress({A: 5, OTHER: 6}, lambda offsets: [])
+    state = CommitState({A: 5, OTHER: 6}, lambda offsets: [])
     results = {
         A: Failure("COORDINATOR_LOAD_IN_PROGRESS", "x"),
         OTHER: Failure("TOPIC_AUTHORIZATION_FAILED", "y"),
     }
-    progress.take_results(results, lambda _: [])
-    assert list(progress.refused) == [OTHER]
-    assert progress.failures.keys() == {A, OTHER}
+    state.take_results(results, lambda _: [])
+    assert list(state.refused) == [OTHER]
+    assert state.failures.keys() == {A, OTHER}

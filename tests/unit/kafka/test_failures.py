@@ -16,6 +16,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
+    NO_TOKEN,
     OF_WHOLE_GROUP,
     RETRIABLE,
     UNCERTAIN,
@@ -85,13 +86,18 @@ def test_the_cause_from_the_background_is_the_error():
         *(
             ("_AUTHENTICATION", f"Failed to acquire SASL OAUTHBEARER token: {text}", code)
             for text, code in (
-                ("OAuth callback raised exception", "_TRANSPORT"),
-                ("Failed to connect to 127.0.0.1:9 after 0 ms: Could not connect to server", "_TRANSPORT"),
-                ("Could not resolve host: login", "_TRANSPORT"),
-                ("Resolving timed out after 10000 milliseconds", "_TRANSPORT"),
-                ("OpenSSL SSL_connect: Connection reset by peer in connection to login:443 ", "_TRANSPORT"),
+                ("OAuth callback raised exception", NO_TOKEN),
+                ("Failed to connect to 127.0.0.1:9 after 0 ms: Could not connect to server", NO_TOKEN),
+                ("OpenSSL SSL_connect: Connection reset by peer in connection to login:443 ", NO_TOKEN),
+                ("<html><title>503 Service Temporarily Unavailable</title></html>", NO_TOKEN),
+                ('{"status":503,"error":"Service Unavailable"}', NO_TOKEN),
+                ('{"error":"temporarily_unavailable"}', NO_TOKEN),
+                ("Server did not provide an error string", NO_TOKEN),
                 ("OpenSSL SSL_connect: SSL_ERROR_SSL in connection to login:443 ", "_AUTHENTICATION"),
+                ("SSL certificate problem: self-signed certificate", "_AUTHENTICATION"),
+                ("Failed to create JWT assertion", "_AUTHENTICATION"),
                 ('{"error":"invalid_client"}', "_AUTHENTICATION"),
+                ('{\n  "errorCode" : "unauthorized_client"\n}', "_AUTHENTICATION"),
                 ('Expected JSON response with "access_token" field', "_AUTHENTICATION"),
             )
         ),
@@ -120,6 +126,11 @@ def test_a_connection_that_was_lost_is_told_from_one_that_was_refused(name, text
             "_AUTHENTICATION",
             'SASL authentication error: {"status":"invalid_token"} (after 3ms in state AUTH_REQ)',
             "correct its source",
+        ),
+        (
+            "_AUTHENTICATION",
+            'Failed to acquire SASL OAUTHBEARER token: {"error":"invalid_client"}',
+            "correct sasl.oauthbearer.*",
         ),
         ("_AUTHENTICATION", "SASL authentication error: invalid credentials", ""),
         ("_TRANSPORT", "Receive failed: SSL alert number 46 (after 3ms)", "or renew the certificate"),

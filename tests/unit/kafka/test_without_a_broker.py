@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 from client_calls import CALLS
@@ -13,10 +16,12 @@ from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
     BrokerUnavailableError,
+    TokenUnavailableError,
     UsageError,
 )
 from airflow_kafka_offsets.kafka import session
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.oauth_token import probe_token_service
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -170,6 +175,89 @@ def test_a_token_function_that_returns_no_token_is_to_be_corrected(ask, returned
     ):
         ask(client)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.fixture
+def token_service():
+    """token_service(status, body, seconds) -> the configuration of a login that has its token from there."""
+
+    class Service(BaseHTTPRequestHandler):
+        answer: ClassVar[tuple[int, bytes, float]]
+
+        def do_POST(self):  # http.server's name
+            status, body, seconds = self.answer
+            time.sleep(seconds)
+            with suppress(BrokenPipeError):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    def start(status, body=b"", seconds=0.0):
+        Service.answer = status, body, seconds
+        return {
+            "bootstrap.servers": f"{LOOPBACK}:1",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": "airflow",
+            "sasl.oauthbearer.client.secret": "hunter2",
+            "sasl.oauthbearer.token.endpoint.url": f"http://{LOOPBACK}:{server.server_port}/token",
+        }
+
+    with ThreadingHTTPServer((LOOPBACK, 0), Service) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield start
+        server.shutdown()
+
+
+@BY_TOKEN
+def test_a_token_service_that_does_not_work_is_a_temporary_error_found_soon(token_service, ask):
+    start = time.monotonic()
+    with OffsetsClient(token_service(503, b"<html>"), timeout=20) as client:
+        for _ in range(2):  # librdkafka reports it after 50 seconds, and only once
+            with pytest.raises(TokenUnavailableError, match="HTTP status 503.: try again when the service"):
+                ask(client)
+    assert time.monotonic() - start < 4 * GRACE
+
+
+@pytest.mark.parametrize(
+    ("status", "outage"), [(200, False), (401, False), (404, False), (429, True), (500, True)]
+)
+def test_a_token_service_works_if_it_refuses_a_request_without_credentials(token_service, status, outage):
+    assert (probe_token_service(token_service(status), 5) is not None) is outage
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/token", "http://", "http://a..b/", "http://a b/"])
+def test_an_address_without_a_token_service_gives_no_token(token_service, address):
+    config = token_service(503) | {"sasl.oauthbearer.token.endpoint.url": address}
+    assert "does not answer" in str(probe_token_service(config, 5))
+
+
+def test_no_token_service_is_asked_for_another_login(token_service):
+    for other in ({"sasl.mechanisms": "PLAIN"}, {"security.protocol": "SSL"}):
+        assert probe_token_service(token_service(503) | other, 5) is None
+
+
+@BY_TOKEN
+def test_a_slow_token_service_is_waited_for_until_the_deadline(token_service, ask):
+    with OffsetsClient(token_service(200, b"{}", 6), timeout=3) as client:
+        start = time.monotonic()
+        with pytest.raises(TokenUnavailableError, match="does not answer: timed out.: try again$"):
+            ask(client)
+        assert 2.5 < time.monotonic() - start < 3 + GRACE
+
+
+@BY_TOKEN
+def test_settings_that_a_token_service_refuses_are_to_be_corrected(token_service, ask):
+    with (
+        OffsetsClient(token_service(401, b'{"error":"invalid_client"}'), timeout=20) as client,
+        pytest.raises(BrokerAuthenticationError, match=r"invalid_client.*correct sasl\.oauthbearer\.\*"),
+    ):
+        ask(client)
 
 
 def test_each_connection_asks_once_for_a_token():

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.offsets import (
     MAX_PARTITION,
     Commit,
     TopicPartition,
-    check_partitions,
+    refuse_invalid_partitions,
 )
 from airflow_kafka_offsets.model.parameters import (
     iso_time,
@@ -126,7 +126,7 @@ def test_seconds_have_a_range(value):
 )
 def test_a_partition_that_cannot_be_is_refused(partition):
     with pytest.raises(UsageError, match="expected"):
-        check_partitions([TopicPartition("orders", MAX_PARTITION), TopicPartition(*partition)])
+        refuse_invalid_partitions([TopicPartition("orders", MAX_PARTITION), TopicPartition(*partition)])
 
 
 def test_the_metadata_of_others_are_escaped_where_they_are_shown():

@@ -1,0 +1,70 @@
+"""Answers about topics are whole, or errors, and come before the deadline."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from memory_clients import MemoryConsumer, open_client
+
+from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.kafka.failures import CallError
+from airflow_kafka_offsets.kafka.requests import read_topics
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """slow(seconds) -> the names that slow answers about topics were asked for."""
+    asked: list[str | None] = []
+    answer = MemoryConsumer.list_topics
+
+    def make(seconds):
+        def list_topics(self, topic=None, timeout=-1.0):
+            asked.append(topic)
+            self._clock.wait(min(seconds, timeout))
+            return answer(self, topic, timeout)
+
+        monkeypatch.setattr(MemoryConsumer, "list_topics", list_topics)
+        return asked
+
+    return make
+
+
+def test_a_topic_without_an_answer_does_not_make_the_list_of_all_topics_shorter():
+    topics = {
+        name: SimpleNamespace(error=KafkaError(code) if code else None, partitions={0: None})
+        for name, code in {
+            "orders": None,
+            "hidden": KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            "deleted": KafkaError.UNKNOWN_TOPIC_OR_PART,
+            "moving": KafkaError.LEADER_NOT_AVAILABLE,
+        }.items()
+    }
+    connection: Any = SimpleNamespace(ask=lambda _: SimpleNamespace(topics=topics))
+    with pytest.raises(CallError, match=r"LEADER_NOT_AVAILABLE: moving: "):
+        read_topics(connection, None, 1.0)
+    del topics["moving"]
+    assert read_topics(connection, None, 1.0) == {"orders": [0]}
+
+
+def test_all_requests_about_topics_together_end_at_the_deadline(memory, slow):
+    topics = [f"topic-{number}" for number in range(40)]
+    asked = slow(2.0)
+    with (
+        open_client(memory) as client,
+        pytest.raises(BrokerUnavailableError, match="within 30 s"),
+    ):
+        client.partitions(topics)
+    assert len(asked) <= 31
+
+
+def test_many_topics_are_one_request_and_those_that_it_lacks_are_asked_for_by_name(memory, slow):
+    topics = [f"topic-{number}" for number in range(250)]
+    for topic in topics:
+        memory.create(topic, 2)
+    asked = slow(0.2)
+    with open_client(memory) as client:
+        assert client.partitions([*topics, "none"]) == {topic: [0, 1] for topic in topics}
+    assert asked == [None, "none"]
