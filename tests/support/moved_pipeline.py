@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from command_line_words import words_of_dags
 from written_query import QUERY_ID, Query
 
 from airflow_kafka_offsets.cli import main
@@ -72,6 +71,7 @@ def committed(broker: OffsetsClient) -> Callable[[str, str], dict[int, int]]:
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
     """Runs the command line in this process: cli("checkpoint", "show", uri) -> exit code, output, errors."""
+    from command_line_words import words_of_dags  # with it comes Airflow, which most rooms do without
 
     def run(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *map(str, arguments)])
