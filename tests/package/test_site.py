@@ -17,8 +17,9 @@ def site(tmp_path_factory):
     """The documentation, built as strictly as MkDocs can."""
     pytest.importorskip("mkdocs")
     target = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(ROOT / "mkdocs.yml"), "-d", str(target)],
+        [*build, "-f", str(ROOT / "mkdocs.yml"), "-d", str(target)],
         capture_output=True,
         text=True,
         timeout=120,
