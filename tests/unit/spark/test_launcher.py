@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from argparse import Namespace
 from pathlib import Path
@@ -33,15 +32,6 @@ def python(*arguments):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
 
 
-def test_a_dag_file_can_name_launcher_and_zip_without_importing_spark_or_kafka(fresh):
-    code = (
-        "import sys; from airflow_kafka_offsets.spark import launcher_path, spark_py_files;"
-        "launcher_path(); spark_py_files();"
-        "print([m for m in ('pyspark', 'py4j', 'confluent_kafka', 'fsspec', 'airflow') if m in sys.modules])"
-    )
-    assert python("-c", code).stdout == "[]\n"
-
-
 def test_the_zip_holds_what_a_driver_needs_and_is_made_once(fresh):
     path = Path(spark_py_files())
     names = zipfile.ZipFile(path).namelist()
@@ -52,19 +42,6 @@ def test_the_zip_holds_what_a_driver_needs_and_is_made_once(fresh):
     spark_py_files.cache_clear()
     assert spark_py_files() == str(path)
     assert path.stat().st_mtime_ns == made
-
-
-def test_what_is_in_the_zip_needs_nothing_else_of_this_package(fresh):
-    # Without the .pth files of the environment, so that the package is found in the zip only.
-    code = (
-        "import importlib, sys, zipfile; path, packages = sys.argv[1:]; sys.path += [packages];"
-        "sys.path.insert(0, path);"
-        "[importlib.import_module(name[:-3].replace('/', '.')) for name in zipfile.ZipFile(path).namelist()"
-        " if not name.endswith('__init__.py')]"
-    )
-    packages = sysconfig.get_path("purelib")
-    done = python("-I", "-S", "-c", code, spark_py_files(), packages)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_zip_with_other_content_is_made_anew(fresh):
