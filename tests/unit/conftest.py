@@ -21,7 +21,7 @@ from memory_kafka import (  # noqa: F401
     recreate,
     send_in_transaction,
 )
-from moved_pipeline import cli, commit, committed, new_query  # noqa: F401
+from moved_pipeline import commit, committed, new_query  # noqa: F401
 
 from airflow_kafka_offsets.kafka import worker
 
