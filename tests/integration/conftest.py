@@ -6,8 +6,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+from command_line import cli  # noqa: F401
 from group_members import member_of
-from moved_pipeline import cli, commit, committed, new_query  # noqa: F401
+from moved_pipeline import commit, committed, new_query  # noqa: F401
 from spark_session import grow  # noqa: F401
 from transactions import send_in_transaction  # noqa: F401
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 from memory_broker import MemoryBroker
 from memory_clients import connected, open_client
-from recovery_pipeline import ENDS
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 
@@ -131,6 +130,8 @@ def recreate(memory: MemoryBroker) -> Callable[[str, int], None]:
 
 @pytest.fixture
 def recovery_topic(make_topic: Callable[..., str], produce: Callable[..., None]) -> str:
+    from recovery_pipeline import ENDS  # with it comes Airflow, which most rooms do without
+
     name = make_topic(2)
     produce(name, ENDS)
     return name

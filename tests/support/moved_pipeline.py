@@ -1,31 +1,19 @@
-"""
-Fixtures for a pipeline that is moved, on a real Kafka or on one in memory: its query, its group, and the
-command line.
-"""
+"""Fixtures for a pipeline that is moved, on a real Kafka or on one in memory: its query and its group."""
 
 from __future__ import annotations
 
 import itertools
-import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
-from command_line_words import words_of_dags
 from written_query import QUERY_ID, Query
 
-from airflow_kafka_offsets.cli import main
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture
@@ -67,20 +55,3 @@ def committed(broker: OffsetsClient) -> Callable[[str, str], dict[int, int]]:
         return {tp.partition: commit.offset for tp, commit in found.items() if commit is not None}
 
     return look
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Runs the command line in this process: cli("checkpoint", "show", uri) -> exit code, output, errors."""
-
-    def run(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            main()
-        done = Done(int(end.value.code or 0), *capsys.readouterr())
-        assert not words_of_dags(done.err, keys="--pipelines" in arguments), done.err
-        assert done.out.startswith("{") or not words_of_dags(done.out), done.out
-        return done
-
-    return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync
@@ -21,7 +22,7 @@ class Record:
     timestamp: int
     value: bytes
 
-    @property
+    @cached_property
     def identity(self) -> RecordIdentity:
         return RecordIdentity(self.offset, self.timestamp, record_digest(None, self.value))
 

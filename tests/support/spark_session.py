@@ -7,7 +7,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import subprocess
 import sys
 import warnings
 from importlib import metadata
@@ -21,6 +20,7 @@ from deadlines import until
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.local.cache import lock_file
 from airflow_kafka_offsets.local.environment import default_spark
+from airflow_kafka_offsets.local.process import SupervisedProcess, log_tail
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 
@@ -109,21 +109,20 @@ def prepare_spark(directory: Path) -> dict[str, str]:
             }
             loopback = ["spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
             settings = [*loopback, "spark.ui.enabled=false", "=".join(jars)]
-            done = subprocess.run(
-                [
-                    str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
-                    *("--master", "local[1]"),
-                    *(word for setting in settings for word in ("--conf", setting)),
-                    *(str(job), str(directory / "warm-up")),
-                ],
-                cwd=directory,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=FETCH,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr[-3000:]
+            submit = [
+                str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+                *("--master", "local[1]"),
+                *(word for setting in settings for word in ("--conf", setting)),
+                *(str(job), str(directory / "warm-up")),
+            ]
+            log = directory / "warm-up.log"
+            # It ends with this process, even when that is killed.
+            warm_up = SupervisedProcess(submit, log, directory, environment)
+            try:
+                until(lambda: warm_up.status is not None, "Spark's first job", FETCH)
+            finally:
+                warm_up.end()
+            assert warm_up.status == 0, log_tail(log, 40)
             prepared.touch()
     # An archive that does not fit, as after a change of the class path, is left alone without a word.
     quick = f"{QUICK_JAVA} -XX:SharedArchiveFile={archive} -Xlog:cds*=off -Xlog:class+path=off"

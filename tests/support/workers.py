@@ -31,6 +31,10 @@ FIRST = (
     OBJECT_STORES,
     "tests/integration/stores/",
     "tests/integration/",
+    "tests/package/",
+    # Their last files wait: at the end nothing would be left to do beside them.
+    "tests/unit/triggers/",
+    "tests/unit/ui/",
 )
 OWN_AIRFLOW = (
     "tests/system/test_event_driven.py",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import doc_examples
@@ -34,47 +32,6 @@ COMMANDS = {
     "demo": f"{SET_UP}'.[demo]' && .venv/bin/airflow-kafka-offsets demo",
     "tests": f"{SET_UP}'.[demo,sql]' --group dev && .venv/bin/pytest",
 }
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The documentation, built as strictly as MkDocs can."""
-    pytest.importorskip("mkdocs")
-    target = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mkdocs",
-            "build",
-            "--strict",
-            "-f",
-            str(ROOT / "mkdocs.yml"),
-            "-d",
-            str(target),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return target
-
-
-def test_every_page_is_in_the_site(site):
-    for page in (ROOT / "docs").rglob("*.md"):
-        name = page.relative_to(ROOT / "docs").with_suffix("")
-        built = site / (name.parent if name.name == "index" else name) / "index.html"
-        assert built.is_file(), name
-
-
-def test_the_site_fetches_nothing_from_elsewhere(site):
-    fetched = re.compile(
-        r'<(?:link[^>]*rel="(?:stylesheet|preconnect)"[^>]*href|script[^>]*src|img[^>]*src)="(https?:)'
-    )
-    for page in site.rglob("*.html"):
-        assert not fetched.search(page.read_text(encoding="utf-8")), page.name
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)

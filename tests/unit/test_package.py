@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import ast
-import email
 import importlib
 import inspect
 import json
 import pkgutil
-import shutil
 from pathlib import Path
 
 import pytest
-from hatchling.builders.sdist import SdistBuilder
-from hatchling.builders.wheel import WheelBuilder
 
 import airflow_kafka_offsets.spark
 from airflow_kafka_offsets import errors
@@ -95,41 +91,3 @@ def test_the_errors_docstring_draws_every_error():
     for name, value in vars(errors).items():
         if inspect.isclass(value) and issubclass(value, Exception):
             assert name in errors.__doc__, name
-
-
-@pytest.mark.parametrize("builder", [WheelBuilder, SdistBuilder])
-def test_what_is_published_has_the_offsets_tab_and_names_the_licence_of_each_part(tmp_path, builder):
-    (built,) = builder(str(ROOT.parent)).build(directory=str(tmp_path), versions=["standard"])
-    shutil.unpack_archive(built, tmp_path / "content", "zip" if built.endswith("whl") else "gztar")
-    files = [path for path in (tmp_path / "content").rglob("*") if path.is_file()]
-    (metadata,) = (
-        email.message_from_string(path.read_text()) for path in files if path.name in ("METADATA", "PKG-INFO")
-    )
-    assert metadata["License-Expression"] == "Apache-2.0 AND MIT"
-    # What only a clone needs is in dependency groups, which are not published.
-    assert sorted(metadata.get_all("Provides-Extra") or ()) == ["delete-offsets", "demo", "spark", "sql"]
-    named = metadata.get_all("License-File")
-    assert named == ["LICENSE", "airflow_kafka_offsets/ui/static/uPlot.LICENSE"]
-    texts = {path.read_text() for path in files if path.name.endswith("LICENSE")}
-    assert texts == {(ROOT.parent / name).read_text() for name in named}
-    if builder is WheelBuilder:
-        for name in named:
-            assert [path for path in files if path.match(f"*.dist-info/licenses/{name}")], name
-    published = {path.name for path in files if path.match("airflow_kafka_offsets/ui/static/*")}
-    assert published == {path.name for path in (ROOT / "ui/static").iterdir()}
-
-
-def test_nothing_reads_airflows_database():
-    """Its tables change with its versions, its REST API does not. Your own database is another matter."""
-    forbidden = ("airflow.models", "airflow.settings", "airflow.utils.db", "airflow.utils.session")
-    names = set()
-    for path in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                names |= {(path.name, each.name) for each in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                names |= {(path.name, f"{node.module}.{each.name}") for each in node.names}
-
-    assert [name for name in sorted(names) if name[1].startswith(forbidden)] == []
-    tab = (ROOT / "ui").glob("*.py")
-    assert [path.name for path in tab if "sqlalchemy" in path.read_text(encoding="utf-8")] == []

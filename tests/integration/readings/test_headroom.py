@@ -147,7 +147,7 @@ def test_a_topic_without_retention_of_its_own_has_the_brokers(quick, make_topic,
     )
     for tp in (plain, own):
         produce(tp.topic, {0: 1}, on=quick)
-    admin = AdminClient({"bootstrap.servers": quick})
+    admin = AdminClient({"bootstrap.servers": quick, "log_level": 0})
     (broker,) = admin.list_topics(timeout=20).brokers
 
     def brokers(name, value, how=AlterConfigOpType.SET):

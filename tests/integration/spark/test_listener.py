@@ -232,7 +232,7 @@ def test_a_user_who_may_not_read_the_group_is_told_what_to_grant(
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
         "kafka.sasl.jaas.config": LOGIN,
     }
-    admin = AdminClient({"bootstrap.servers": other_kafka.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": other_kafka.bootstrap_servers, "log_level": 0})
 
     def grant(kind, name):
         bob = ("User:bob", "*", AclOperation.READ, AclPermissionType.ALLOW)

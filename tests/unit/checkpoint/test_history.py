@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -347,20 +346,3 @@ def test_a_call_that_is_never_answered_does_not_keep_the_process_alive(path, tex
     )
     assert done.returncode == 1
     assert text in done.stderr
-
-
-def test_each_directory_of_an_object_store_is_listed_once_and_no_commit_is_asked_for_its_time(
-    storage_options, caplog
-):
-    s3fs = pytest.importorskip("s3fs")
-    fs = s3fs.S3FileSystem(**storage_options, skip_instance_cache=True)
-    write_checkpoint(fs, "lake/history/cp", {number: number for number in range(20)}, range(20))
-    caplog.set_level("INFO", logger="werkzeug")
-    caplog.clear()
-    found = read_history(SparkCheckpoint("s3a://lake/history/cp", fs=fs)).batches
-    asked = [message.split('"')[1].split() for message in caplog.messages]
-    paths = Counter(path.split("&")[1] if "prefix" in path else path for _, path, *_ in asked)
-    assert [each.records for each in found] == [None, *[1] * 19]
-    assert [paths[f"prefix=history/cp/{directory}/"] for directory in ("offsets", "commits")] == [1, 1]
-    assert [path for method, path, *_ in asked if method == "HEAD"] == []
-    assert len(asked) < 20 + 8

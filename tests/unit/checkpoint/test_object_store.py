@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from functools import partial
 
 import pytest
-from checkpoint_moves import write_checkpoint
+from checkpoint_moves import ORDERS_0, THREE, write_checkpoint
 
+from airflow_kafka_offsets.checkpoint.history import read_history
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointNotFoundError, StorageError, StorageUnavailableError
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.storage import note_credentials
 
-s3fs = pytest.importorskip("s3fs")
-pytest.importorskip("moto.server")
 
-ORDERS_0 = TopicPartition("orders", 0)
+@pytest.fixture
+def s3(storage_options):
+    """s3(**more) opens the storage."""
+    from s3fs import S3FileSystem  # takes half a second, in each process of a test run
+
+    return partial(S3FileSystem, **storage_options)
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "s3n", "s3"])
-def test_a_checkpoint_on_s3_is_read_as_spark_spells_it(scheme, storage_options):
-    fs = s3fs.S3FileSystem(**storage_options)
+def test_a_checkpoint_on_s3_is_read_as_spark_spells_it(scheme, s3, storage_options):
+    fs = s3()
     write_checkpoint(fs, f"lake/{scheme}/cp", {9: 9, 10: 10, 11: 11}, [9, 10])
     location = f"{scheme}://lake/{scheme}/cp"
     state = SparkCheckpoint(location, storage_options=storage_options).read()
@@ -28,34 +36,34 @@ def test_a_checkpoint_on_s3_is_read_as_spark_spells_it(scheme, storage_options):
     assert state.kafka_offsets == {"0": {ORDERS_0: 10}}
 
 
-def test_a_batch_that_another_client_wrote_is_seen(storage_options):
-    spark = s3fs.S3FileSystem(**storage_options, skip_instance_cache=True)
+def test_a_batch_that_another_client_wrote_is_seen(s3):
+    spark = s3(skip_instance_cache=True)
     write_checkpoint(spark, "lake/growing/cp", {0: 5}, [0])
-    checkpoint = SparkCheckpoint("s3a://lake/growing/cp", fs=s3fs.S3FileSystem(**storage_options))
+    checkpoint = SparkCheckpoint("s3a://lake/growing/cp", fs=s3())
     assert checkpoint.read().batch_id == 0
     write_checkpoint(spark, "lake/growing/cp", {1: 6, 2: 7}, [1])
     state = checkpoint.read()
     assert (state.batch_id, state.pending_batch_id) == (1, 2)
 
 
-def test_a_file_that_another_client_wrote_is_read_whatever_the_last_listing_says(storage_options):
-    spark = s3fs.S3FileSystem(**storage_options, skip_instance_cache=True)
+def test_a_file_that_another_client_wrote_is_read_whatever_the_last_listing_says(s3):
+    spark = s3(skip_instance_cache=True)
     write_checkpoint(spark, "lake/since/cp", {0: 5}, [0])
-    checkpoint = SparkCheckpoint("s3a://lake/since/cp", fs=s3fs.S3FileSystem(**storage_options))
+    checkpoint = SparkCheckpoint("s3a://lake/since/cp", fs=s3())
     assert checkpoint.batches("offsets") == {0}
     write_checkpoint(spark, "lake/since/cp", {1: 6}, [])
     assert checkpoint.has("offsets", 1)
 
 
-def test_a_query_without_a_batch_has_no_directories_on_s3(storage_options):
-    fs = s3fs.S3FileSystem(**storage_options)
+def test_a_query_without_a_batch_has_no_directories_on_s3(s3):
+    fs = s3()
     fs.pipe_file("lake/new/cp/metadata", b'{"id":"975d5cb5-daf7-40c6-ad83-ae84395a7b2a"}')
     state = SparkCheckpoint("s3a://lake/new/cp", fs=fs).read()
     assert (state.batch_id, state.pending_batch_id, state.sources) == (None, None, ())
 
 
-def test_a_prefix_above_checkpoints_names_them(storage_options):
-    fs = s3fs.S3FileSystem(**storage_options)
+def test_a_prefix_above_checkpoints_names_them(s3):
+    fs = s3()
     for name in ("orders", "payments"):
         write_checkpoint(fs, f"lake/jobs/{name}", {0: 5}, [0])
     with pytest.raises(CheckpointNotFoundError, match=r"above checkpoints \(orders, payments\)"):
@@ -67,11 +75,11 @@ def test_a_bucket_that_does_not_exist_is_not_found(storage_options):
         SparkCheckpoint("s3a://no-such-lake/cp", storage_options=storage_options).read()
 
 
-def test_a_server_that_is_not_there_is_unavailable(unused_port):
+def test_a_server_that_is_not_there_is_unavailable():
     options = {
         "key": "testing",
         "secret": "very-secret",
-        "endpoint_url": f"http://127.0.0.1:{unused_port}",
+        "endpoint_url": f"http://{LOOPBACK}:{free_port()}",
         "config_kwargs": {"retries": {"max_attempts": 1}},
     }
     with pytest.raises(StorageUnavailableError, match="Could not connect") as refused:
@@ -90,23 +98,38 @@ def no_credentials(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("no_credentials")
-def test_missing_credentials_are_no_silence_and_say_where_they_are_looked_for(storage_options):
+def test_missing_credentials_are_no_silence_and_say_where_they_are_looked_for(s3, storage_options):
     own = {"endpoint_url": storage_options["endpoint_url"], "skip_instance_cache": True}
     with pytest.raises(StorageError, match=r"NoCredentialsError.* they come from this machine") as refused:
         SparkCheckpoint("s3a://lake/cp", storage_options=own).read()
     assert not refused.value.retriable
-    fs = s3fs.S3FileSystem(**own)
+    fs = s3(key=None, secret=None, skip_instance_cache=True)
     note_credentials(fs, "Airflow connection 'lake'")
     with pytest.raises(StorageError, match=r"NoCredentialsError.* from Airflow connection 'lake'") as refused:
         SparkCheckpoint("s3a://lake/cp", fs=fs).read()
     assert not refused.value.retriable
 
 
-@pytest.fixture
-def unused_port():
-    import socket
+def test_each_directory_of_an_object_store_is_listed_once_and_no_commit_is_asked_for_its_time(s3, caplog):
+    fs = s3(skip_instance_cache=True)
+    write_checkpoint(fs, "lake/history/cp", {number: number for number in range(20)}, range(20))
+    caplog.set_level("INFO", logger="werkzeug")
+    caplog.clear()
+    found = read_history(SparkCheckpoint("s3a://lake/history/cp", fs=fs)).batches
+    asked = [message.split('"')[1].split() for message in caplog.messages]
+    paths = Counter(path.split("&")[1] if "prefix" in path else path for _, path, *_ in asked)
+    assert [each.records for each in found] == [None, *[1] * 19]
+    assert [paths[f"prefix=history/cp/{directory}/"] for directory in ("offsets", "commits")] == [1, 1]
+    assert [path for method, path, *_ in asked if method == "HEAD"] == []
+    assert len(asked) < 20 + 8
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+
+def test_a_sink_on_the_checkpoints_storage_is_read_with_its_credentials(s3):
+    fs = s3()
+    write_checkpoint(fs, "lake/sink/cp", THREE | {3: 9}, [0, 1, 2])
+    for number in range(3):
+        fs.pipe_file(f"lake/sink/out/_spark_metadata/{number}", b"v1\n")
+    checkpoint = SparkCheckpoint("s3a://lake/sink/cp", fs=fs)
+    for scheme in ("s3a", "s3", "s3n"):
+        policy = CheckpointPolicy("discard", "file", sink_location=f"{scheme}://lake/sink/out")
+        assert plan_seek(checkpoint, {}, policy).refusals == (), scheme

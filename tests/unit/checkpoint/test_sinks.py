@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import s3fs
 from checkpoint_moves import (
     ORDERS_0,
     THREE,
@@ -440,13 +439,3 @@ def test_a_password_of_a_sink_is_not_shown():
     with pytest.raises(UsageError) as refused:
         CheckpointPolicy.parse(sink="kafka", sink_location="s3a://KEY:SeCrEt@lake/out")
     assert "SeCrEt" not in str(refused.value)
-
-
-@pytest.mark.parametrize("scheme", ["s3a", "s3", "s3n"])
-def test_a_sink_on_the_checkpoints_storage_is_read_with_its_credentials(scheme, storage_options):
-    fs = s3fs.S3FileSystem(**storage_options)
-    write_checkpoint(fs, f"lake/sink-{scheme}/cp", THREE | {3: 9}, [0, 1, 2])
-    for number in range(3):
-        fs.pipe_file(f"lake/sink-{scheme}/out/_spark_metadata/{number}", b"v1\n")
-    policy = CheckpointPolicy("discard", "file", sink_location=f"{scheme}://lake/sink-{scheme}/out")
-    assert plan_seek(SparkCheckpoint(f"s3a://lake/sink-{scheme}/cp", fs=fs), {}, policy).refusals == ()

@@ -253,15 +253,6 @@ def test_the_exit_status_is_the_same_without_a_standard_output():
     assert (done.returncode, done.stderr.startswith("Error: /nowhere: ")) == (3, True)
 
 
-def test_an_airflow_that_is_not_configured_is_exit_2_without_its_settings():
-    command = [*COMMAND, "group", "lag", "g", "--kafka-config-id", "k"]
-    broken = os.environ | {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "hunter2"}
-    done = subprocess.run(command, env=broken, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "Error: --kafka-config-id: Airflow is not configured" in done.stderr
-    assert "hunter2" not in done.stderr
-
-
 @pytest.mark.parametrize(
     ("line", "text"),
     [

@@ -59,12 +59,9 @@ def check(mirror, position, read, *, continues=False):
     found = evidence.translate()
     if found.offset is None or found.offset < mirror.start:  # refused: it is unknown, or deleted
         return
-    lost = [
-        record.offset
-        for record in mirror.log[: found.offset]
-        if record.offset >= position
-        and record.offset not in {later.offset for later in mirror.log[found.offset :]}
-    ]
+    left = {record.offset for record in mirror.log[found.offset :]}
+    skipped = {record.offset for record in mirror.log[: found.offset] if record.offset >= position}
+    lost = sorted(skipped - left)
     assert not lost, f"{found}: {lost} are lost"
     if continues:
         mirror.run(mirror.done, len(mirror.records))

@@ -68,8 +68,8 @@ def progress(client: Counting, positions: list[int | None], **parameters: Any) -
     return RecordProgress(client, read, client.log_ranges(tps), **{"now": NOW, **parameters})
 
 
-def complete(found: RecordProgress, lateness: float = 0) -> list[str]:
-    feed = IntervalFeed("hours", SCHEDULE, None, timedelta(hours=lateness), 200)
+def complete(found: RecordProgress, lateness: float = 0, limit: int = 24) -> list[str]:
+    feed = IntervalFeed("hours", SCHEDULE, None, timedelta(hours=lateness), limit)
     return [each.key[11:13] for each in feed.completed(DAY, found).intervals]
 
 
@@ -174,7 +174,7 @@ def test_without_any_position_no_hour_is_complete_although_nothing_was_deleted()
 @pytest.mark.parametrize("hours", [1, 10, 168])
 def test_many_hours_cost_what_one_costs(hours):
     client = broker_with([0.1, hours + 0.5, hours + 0.6], [0.2, hours + 0.1], [0.3, hours + 2.7])
-    assert len(complete(progress(client, [1, 1, 2]))) == hours
+    assert len(complete(progress(client, [1, 1, 2]), limit=200)) == hours
     assert client.asked == {"record_times": 1, "offsets_for_time": 1}
 
 
@@ -182,7 +182,7 @@ def test_hours_and_days_share_the_questions():
     client = broker_with([0.1, 50.5], [0.2, 50.1])
     read = progress(client, [1, 1])
     days = IntervalFeed("days", IntervalSchedule.parse("day"), None, timedelta(0), 200)
-    assert len(complete(read)) == 50
+    assert len(complete(read, limit=200)) == 50
     assert len(days.completed(DAY, read).intervals) == 2
     assert client.asked == {"record_times": 1, "offsets_for_time": 2}
 

@@ -1,2 +1,3 @@
 from airflow_task import context, group, pipeline, topic  # noqa: F401
+from command_line import cli  # noqa: F401
 from memory_kafka import recovery_topic  # noqa: F401

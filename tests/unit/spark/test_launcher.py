@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import sysconfig
 import zipfile
 from argparse import Namespace
 from pathlib import Path
@@ -29,19 +25,6 @@ def fresh(monkeypatch, tmp_path):
     spark_py_files.cache_clear()
 
 
-def python(*arguments):
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
-
-
-def test_a_dag_file_can_name_launcher_and_zip_without_importing_spark_or_kafka(fresh):
-    code = (
-        "import sys; from airflow_kafka_offsets.spark import launcher_path, spark_py_files;"
-        "launcher_path(); spark_py_files();"
-        "print([m for m in ('pyspark', 'py4j', 'confluent_kafka', 'fsspec', 'airflow') if m in sys.modules])"
-    )
-    assert python("-c", code).stdout == "[]\n"
-
-
 def test_the_zip_holds_what_a_driver_needs_and_is_made_once(fresh):
     path = Path(spark_py_files())
     names = zipfile.ZipFile(path).namelist()
@@ -52,19 +35,6 @@ def test_the_zip_holds_what_a_driver_needs_and_is_made_once(fresh):
     spark_py_files.cache_clear()
     assert spark_py_files() == str(path)
     assert path.stat().st_mtime_ns == made
-
-
-def test_what_is_in_the_zip_needs_nothing_else_of_this_package(fresh):
-    # Without the .pth files of the environment, so that the package is found in the zip only.
-    code = (
-        "import importlib, sys, zipfile; path, packages = sys.argv[1:]; sys.path += [packages];"
-        "sys.path.insert(0, path);"
-        "[importlib.import_module(name[:-3].replace('/', '.')) for name in zipfile.ZipFile(path).namelist()"
-        " if not name.endswith('__init__.py')]"
-    )
-    packages = sysconfig.get_path("purelib")
-    done = python("-I", "-S", "-c", code, spark_py_files(), packages)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_zip_with_other_content_is_made_anew(fresh):
@@ -82,37 +52,6 @@ def test_a_directory_that_others_may_write_to_is_refused(fresh):
     spark_py_files.cache_clear()
     with pytest.raises(SetupError, match="is not a directory that only this user can access.*set TMPDIR"):
         spark_py_files()
-
-
-@pytest.mark.parametrize(
-    ("ending", "status"), [("sys.exit(3)", 3), ("raise ValueError('of the job')", 1), ("pass", 0)]
-)
-def test_the_exit_status_is_the_jobs(ending, status, tmp_path):
-    job = tmp_path / "job.py"
-    (tmp_path / "beside.py").write_text("found = True")
-    job.write_text(
-        "import json, sys\nimport beside\nprint(json.dumps([__name__, sys.argv]))\nassert "
-        f"beside.found\n{ending}\n"
-    )
-    done = python(launcher.launcher_path(), "--group-id", "g", str(job), "--group-id", "its own", "-x")
-    assert json.loads(done.stdout) == ["__main__", [str(job), "--group-id", "its own", "-x"]]
-    assert done.returncode == status
-    assert ("of the job" in done.stderr) == (status == 1)
-
-
-def test_a_job_that_is_not_there_is_said():
-    done = python(launcher.launcher_path(), "/no/such/job.py")
-    assert done.returncode == 1
-    assert "file /no/such/job.py does not exist" in done.stderr
-
-
-@pytest.mark.parametrize("group", ["", "padded ", '{"source:0": "g"}'])
-def test_a_group_that_cannot_be_is_refused_before_the_job_runs(group, tmp_path):
-    job = tmp_path / "job.py"
-    job.write_text("print('it ran')")
-    done = python(launcher.launcher_path(), "--group-id", group, str(job))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "argument --group-id: group_id" in done.stderr
 
 
 def test_a_listener_that_cannot_be_attached_keeps_no_query_from_starting(monkeypatch, caplog):
@@ -134,15 +73,6 @@ def test_a_listener_stops_whatever_its_timeout_is(timeout):
     listener.flush(timeout)
     listener.stop(timeout)
     assert listener.counts == Counts()
-
-
-def test_without_the_package_it_is_said_how_to_give_it(tmp_path):
-    alone = tmp_path / "a" / "b" / "launcher.py"
-    alone.parent.mkdir(parents=True)
-    alone.write_bytes(Path(launcher.launcher_path()).read_bytes())
-    done = python("-I", "-S", str(alone), "job.py")
-    assert done.returncode == 1
-    assert "--py-files the zip that spark_py_files() returns" in done.stderr
 
 
 # Delegation tokens

@@ -136,6 +136,13 @@ def test_what_a_spark_job_uses_is_exported_and_imports_no_airflow(bare):
         assert getattr(spark, name).__name__ == name
 
 
+def test_a_dag_file_can_name_launcher_and_zip_without_importing_spark_or_kafka(bare, tmp_path):
+    name = "from airflow_kafka_offsets.spark import launcher_path, spark_py_files"
+    here = f"import tempfile; tempfile.tempdir = {str(tmp_path)!r}"
+    found = imported_by(bare, f"{here}; {name}; launcher_path(); spark_py_files()")
+    assert not found & {"pyspark", "py4j", "confluent_kafka", "fsspec", "airflow"}
+
+
 def test_a_dag_file_that_commits_does_not_load_what_only_its_task_needs(with_airflow):
     found = modules_of(with_airflow, "import airflow_kafka_offsets.operators.commit")
     ours = {name for name in found if name.startswith("airflow_kafka_offsets.")}
@@ -221,3 +228,11 @@ def test_a_client_that_cannot_be_imported_is_an_error_of_a_sentence(
     assert "librdkafka.so.1: cannot open it" in done.stdout + done.stderr
     assert says in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_airflow_that_is_not_configured_is_exit_2_without_its_settings(bare):
+    command = ["-m", "airflow_kafka_offsets.cli", "group", "lag", "g", "--kafka-config-id", "k"]
+    done = bare.run(command, {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "hunter2"}, None, 60)
+    assert done.returncode == 2
+    assert "Error: --kafka-config-id: Airflow is not configured" in done.stderr
+    assert "hunter2" not in done.stderr

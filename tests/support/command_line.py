@@ -1,0 +1,37 @@
+"""The command line in this process. With it comes Airflow, which most rooms of the unit tests do without."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from command_line_words import words_of_dags
+
+from airflow_kafka_offsets.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """Runs the command line in this process: cli("checkpoint", "show", uri) -> exit code, output, errors."""
+
+    def run(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        done = Done(int(end.value.code or 0), *capsys.readouterr())
+        assert not words_of_dags(done.err, keys="--pipelines" in arguments), done.err
+        assert done.out.startswith("{") or not words_of_dags(done.out), done.out
+        return done
+
+    return run
