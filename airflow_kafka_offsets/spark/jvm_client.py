@@ -11,7 +11,7 @@ from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPa
 from airflow_kafka_offsets.kafka.commits import Texts, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.config import RETENTION, scrubber
 from airflow_kafka_offsets.kafka.explain import Call, commit_error
-from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNKNOWN_PARTITION, Failure
+from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNCERTAIN, UNKNOWN_PARTITION, Failure
 from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.names import parse_group
@@ -141,6 +141,7 @@ class JvmOffsetsClient:
                 written,
                 failures,
                 lambda failure: self._explain(what, failure),
+                uncertain=any(failure.code in UNCERTAIN for failure in failures.values()),
                 passes=all(failure.code in RETRIABLE for failure in failures.values()),
             )
 
