@@ -6,9 +6,10 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
@@ -21,14 +22,11 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.triggers.shared_poller import FLOOR, PollRequest, SharedPoller
+from airflow_kafka_offsets.triggers.shared_poller import FLOOR, PollRequest, SharedPoller, plain_settings
 from airflow_kafka_offsets.waits.wait import Reading, Wait
 
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-CALL = 10.0
-"""Seconds for a call to the broker."""
+RECHECK = 60.0
+"""Seconds after which the connection is read again, because it may have been changed."""
 
 STALE = 300.0
 """Seconds without an answer after which the connection is read again: the brokers' address may be new."""
@@ -57,6 +55,9 @@ async def poll_repeatedly(
     request = PollRequest(wait, interval, longest or interval, ends, asyncio.get_running_loop())
     known = False
     while True:
+        pause = max(FLOOR, interval)
+        # Outcomes of an earlier poller, which may come late, are of earlier settings.
+        request = replace(request, outcomes=asyncio.Queue())
         try:
             if wait.checkpoint_location and wait.needs_checkpoint:
                 connect = sync_to_async(spark_checkpoint)
@@ -74,6 +75,10 @@ async def poll_repeatedly(
             try:
                 while True:
                     outcome = await request.outcomes.get()
+                    if await _has_changed(wait.kafka_config_id, poller):
+                        # The outcome may be of another cluster, so the new settings are used at once.
+                        pause = 0.0
+                        break
                     if not isinstance(outcome, BrokerUnavailableError):
                         answered = time.monotonic()
                     refused = isinstance(outcome, BrokerError) and not isinstance(outcome, _NO_REFUSAL)
@@ -86,24 +91,44 @@ async def poll_repeatedly(
                         break
             finally:
                 _leave(wait.kafka_config_id, request, poller)
-        await asyncio.sleep(max(FLOOR, interval))
+        await asyncio.sleep(pause)
 
 
 async def _join(kafka_config_id: str, request: PollRequest) -> SharedPoller:
-    lock = _opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-    async with lock:
+    since = time.monotonic()
+    async with _lock():
         with _guard:
             known = _pollers.get(kafka_config_id)
-            if known is not None and known.broken is None:
+            # Waits that begin together share one reading of the connection.
+            if known is not None and known.broken is None and known.read_at > since:
                 known.add(request)
                 return known
-        # In an event loop, Airflow's connections must be read in a thread, through Airflow's own bridge.
-        open_client = await sync_to_async(_read_connection)(kafka_config_id)
+        config = await _read_connection(kafka_config_id)
         with _guard:
-            # Another event loop may have opened a poller meanwhile: there are two pollers for a while.
-            poller = _pollers[kafka_config_id] = SharedPoller(kafka_config_id, open_client)
-            poller.add(request)
-            return poller
+            # Another event loop may have opened a poller meanwhile, or the last wait may have closed it.
+            known = _pollers.get(kafka_config_id)
+            if known is None or known.broken is not None or known.settings != plain_settings(config):
+                known = _pollers[kafka_config_id] = SharedPoller(kafka_config_id, config)
+            known.read_at = time.monotonic()
+            known.add(request)
+            return known
+
+
+async def _has_changed(kafka_config_id: str, poller: SharedPoller) -> bool:
+    """Return whether the connection has other settings now than when the poller was opened."""
+    async with _lock():
+        if not poller.outdated and time.monotonic() > poller.read_at + RECHECK:
+            poller.read_at = time.monotonic()
+            # If the secrets backend is unavailable, the known settings count.
+            with suppress(Exception):
+                poller.outdated = poller.settings != plain_settings(await _read_connection(kafka_config_id))
+            if poller.outdated:
+                _retire(kafka_config_id, poller)
+    return poller.outdated
+
+
+def _lock() -> asyncio.Lock:
+    return _opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
 def _leave(kafka_config_id: str, request: PollRequest, poller: SharedPoller) -> None:
@@ -120,9 +145,10 @@ def _retire(kafka_config_id: str, poller: SharedPoller) -> None:
             del _pollers[kafka_config_id]
 
 
-def _read_connection(kafka_config_id: str) -> Callable[[], OffsetsClient]:
-    # Imported here because a DAG file with a trigger does not need the Kafka client.
+@sync_to_async
+def _read_connection(kafka_config_id: str) -> dict[str, Any]:
+    # In an event loop, Airflow's connections must be read in a thread, through Airflow's own bridge. Imported
+    # here because a DAG file with a trigger does not need the Kafka client.
     from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-    return partial(OffsetsClient, KafkaOffsetsHook(kafka_config_id).client_config(), timeout=CALL)
+    return KafkaOffsetsHook(kafka_config_id).client_config()
