@@ -248,9 +248,7 @@ def _receipt_targets(receipt: Receipt, group_ids: Collection[str], scope: TopicS
     groups = named if named and known else receipt.groups
     parts = [each.after for each in groups]
     reached = {tp: max(each.get(tp, 0) for each in parts) for tp in sorted(set().union(*parts))}
-    differ = [
-        tp for tp in reached if tp in scope and any(each.get(tp, reached[tp]) != reached[tp] for each in parts)
-    ]
+    differ = [tp for tp, at in reached.items() if tp in scope and any(each.get(tp, at) != at for each in parts)]
     if known and differ:
         raise UsageError(
             f"{parameter_text('target')} has different offsets for {summarize(differ)} in groups "
