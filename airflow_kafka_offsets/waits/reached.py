@@ -244,18 +244,21 @@ def _receipt_targets(receipt: Receipt, group_ids: Collection[str], scope: TopicS
         partition in scope.
     """
     named = [receipt.group(group_id) for group_id in group_ids]
-    known = all(each.after for each in named)
-    groups = named if named and known else receipt.groups
-    parts = [each.after for each in groups]
-    reached = {tp: max(each.get(tp, 0) for each in parts) for tp in sorted(set().union(*parts))}
-    differ = [tp for tp, at in reached.items() if tp in scope and any(each.get(tp, at) != at for each in parts)]
-    if known and differ:
+    # Without a name, the position is a checkpoint's: its sources are the groups of the receipt.
+    are_own = all(each.after for each in named)
+    groups = named if named and are_own else receipt.groups
+    offsets: dict[TopicPartition, set[int]] = {}
+    for group in groups:
+        for tp, at in group.after.items():
+            offsets.setdefault(tp, set()).add(at)
+    differ = [tp for tp, found in offsets.items() if len(found) > 1 and tp in scope]
+    if are_own and differ:
         raise UsageError(
             f"{parameter_text('target')} has different offsets for {summarize(differ)} in groups "
             f"{', '.join(repr(each.group_id) for each in groups)}: wait for each group separately, with its "
             f"name as {parameter_text('group_id')}, and {parameter_text('position', 'group')}"
         )
-    return reached
+    return {tp: max(found) for tp, found in sorted(offsets.items())}
 
 
 def _table(target: Offsets, current: Positions, logs: Logs, remaining: Offsets, lost: Offsets) -> str:
