@@ -28,9 +28,6 @@ from airflow_kafka_offsets.waits.wait import Reading, Wait
 RECHECK = 60.0
 """Seconds after which the connection is read again, because it may have been changed."""
 
-STALE = 300.0
-"""Seconds without an answer after which the connection is read again: the brokers' address may be new."""
-
 # Errors that are not caused by the connection: reading the connection again would not help.
 _NO_REFUSAL = (BrokerUnavailableError, ClientCrashedError, UnknownTopicPartitionError)
 
@@ -71,7 +68,6 @@ async def poll_repeatedly(
         else:
             # From now on, "connection not found" counts as a temporary error.
             known = True
-            answered = time.monotonic()
             try:
                 while True:
                     outcome = await request.outcomes.get()
@@ -79,11 +75,9 @@ async def poll_repeatedly(
                         # The outcome may be of another cluster, so the new settings are used at once.
                         pause = 0.0
                         break
-                    if not isinstance(outcome, BrokerUnavailableError):
-                        answered = time.monotonic()
                     refused = isinstance(outcome, BrokerError) and not isinstance(outcome, _NO_REFUSAL)
                     # In these cases the connections are read again, because they may have been corrected.
-                    over = refused or poller.broken is not None or time.monotonic() > answered + STALE
+                    over = refused or poller.broken is not None
                     if over:
                         _retire(wait.kafka_config_id, poller)
                     yield outcome
