@@ -96,11 +96,11 @@ def test_two_groups_of_a_receipt_with_different_offsets_need_a_wait_each(reader:
 def test_a_checkpoint_whose_sources_have_different_offsets_in_a_receipt_is_refused(
     reader: OffsetsClient, group_id: dict[str, str] | None
 ) -> None:
-    names = {"group_id": group_id, "checkpoint_location": "file:///cp", "position": "checkpoint"}
-    equal = ReachedWait(**names, topics=["orders"], target=receipt(left=40, right=40))
+    names: dict[str, Any] = {"checkpoint_location": "file:///cp", "position": "checkpoint"}
+    equal = ReachedWait(group_id=group_id, **names, topics=["orders"], target=receipt(left=40, right=40))
     assert equal.freeze(reader, None).target == {"orders": {"0": 40}}
     # The source of the lower offset may never come to the higher one.
-    differ = ReachedWait(**names, topics=["orders"], target=receipt(left=40, right=60))
+    differ = ReachedWait(group_id=group_id, **names, topics=["orders"], target=receipt(left=40, right=60))
     with pytest.raises(UsageError, match=SEPARATELY):
         differ.freeze(reader, None)
 
