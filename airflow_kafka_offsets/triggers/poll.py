@@ -22,7 +22,13 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.triggers.shared_poller import FLOOR, PollRequest, SharedPoller, plain_settings
+from airflow_kafka_offsets.triggers.shared_poller import (
+    CALL,
+    FLOOR,
+    PollRequest,
+    SharedPoller,
+    plain_settings,
+)
 from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 RECHECK = 60.0
@@ -90,7 +96,7 @@ async def poll_repeatedly(
 
 async def _join(kafka_config_id: str, request: PollRequest) -> SharedPoller:
     since = time.monotonic()
-    async with _lock():
+    async with _opening.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
         with _guard:
             known = _pollers.get(kafka_config_id)
             # Waits that begin together share one reading of the connection.
@@ -110,19 +116,15 @@ async def _join(kafka_config_id: str, request: PollRequest) -> SharedPoller:
 
 async def _has_changed(kafka_config_id: str, poller: SharedPoller) -> bool:
     """Return whether the connection has other settings now than when the poller was opened."""
-    async with _lock():
-        if not poller.outdated and time.monotonic() > poller.read_at + RECHECK:
-            poller.read_at = time.monotonic()
-            # If the secrets backend is unavailable, the known settings count.
-            with suppress(Exception):
-                poller.outdated = poller.settings != plain_settings(await _read_connection(kafka_config_id))
-            if poller.outdated:
-                _retire(kafka_config_id, poller)
+    if not poller.outdated and time.monotonic() > poller.read_at + RECHECK:
+        poller.read_at = time.monotonic()
+        # If the secrets backend does not answer, the known settings count.
+        with suppress(Exception):
+            config = await asyncio.wait_for(_read_connection(kafka_config_id), CALL)
+            poller.outdated = poller.settings != plain_settings(config)
+        if poller.outdated:
+            _retire(kafka_config_id, poller)
     return poller.outdated
-
-
-def _lock() -> asyncio.Lock:
-    return _opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
 def _leave(kafka_config_id: str, request: PollRequest, poller: SharedPoller) -> None:

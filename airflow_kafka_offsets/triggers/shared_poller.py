@@ -35,7 +35,7 @@ JITTER = 0.1
 """Fraction of the interval by which polls vary, so that triggerers do not poll at the same time."""
 
 CALL = 10.0
-"""Seconds for a call to the broker."""
+"""Seconds for a call to the broker, or for reading the connection again."""
 
 GATHER = 0.1
 """Seconds in which new waits are gathered for one round."""
