@@ -187,13 +187,13 @@ class CompletedIntervalsOperator(OffsetsOperator):
                             completed.append((memory, feed.completed(emitted.end, found.times)))
                             self._note(feed, completed[-1][1].notes)
             token = uuid.uuid4().hex
-            told = [(memory, each) for memory, each in completed if each.intervals]
-            for memory, each in told:
+            emitting = [(memory, each) for memory, each in completed if each.intervals]
+            for memory, each in emitting:
                 memory.emit(each, token)
-            if told and "ti" in context:
+            if emitting and "ti" in context:
                 # The last step: a task without a token has not reached its end.
                 context["ti"].xcom_push(key=KEY, value=token)
-            self.outlets = [memory.asset for memory, _ in told]
+            self.outlets = [memory.asset for memory, _ in emitting]
         return {
             "version": 1,
             "position": "checkpoint" if position.position_is_checkpoint else "group",

@@ -73,7 +73,7 @@ class OffsetsReachedSensor(OffsetsSensor):
         frozen_for = digest(wait.parameters | {"target": written, "stalled_after": None, "tolerance": None})
         kept = memory.target
         if kept is not None and kept.get("for") == frozen_for:
-            return replace(wait, target=kept["offsets"])
+            return replace(wait, target=kept["offsets"], cluster=kept.get("cluster", ""))
         if wait.target == "latest" and self._loses_state(memory):
             raise UsageError(
                 "target='latest' with mode='reschedule' needs Airflow 3.3 or later, because earlier versions "
@@ -81,5 +81,5 @@ class OffsetsReachedSensor(OffsetsSensor):
                 "target"
             )
         frozen = wait.freeze(self.open_client(), self.open_checkpoint())
-        memory.target = {"for": frozen_for, "offsets": frozen.target}
+        memory.target = {"for": frozen_for, "offsets": frozen.target, "cluster": frozen.cluster}
         return frozen

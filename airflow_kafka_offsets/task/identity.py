@@ -14,10 +14,11 @@ def clear_mark(context: Context) -> int:
     """
     Return a number that changes when a task is cleared, but not on retries, reschedules and deferrals.
 
-    A Clear raises the task's ``max_tries`` above its number of tries (``clear_task_instances`` in Airflow's
-    ``models/taskinstance.py``). The run's ``clear_number`` cannot be used: it also changes when another task
-    of the run is cleared. If a task is cleared while it runs, Airflow tries it again, and this counts as a
-    retry.
+    A Clear sets the task's ``max_tries`` to its tries plus its ``retries`` (``clear_task_instances`` in
+    Airflow's ``models/taskinstance.py``; for a running task, the scheduler does so when the task has ended).
+    If the DAG's ``retries`` was lowered by exactly the number of tries, the Clear counts as a retry. The
+    run's ``clear_number`` cannot be used: it also changes when another task of the run is cleared. Neither
+    can ``retries``: it may be changed between two tries, and a retry must not move twice.
     """
     return getattr(context.get("ti"), "max_tries", 0) or 0
 

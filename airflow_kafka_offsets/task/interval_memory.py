@@ -127,10 +127,8 @@ class IntervalMemory:
 
     def _was_emitted(self, announced: Mapping[str, Any]) -> bool:
         ti: Any = self._context.get("ti")
-        if {name: announced.get(name) for name in self._task} == self._task:
-            # An earlier try of this task has not succeeded, unless it was cleared or is another iteration.
-            return announced.get("task_token") != self._task_token and self._is_in_events(announced)
-        state = self._state(ti, announced)
+        is_own = {name: announced.get(name) for name in self._task} == self._task
+        state = "" if is_own else self._state(ti, announced)
         if state == "running":
             raise PlanRefusedError(
                 f"{_describe_task(announced)} is emitting the intervals of the asset {self.asset.name!r}: "
@@ -141,6 +139,9 @@ class IntervalMemory:
         try:
             return self._is_in_events(announced)
         except PlanRefusedError:
+            # An earlier try of this task has not succeeded, unless it was cleared or is another iteration.
+            if is_own and announced.get("task_token") == self._task_token:
+                return False
             if state == "success" and self._token(ti, announced) == announced["token"]:
                 return True
             raise

@@ -6,9 +6,10 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
@@ -21,17 +22,17 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.triggers.shared_poller import FLOOR, PollRequest, SharedPoller
+from airflow_kafka_offsets.triggers.shared_poller import (
+    CALL,
+    FLOOR,
+    PollRequest,
+    SharedPoller,
+    plain_settings,
+)
 from airflow_kafka_offsets.waits.wait import Reading, Wait
 
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-CALL = 10.0
-"""Seconds for a call to the broker."""
-
-STALE = 300.0
-"""Seconds without an answer after which the connection is read again: the brokers' address may be new."""
+RECHECK = 60.0
+"""Seconds after which the connection is read again, because it may have been changed."""
 
 # Errors that are not caused by the connection: reading the connection again would not help.
 _NO_REFUSAL = (BrokerUnavailableError, ClientCrashedError, UnknownTopicPartitionError)
@@ -57,6 +58,9 @@ async def poll_repeatedly(
     request = PollRequest(wait, interval, longest or interval, ends, asyncio.get_running_loop())
     known = False
     while True:
+        pause = max(FLOOR, interval)
+        # Outcomes of an earlier poller, which may come late, are of earlier settings.
+        request = replace(request, outcomes=asyncio.Queue())
         try:
             if wait.checkpoint_location and wait.needs_checkpoint:
                 connect = sync_to_async(spark_checkpoint)
@@ -70,15 +74,16 @@ async def poll_repeatedly(
         else:
             # From now on, "connection not found" counts as a temporary error.
             known = True
-            answered = time.monotonic()
             try:
                 while True:
                     outcome = await request.outcomes.get()
-                    if not isinstance(outcome, BrokerUnavailableError):
-                        answered = time.monotonic()
+                    if await _has_changed(wait.kafka_config_id, poller):
+                        # The outcome may be of another cluster, so the new settings are used at once.
+                        pause = 0.0
+                        break
                     refused = isinstance(outcome, BrokerError) and not isinstance(outcome, _NO_REFUSAL)
                     # In these cases the connections are read again, because they may have been corrected.
-                    over = refused or poller.broken is not None or time.monotonic() > answered + STALE
+                    over = refused or poller.broken is not None
                     if over:
                         _retire(wait.kafka_config_id, poller)
                     yield outcome
@@ -86,24 +91,40 @@ async def poll_repeatedly(
                         break
             finally:
                 _leave(wait.kafka_config_id, request, poller)
-        await asyncio.sleep(max(FLOOR, interval))
+        await asyncio.sleep(pause)
 
 
 async def _join(kafka_config_id: str, request: PollRequest) -> SharedPoller:
-    lock = _opening.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-    async with lock:
+    since = time.monotonic()
+    async with _opening.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
         with _guard:
             known = _pollers.get(kafka_config_id)
-            if known is not None and known.broken is None:
+            # Waits that begin together share one reading of the connection.
+            if known is not None and known.broken is None and known.read_at > since:
                 known.add(request)
                 return known
-        # In an event loop, Airflow's connections must be read in a thread, through Airflow's own bridge.
-        open_client = await sync_to_async(_read_connection)(kafka_config_id)
+        config = await _read_connection(kafka_config_id)
         with _guard:
-            # Another event loop may have opened a poller meanwhile: there are two pollers for a while.
-            poller = _pollers[kafka_config_id] = SharedPoller(kafka_config_id, open_client)
-            poller.add(request)
-            return poller
+            # Another event loop may have opened a poller meanwhile, or the last wait may have closed it.
+            known = _pollers.get(kafka_config_id)
+            if known is None or known.broken is not None or known.settings != plain_settings(config):
+                known = _pollers[kafka_config_id] = SharedPoller(kafka_config_id, config)
+            known.read_at = time.monotonic()
+            known.add(request)
+            return known
+
+
+async def _has_changed(kafka_config_id: str, poller: SharedPoller) -> bool:
+    """Return whether the connection has other settings now than when the poller was opened."""
+    if not poller.outdated and time.monotonic() > poller.read_at + RECHECK:
+        poller.read_at = time.monotonic()
+        # If the secrets backend does not answer, the known settings count.
+        with suppress(Exception):
+            config = await asyncio.wait_for(_read_connection(kafka_config_id), CALL)
+            poller.outdated = poller.settings != plain_settings(config)
+        if poller.outdated:
+            _retire(kafka_config_id, poller)
+    return poller.outdated
 
 
 def _leave(kafka_config_id: str, request: PollRequest, poller: SharedPoller) -> None:
@@ -120,9 +141,10 @@ def _retire(kafka_config_id: str, poller: SharedPoller) -> None:
             del _pollers[kafka_config_id]
 
 
-def _read_connection(kafka_config_id: str) -> Callable[[], OffsetsClient]:
-    # Imported here because a DAG file with a trigger does not need the Kafka client.
+@sync_to_async
+def _read_connection(kafka_config_id: str) -> dict[str, Any]:
+    # In an event loop, Airflow's connections must be read in a thread, through Airflow's own bridge. Imported
+    # here because a DAG file with a trigger does not need the Kafka client.
     from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-    return partial(OffsetsClient, KafkaOffsetsHook(kafka_config_id).client_config(), timeout=CALL)
+    return KafkaOffsetsHook(kafka_config_id).client_config()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, KafkaOffsetsError, StorageUnavailableError
 from airflow_kafka_offsets.model.offsets import Positions
@@ -33,6 +33,9 @@ FLOOR = 1.0
 
 JITTER = 0.1
 """Fraction of the interval by which polls vary, so that triggerers do not poll at the same time."""
+
+CALL = 10.0
+"""Seconds for a call to the broker, or for reading the connection again."""
 
 GATHER = 0.1
 """Seconds in which new waits are gathered for one round."""
@@ -87,12 +90,21 @@ class PollRequest:
 
 
 class SharedPoller:
-    """The thread that polls for all waits of one Kafka connection."""
+    """
+    The thread that polls for all waits of one Kafka connection.
 
-    def __init__(self, name: str, open_client: Callable[[], OffsetsClient]) -> None:
+    :param config: the connection's configuration.
+    """
+
+    def __init__(self, name: str, config: Mapping[str, Any]) -> None:
         self.broken: Exception | None = None
         """The error that ended the thread, ``None`` while it runs or after :meth:`close`."""
-        self._open_client = open_client
+        self.settings = plain_settings(config)
+        self.read_at = 0.0
+        """When the connection was last read, by the monotonic clock."""
+        self.outdated = False
+        """Whether the connection has other settings now."""
+        self._config = config
         self._requests: set[PollRequest] = set()
         self._changed = threading.Condition()
         self._closed = False
@@ -123,13 +135,14 @@ class SharedPoller:
             self._changed.notify()
 
     def _run(self) -> None:
+        from airflow_kafka_offsets.kafka.client import OffsetsClient
         from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
         # A storage that hangs blocks one thread; the other threads read the other waits' checkpoints.
         storage = ThreadPoolExecutor(4, thread_name_prefix="read checkpoint")
         client: OffsetsClient | None = None
         try:
-            client = self._open_client()
+            client = OffsetsClient(self._config, timeout=CALL)
             reader = CachedReader(client)
             while batch := self._next_batch():
                 began = time.monotonic()
@@ -195,6 +208,11 @@ class SharedPoller:
         }
         wait_for_futures(new.values(), timeout=PATIENCE)
         self._reading = late | new
+
+
+def plain_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a configuration without callbacks, which are new objects each time that it is read."""
+    return {name: value for name, value in config.items() if not callable(value)}
 
 
 def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], None]) -> None:

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import LogIds
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import (
     Logs,
     Offsets,
@@ -56,6 +56,7 @@ class ReachedWait(Wait):
         text.
     :param tolerance: number of offsets that a partition may be below its target, see
         :class:`~airflow_kafka_offsets.model.lag.Lag`.
+    :param cluster: id of the cluster on which the target was frozen.
     """
 
     parsers: ClassVar = {
@@ -66,6 +67,7 @@ class ReachedWait(Wait):
 
     target: str | Mapping[str, Any] | None = None
     tolerance: int = 0
+    cluster: str = ""
 
     @classmethod
     def check_parameters(cls, parameters: Any) -> None:
@@ -92,7 +94,7 @@ class ReachedWait(Wait):
             named = {"target": self._target}
             if refusals := GroupSelection(None, scope).unmatched_names(named, "the target", partitions=True):
                 raise UsageError("; ".join(refusals))
-            return self._with_target({tp: at for tp, at in self._target.items() if tp in scope})
+            return self._frozen(client, {tp: at for tp, at in self._target.items() if tp in scope})
         if self.group_id is not None and not self.checkpoint_location:
             self.selection.scopes()
         if scope.topics is not None:
@@ -108,20 +110,27 @@ class ReachedWait(Wait):
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         place = Place.parse(self.target, "target")
         if place.time is None:
-            return self._with_target(place_offsets(client, place, partitions, logs))
+            return self._frozen(client, place_offsets(client, place, partitions, logs))
         # Checked only when the target is frozen; a retry uses the frozen target.
         _check_passed(timestamp_ms(place.time))
         since = records_since(client, partitions, timestamp_ms(place.time), logs)
         # Behind a record that is ahead of the clock, there may be records before the target.
-        return self._with_target(since.offsets | {tp: logs[tp].end for tp in since.ahead})
+        return self._frozen(client, since.offsets | {tp: logs[tp].end for tp in since.ahead})
 
-    def _with_target(self, target: Offsets) -> ReachedWait:
-        return replace(self, target=offsets_json(target))
+    def _frozen(self, client: OffsetsReader, target: Offsets) -> ReachedWait:
+        return replace(self, target=offsets_json(target), cluster=client.cluster_id())
 
     def find_positions(
         self, client: OffsetsReader, checkpoint: KnownCheckpoint | None
     ) -> Mapping[str, Positions]:
-        """Return the positions in the topics that the target names."""
+        """
+        Return the positions in the topics that the target names.
+
+        :raises DriftError: if the connection leads to another cluster than when the target was frozen.
+        """
+        frozen_on, now = LogIds(self.cluster), LogIds(client.cluster_id())
+        remedy = dag_text("clear this task to wait there", "wait again")
+        refuse_other_logs(other_logs_refusals("the target", frozen_on, now, remedy=remedy))
         topics = sorted({tp.topic for tp in self._target})
         return self.positions_in(client, checkpoint, TopicScope(dict.fromkeys(topics), parameter="target"))
 
@@ -167,7 +176,9 @@ class ReachedWait(Wait):
     @cached_property
     def _target(self) -> Offsets:
         if _is_receipt(self.target):
-            return _receipt_targets(self.target, self.group_ids, self.selection.scope)
+            return _receipt_targets(
+                _parse_receipt(self.target), self.selection.group_ids, self.selection.scope
+            )
         return parse_offsets(self.target, parameter_text("target"))
 
 
@@ -176,7 +187,7 @@ def _read_target(value: object, parameter: str) -> str | dict[str, Any]:
     if isinstance(value, str) and value.lstrip().startswith("{"):
         value = load_json(value, parameter_text(parameter))
     if _is_receipt(value):
-        _receipt_targets(value)
+        _parse_receipt(value)
         return dict(value)
     try:
         place = Place.parse(value, parameter)
@@ -213,35 +224,41 @@ def _check_passed(moment: int) -> None:
         )
 
 
-def _receipt_targets(
-    value: Mapping[str, Any], group_ids: Collection[str] = (), scope: TopicScope | None = None
-) -> Offsets:
-    """
-    Return the offsets of a receipt: those of the groups that wait, if the receipt has all of them.
-
-    The offsets of other groups must all be reached, so the highest one counts in each partition.
-
-    :param scope: the partitions in which the groups that wait must have the same offset; by default all.
-    """
+def _parse_receipt(value: Mapping[str, Any]) -> Receipt:
     receipt = Receipt.parse(value)
     if receipt.plan_only:
         raise UsageError(
             f"{parameter_text('target')} is the receipt of a plan that was not applied, so its offsets were "
             "not committed; give the receipt of a task that moved the group"
         )
-    waiting = [receipt.group(group_id).after for group_id in group_ids]
-    own = all(waiting) and bool(waiting)
-    parts = waiting if own else [each.after for each in receipt.groups]
-    reached = {tp: max(each.get(tp, 0) for each in parts) for tp in sorted(set().union(*parts))}
-    asked = [tp for tp in reached if scope is None or tp in scope]
-    differ = [tp for tp in asked if any(each.get(tp, reached[tp]) != reached[tp] for each in parts)]
-    if own and differ:
+    return receipt
+
+
+def _receipt_targets(receipt: Receipt, group_ids: Collection[str], scope: TopicScope) -> Offsets:
+    """
+    Return the offsets of a receipt: those of the named groups, if the receipt has all of them.
+
+    Any other group must have reached the offsets of all groups, so the highest one counts in each partition.
+
+    :raises UsageError: if the named groups, or the sources of a checkpoint, have different offsets for a
+        partition in scope.
+    """
+    named = [receipt.group(group_id) for group_id in group_ids]
+    # Without a name, the position is a checkpoint's: its sources are the groups of the receipt.
+    are_own = all(each.after for each in named)
+    groups = named if named and are_own else receipt.groups
+    offsets: dict[TopicPartition, set[int]] = {}
+    for group in groups:
+        for tp, at in group.after.items():
+            offsets.setdefault(tp, set()).add(at)
+    differ = [tp for tp, found in offsets.items() if len(found) > 1 and tp in scope]
+    if are_own and differ:
         raise UsageError(
             f"{parameter_text('target')} has different offsets for {summarize(differ)} in groups "
-            f"{', '.join(map(repr, sorted(group_ids)))}: wait for each group separately, with its name as "
-            f"{parameter_text('group_id')}"
+            f"{', '.join(repr(each.group_id) for each in groups)}: wait for each group separately, with its "
+            f"name as {parameter_text('group_id')}, and {parameter_text('position', 'group')}"
         )
-    return reached
+    return {tp: max(found) for tp, found in sorted(offsets.items())}
 
 
 def _table(target: Offsets, current: Positions, logs: Logs, remaining: Offsets, lost: Offsets) -> str:

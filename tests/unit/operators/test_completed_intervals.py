@@ -264,6 +264,14 @@ def test_a_cleared_task_emits_nothing_twice(stream):
     assert stream.hours() == ["01T00", "01T01"]
 
 
+def test_a_clear_that_looks_like_a_retry_emits_nothing_twice(stream):
+    """The task's retries were lowered by the number of its tries before it was cleared."""
+    stream.write(0.5, 1.5, read=2)
+    stream.run("one", max_tries=1)
+    stream.run("one", max_tries=1)
+    assert stream.hours() == ["01T00"]
+
+
 def test_a_task_that_failed_and_was_cleared_emits_what_it_had_not(stream):
     stream.write(0.5, 1.5, read=2)
     stream.run("one", ends="failed")

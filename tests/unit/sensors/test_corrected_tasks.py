@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import datetime, timezone
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import AirflowFailException
+from memory_broker import MemoryBroker
+from memory_clients import open_client
 from waiting import reading_of
 
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 
@@ -57,6 +62,26 @@ def test_corrected_topics_count_at_the_next_poll(group, make_read_topic, commit,
     poll(context, group, topics=[one], target="latest")
     commit(group, one, {0: 5})
     poll(context, group, topics=[one, two], target="latest")
+
+
+def test_a_target_of_the_cluster_before_is_not_waited_for_on_another_one(
+    group, make_read_topic, context, monkeypatch
+):
+    topic = make_read_topic()
+    poll(context, group, topics=[topic], target="latest")
+    elsewhere = MemoryBroker()
+    elsewhere.cluster_id = "another"
+    elsewhere.create(topic)
+    elsewhere.append(topic, 0, range(9))
+    with open_client(elsewhere) as client:
+        client.commit(group, {TopicPartition(topic, 0): 5})
+    connection = {"conn_type": "kafka", "extra": elsewhere.config()}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
+    gate = OffsetsReachedSensor(task_id="gate", group_id=group, topics=[topic], target="latest")
+    with pytest.raises(AirflowFailException, match="the target is of cluster cluster-in-memory"):
+        gate.execute(context)
+    context["ti"].max_tries = 1  # cleared
+    poll(context, group, topics=[topic], target="latest")
 
 
 def test_a_recent_record_that_was_read_does_not_hide_old_ones(group, make_topic, produce, commit):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from contextlib import AsyncExitStack, aclosing
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from deadlines import until, until_async
+from memory_broker import MemoryBroker
+from memory_clients import open_client
 from waiting import again
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -21,6 +24,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka import client as kafka_client
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.triggers import poll, shared_poller
 from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.triggers.shared_poller import PollRequest
@@ -267,6 +271,29 @@ def test_a_thread_that_ended_is_replaced(groups, clients, monkeypatch):
     ((error, answer),) = poll_for([LagWait(group_id=group, topics=topic, max_lag=0)], times=2)
     assert "can't start new thread" in str(error)
     assert isinstance(answer, Reading)
+
+
+def test_a_connection_that_was_changed_counts_for_new_and_old_waits(groups, monkeypatch):
+    """The pipeline was moved to another cluster, and the old one answers as before."""
+    monkeypatch.setattr(poll, "RECHECK", 0.5)
+    (group,), (topic,) = groups(1)
+    wait = LagWait(group_id=group, topics=topic, max_lag=0)
+    elsewhere = MemoryBroker()
+    elsewhere.create(topic)
+    elsewhere.append(topic, 0, range(9))
+
+    async def run():
+        async with aclosing(poll_repeatedly(wait, 0.1)) as old, aclosing(poll_repeatedly(wait, 0.1)) as new:
+            before = await asyncio.wait_for(anext(old), DEADLINE)
+            connection = {"conn_type": "kafka", "extra": elsewhere.config()}
+            monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
+            first = await asyncio.wait_for(anext(new), DEADLINE)
+            await asyncio.sleep(0.5)
+            return before, first, await asyncio.wait_for(anext(old), DEADLINE)
+
+    with open_client(elsewhere) as client:
+        client.commit(group, {TopicPartition(topic, 0): 0})
+    assert [reading.as_json()["total_lag"] for reading in asyncio.run(run())] == [5, 9, 9]
 
 
 def request(interval, longest=None, ends=float("inf"), group="g"):

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from memory_broker import MemoryBroker
+from memory_clients import open_client
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import DriftError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.waits.reached import ReachedWait
@@ -74,6 +75,9 @@ def test_a_group_waits_for_its_own_offsets_in_a_receipt(
     assert wait.freeze(reader, None).target == {"orders": {"0": target}}
 
 
+SEPARATELY = r"different offsets for orders-0 .*: wait for each group separately, .*position='group'"
+
+
 def test_two_groups_of_a_receipt_with_different_offsets_need_a_wait_each(reader: OffsetsClient) -> None:
     both = {"source:0": "left", "source:1": "right"}
     equal = ReachedWait(group_id=both, topics=["orders"], target=receipt(left=40, right=40))
@@ -84,7 +88,35 @@ def test_two_groups_of_a_receipt_with_different_offsets_need_a_wait_each(reader:
     wide["groups"] = [{**each, "after": each["after"] | {"pay": {"0": 7}}} for each in wide["groups"]]
     pay = ReachedWait(group_id=both, topics=["pay"], target=wide)
     assert pay.freeze(reader, None).target == {"pay": {"0": 7}}
-    with pytest.raises(
-        UsageError, match=r"different offsets for orders-0 .*: wait for each group separately"
-    ):
+    with pytest.raises(UsageError, match=SEPARATELY):
         differ.freeze(reader, None)
+
+
+@pytest.mark.parametrize("group_id", [{"source:0": "left", "source:1": "right"}, None])
+def test_a_checkpoint_whose_sources_have_different_offsets_in_a_receipt_is_refused(
+    reader: OffsetsClient, group_id: dict[str, str] | None
+) -> None:
+    names: dict[str, Any] = {"checkpoint_location": "file:///cp", "position": "checkpoint"}
+    equal = ReachedWait(group_id=group_id, **names, topics=["orders"], target=receipt(left=40, right=40))
+    assert equal.freeze(reader, None).target == {"orders": {"0": 40}}
+    # The source of the lower offset may never come to the higher one.
+    differ = ReachedWait(group_id=group_id, **names, topics=["orders"], target=receipt(left=40, right=60))
+    with pytest.raises(UsageError, match=SEPARATELY):
+        differ.freeze(reader, None)
+
+
+def test_a_target_of_another_cluster_is_not_compared(reader: OffsetsClient, memory: MemoryBroker) -> None:
+    """The connection was changed since the target was fixed, and the group has read more there."""
+    orders = TopicPartition("orders", 0)
+    reader.commit("etl", {orders: 40})
+    offsets: dict[str, Any] = {"orders": {"0": 90}}
+    wait = ReachedWait(group_id="etl", topics=["orders"], target=offsets).freeze(reader, None)
+    assert not ReachedWait(**wait.parameters).poll(reader, None).done
+    elsewhere = MemoryBroker()
+    elsewhere.cluster_id = "another"
+    elsewhere.create("orders")
+    elsewhere.append("orders", 0, range(200))
+    with open_client(elsewhere) as client:
+        client.commit("etl", {orders: 200})
+        with pytest.raises(DriftError, match=r"target is of cluster cluster-in-memory, .*clear this task"):
+            ReachedWait(**wait.parameters).poll(client, None)
