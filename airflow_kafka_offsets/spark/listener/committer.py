@@ -16,10 +16,10 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
-from airflow_kafka_offsets.model.commit_metadata import check_group_follows, moves_of_query
+from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, committed_offsets, summarize
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, summarize
 from airflow_kafka_offsets.moves.port import CommitPort
 from airflow_kafka_offsets.moves.write import commit_forward
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -96,8 +96,9 @@ class Committer:
 
     def follow(self, run_id: str, query: RunningQuery) -> None:
         """Follow a query from now on."""
+        run = Run(query, move=_try(query.newest_move))
         with self._noting:
-            self._runs.setdefault(run_id, Run(query))
+            self._runs.setdefault(run_id, run)
 
     def record_finished(self, run_id: str, batch: int | None, ended: float | None = None) -> None:
         """Record that a query has finished a batch, and when it has ended: its offsets are committed."""
@@ -286,18 +287,17 @@ class Committer:
             check_group_follows(
                 group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
             )
-            moves, held = moves_of_query(found, query.query_id), committed_offsets(found)
-            newest = max((made.move or 0 for made in moves.values()), default=0)
-            # A move names the newest batch that had finished. A query that starts after it has the move's
-            # offsets until it finishes the next batch, so a query with other offsets was there before.
-            overtaken = batch is not None and any(
-                (made.batch or 0) >= batch and held[tp] != offsets[tp] for tp, made in moves.items()
-            )
-            if newest > run.moves.setdefault(target, 0 if overtaken else newest):
-                if not _try(query.is_active):
+            ended, newest = not _try(query.is_active), newest_move(found, query.query_id)
+            # If the first attempt after the end has failed, the group may have been moved since.
+            known = run.moves.setdefault(target, 0 if ended and run.attempts else newest)
+            # Later commits of other runs hide a move from the group, but not from the checkpoint.
+            if ended and run.move is not None and (archived := _try(query.newest_move)) is not None:
+                newest, known = archived, run.move
+            if newest > known:
+                if ended:
                     raise moved_since_error(group_id, query.name)
                 # The query writes its own position into the checkpoint with its next batch.
-                run.moves[target] = newest
+                run.moves[target], run.move = newest, _try(query.newest_move)
                 log.warning("Kafka offsets: query %s: %s", query.name, MOVED_WHILE_RUNNING)
             run.claims.setdefault(target, set()).update(offsets)
 

@@ -9,6 +9,12 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from airflow_kafka_offsets.checkpoint.archived_move import (
+    ARCHIVE_NAME,
+    DIRECTORY,
+    MANIFEST,
+    archive_number,
+)
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.groups import GroupIds
@@ -112,6 +118,18 @@ class ClassicQuery:
         found = self._execution.commitLog().getLatestBatchId()
         return int(found.get()) if found.isDefined() else None
 
+    def newest_move(self) -> int | None:
+        """Return the number of the checkpoint's newest move, 0 without a move; this lists the archive."""
+        log = self._execution.commitLog()
+        files, archive = log.fileManager(), log.metadataPath().getParent().suffix(f"/{DIRECTORY}")
+        listed = files.list(archive) if files.exists(archive) else ()
+        names = filter(ARCHIVE_NAME.fullmatch, [str(each.getPath().getName()) for each in listed])
+        for name in sorted(names, key=archive_number, reverse=True):
+            # Without a manifest the move never began.
+            if files.exists(archive.suffix(f"/{name}/{MANIFEST}")):
+                return archive_number(name)
+        return 0
+
     def forget(self) -> None:
         """Shut down the socket of the query's start."""
         if self._called_on is not None:
@@ -170,6 +188,10 @@ class ConnectQuery:
     def newest_batch(self) -> int | None:
         """Return the id of the newest batch with an event."""
         return None if self._batch < 0 else self._batch
+
+    def newest_move(self) -> int | None:
+        """Return ``None``: Spark Connect does not show the checkpoint."""
+        return None
 
     def forget(self) -> None:
         """Do nothing: there are no resources to close."""

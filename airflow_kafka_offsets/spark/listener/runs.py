@@ -20,6 +20,8 @@ class Run:
     """What was committed for a run of a query, and what is due."""
 
     query: RunningQuery
+    move: int | None
+    """Number of the checkpoint's newest move when the run began; ``None`` if it cannot be read."""
     batch: int | None = None
     """Id of the newest finished batch; ``None`` if it must be read from the query."""
     finished: bool = False

@@ -81,6 +81,8 @@ class Query:
     def __init__(self, query_id="q-1", sources=None):
         self.query_id = self.name = query_id
         self.ends, self.active, self.forgotten = {}, True, False
+        # As with Spark Connect.
+        self.move = None
         self.sources = sources or self.sources  # type: ignore[method-assign]
 
     def is_active(self):
@@ -92,6 +94,9 @@ class Query:
 
     def newest_batch(self):
         return 7
+
+    def newest_move(self):
+        return self.move
 
     def forget(self):
         self.forgotten = True
@@ -105,6 +110,18 @@ def group():
 @pytest.fixture
 def query():
     return Query()
+
+
+def in_jvm(move=0):
+    """A query whose checkpoint can be read."""
+    query = Query()
+    query.move = move
+    return query
+
+
+def moved(move=1, **made):
+    """The commit of a move of the query's checkpoint."""
+    return Commit(2, CommitMetadata(tool="reset", query="q-1", move=move, **made).text())
 
 
 def following(query, client, **options):
@@ -382,36 +399,78 @@ def test_of_two_queries_that_name_one_group_for_a_partition_the_second_is_refuse
 
 
 @pytest.mark.parametrize("active", [False, True])
+@pytest.mark.parametrize(("move", "then"), [(0, 1), (None, None)])
 def test_the_last_offsets_of_an_ended_query_are_not_committed_over_a_move_of_its_checkpoint(
-    committer, group, query, active, caplog
+    group, move, then, active, caplog
 ):
+    query = in_jvm(move)
+    committer = following(query, group.client)
     query.ends = {ORDERS: 5}
     finish(committer)
     # The broker is away when the query ends, and a reset is faster than the next attempt.
     query.ends, query.active, group.failures = {ORDERS: 9}, active, 1
     committer.record_ended("run-1")
     committer.commit_due()
-    moved = CommitMetadata(tool="airflow-kafka-offsets group reset", query="q-1", move=1)
-    group.held["g", ORDERS] = Commit(2, moved.text())
+    group.held["g", ORDERS], query.move = moved(), then
     committer.flush(2)
     assert group.held["g", ORDERS].offset == (9 if active else 2)
     errors = [str(error) for error in committer.outcomes.errors]
-    assert errors == [] if active else "was moved with the checkpoint after the end of query q-1" in errors[0]
+    assert errors == [] if active else "the checkpoint of query q-1 was moved after its end" in errors[0]
     assert ("were moved while it runs, which it does not notice" in caplog.text) == active
 
 
-@pytest.mark.parametrize(("batch", "offset", "held"), [(7, 9, 2), (8, 9, 2), (6, 9, 9), (7, 2, 2)])
-def test_a_first_commit_is_not_made_over_a_move_after_its_batch(committer, group, query, batch, offset, held):
+@pytest.mark.parametrize(("move", "then"), [(0, 1), (None, None)])
+def test_a_first_commit_is_not_made_over_a_move_after_the_querys_end(group, move, then):
+    query = in_jvm(move)
+    committer = following(query, group.client)
     # The broker was away from the start of the query to its end.
-    query.ends, query.active, group.failures = {ORDERS: offset}, False, 1
+    query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
     committer.record_ended("run-1")
     committer.commit_due()
-    moved = CommitMetadata(tool="reset", query="q-1", move=1, batch=batch)
-    group.held["g", ORDERS] = Commit(2, moved.text())
+    group.held["g", ORDERS], query.move = moved(), then
     committer.flush(2)
-    assert group.held["g", ORDERS].offset == held
-    # A query that starts after the move is at its offsets until it finishes the next batch.
-    assert len(committer.outcomes.errors) == (held != offset)
+    assert group.held["g", ORDERS].offset == 2
+    assert len(committer.outcomes.errors) == 1
+
+
+def test_an_ended_query_commits_nothing_over_a_run_in_another_process_that_follows_a_move(group):
+    query = in_jvm()
+    committer = following(query, group.client)
+    query.ends = {ORDERS: 5}
+    finish(committer)
+    query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
+    committer.record_ended("run-1")
+    committer.commit_due()
+    group.held["g", ORDERS], query.move = Commit(3, '{"query":"q-1","tool":"spark listener"}'), 1
+    committer.flush(2)
+    assert group.held["g", ORDERS].offset == 3
+    assert len(committer.outcomes.errors) == 1
+
+
+@pytest.mark.parametrize("move", [2, None])
+def test_a_query_whose_checkpoint_was_moved_before_it_began_commits_whatever_its_batch(group, move):
+    # A seek, and a truncate that has left the group alone.
+    group.held["g", ORDERS] = moved(batch=9)
+    query = in_jvm(move)
+    committer = following(query, group.client)
+    query.ends, query.active = {ORDERS: 5}, False
+    committer.record_ended("run-1")
+    committer.flush(2)
+    assert group.held["g", ORDERS].offset == 5
+    assert committer.outcomes.errors == []
+
+
+def test_a_move_that_a_running_query_has_gone_past_does_not_keep_it_from_its_last_commit(group):
+    query = in_jvm()
+    committer = following(query, group.client)
+    query.ends = {ORDERS: 5}
+    finish(committer)
+    group.held["g", ORDERS], query.move = moved(), 1
+    for active in (True, False):
+        query.ends, query.active = {ORDERS: query.ends[ORDERS] + 4}, active
+        committer.record_finished("run-1", 1)
+        committer.flush(2)
+        assert group.held["g", ORDERS].offset == query.ends[ORDERS]
 
 
 def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committer, group, query, now):
@@ -420,8 +479,7 @@ def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committ
     query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
     committer.record_ended("run-1")
     committer.commit_due()
-    moved = CommitMetadata(tool="airflow-kafka-offsets group reset", query="q-1", move=1)
-    group.held["g", ORDERS] = Commit(2, moved.text())
+    group.held["g", ORDERS] = moved()
     again = Query()
     again.ends = {ORDERS: 3}
     committer.follow("run-2", again)
@@ -437,8 +495,7 @@ def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committ
 
 
 def test_the_run_after_a_move_commits_over_it_also_if_it_has_only_one_batch(committer, group, query):
-    moved = CommitMetadata(task="reset", tool="reset", query="q-1", move=1)
-    group.held["g", ORDERS] = Commit(2, moved.text())
+    group.held["g", ORDERS] = moved(task="reset")
     query.ends, query.active = {ORDERS: 5}, False
     committer.record_ended("run-1")
     committer.flush(2)
