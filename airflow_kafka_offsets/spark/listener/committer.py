@@ -89,10 +89,10 @@ class Committer:
             run = self._runs.get(run_id)
         return None if run is None else run.query
 
-    def queries(self) -> list[RunningQuery]:
-        """Return all followed queries."""
+    def queries(self) -> dict[str, RunningQuery]:
+        """Return all followed queries by the ids of their runs."""
         with self._noting:
-            return [run.query for run in self._runs.values()]
+            return {run_id: run.query for run_id, run in self._runs.items()}
 
     def follow(self, run_id: str, query: RunningQuery) -> None:
         """Follow a query from now on."""
@@ -132,7 +132,11 @@ class Committer:
             return self._step()
 
     def flush(self, timeout: float) -> None:
-        """Commit all finished offsets, with repeated attempts until ``timeout``; interrupt no attempt."""
+        """
+        Commit all finished offsets, with repeated attempts until ``timeout``; interrupt no attempt.
+
+        Batches that finish meanwhile are not waited for.
+        """
         deadline = self._flush_until = time.monotonic() + timeout
         self._notice_ends()
         # At least one pass: it begins when the commit on another thread has ended.
@@ -142,8 +146,10 @@ class Committer:
                     self._step(at_once=True)
             finally:
                 self._committing.release()
+            if not any(run.attempts for run in self._wanted()):
+                return
             left = deadline - time.monotonic()
-            if left <= 0 or not self._wanted():
+            if left <= 0:
                 break
             time.sleep(min(_FIRST_PAUSE, left))
         self.record_late(timeout)

@@ -7,6 +7,7 @@ import contextlib
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.checkpoint.archived_move import (
@@ -88,14 +89,18 @@ class ClassicQuery:
     """
 
     def __init__(self, query: Any, called_on: socket.socket | None = None) -> None:
+        self._query = query
         self._called_on = called_on
         self.query_id = str(query.id)
         self.name = _name(self.query_id, query.name)
-        execution = query._jsq  # PySpark shows neither plan nor options
-        if execution.getClass().getSimpleName() == "StreamingQueryWrapper":
-            execution = execution.streamingQuery()
-        self._execution = execution
         self._found: list[tuple[Any, str, dict[str, str]]] | None = None
+
+    @cached_property
+    def _execution(self) -> Any:
+        """The query in Java: PySpark shows neither plan nor options."""
+        execution = self._query._jsq
+        wrapped = execution.getClass().getSimpleName() == "StreamingQueryWrapper"
+        return execution.streamingQuery() if wrapped else execution
 
     def is_active(self) -> bool:
         """Return whether the query runs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -16,8 +17,10 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.listener import committer as committer_module
 from airflow_kafka_offsets.spark.listener import runs
 from airflow_kafka_offsets.spark.listener.committer import Committer
+from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener
 from airflow_kafka_offsets.spark.listener.outcomes import Counts
 from airflow_kafka_offsets.spark.listener.queries import (
+    ClassicQuery,
     ConnectQuery,
     SourceState,
     Target,
@@ -185,6 +188,19 @@ def test_a_flush_does_not_wait_for_the_next_second(committer, group, query):
     assert (group.held["g", ORDERS].offset, group.commits) == (2, 2)
 
 
+def test_a_flush_does_not_wait_for_the_batches_that_end_meanwhile(committer, group, query, monkeypatch):
+    def asked(group_id, partitions):
+        committer.record_finished("run-1", query.ends[ORDERS])
+        return {tp: group.held.get((group_id, tp)) for tp in partitions}
+
+    monkeypatch.setattr(group, "committed", asked)
+    query.ends = {ORDERS: 1}
+    committer.record_finished("run-1", 0)
+    committer.flush(3)
+    assert (group.held["g", ORDERS].offset, group.commits) == (1, 1)
+    assert committer.outcomes.errors == []
+
+
 def test_a_query_without_new_data_commits_again_after_an_hour(committer, group, query, monkeypatch):
     monkeypatch.setattr(committer_module, "PAUSE", 0.0)
     query.ends = {ORDERS: 1}
@@ -253,7 +269,7 @@ def test_a_query_that_has_ended_is_forgotten_with_its_client(committer, group, q
     committer.record_ended("run-1")
     assert committer.commit_due() is None
     assert group.held["g", ORDERS].offset == 1
-    assert (group.open, query.forgotten, committer.queries()) == (0, True, [])
+    assert (group.open, query.forgotten, committer.queries()) == (0, True, {})
 
 
 def test_an_end_of_which_no_event_came_is_noticed(committer, group, query):
@@ -548,6 +564,40 @@ def test_a_topic_without_a_group_does_not_hide_that_the_last_commit_is_not_done(
         " its source a names no group for topic audit: not committed",
         " its last commit was not done within 2 s; its next run does it",
     ]
+
+
+def test_a_flush_commits_a_batch_of_spark_connect_whose_event_has_not_come_yet(group):
+    session = SimpleNamespace(streams=SimpleNamespace(removeListener=lambda listener: None))
+    listener = KafkaOffsetCommitterListener(session, group_id="g", config={"bootstrap.servers": "here:9092"})
+    committer = listener._committer = Committer(group.client, group_id="g")
+    progress = Progress(4, [Source("KafkaV2[Subscribe[orders]]", '{"orders":{"0":6}}')])
+    running = SimpleNamespace(isActive=True, lastProgress=progress)
+    committer.follow("run-1", ConnectQuery("q-1", None, running, LimitedCalls("asks", 1.0)))
+    listener.flush(2)
+    assert group.held["g", ORDERS].offset == 6
+    listener.stop(1)
+
+
+def test_a_busy_event_bus_of_spark_leaves_time_to_commit():
+    waited = []
+    bus = SimpleNamespace(waitUntilEmpty=waited.append)
+    java_context = SimpleNamespace(sc=lambda: SimpleNamespace(listenerBus=lambda: bus))
+    conf = SimpleNamespace(getAll=list)
+    context = SimpleNamespace(_jsc=java_context, getConf=lambda: conf)
+    streams = SimpleNamespace(removeListener=lambda listener: None)
+    listener = KafkaOffsetCommitterListener(
+        SimpleNamespace(_jvm=object(), sparkContext=context, streams=streams)
+    )
+    listener.stop(10)
+    assert 4_000 < waited[0] <= 5_000
+
+
+def test_a_query_that_spark_does_not_show_is_an_error():
+    committer = following(ClassicQuery(SimpleNamespace(id="q-1", name=None)), Group().client)
+    committer.record_finished("run-1", 0)
+    committer.flush(1)
+    (error,) = committer.outcomes.errors
+    assert "Spark does not report the finished offsets, so nothing is committed" in str(error)
 
 
 def broken():
