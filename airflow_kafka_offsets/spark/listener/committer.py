@@ -83,12 +83,6 @@ class Committer:
         self._noting = threading.Lock()
         self._committing = threading.Lock()
 
-    def get_query(self, run_id: str) -> RunningQuery | None:
-        """Return the query of a run, ``None`` if the run is not followed."""
-        with self._noting:
-            run = self._runs.get(run_id)
-        return None if run is None else run.query
-
     def queries(self) -> dict[str, RunningQuery]:
         """Return all followed queries by the ids of their runs."""
         with self._noting:

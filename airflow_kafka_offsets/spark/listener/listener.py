@@ -248,7 +248,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         if self._ended:
             return None
         run_id = str(event.runId)
-        known = self._committer.get_query(run_id)
+        known = self._committer.queries().get(run_id)
         if known is not None:
             return known
         query_id = str(event.id)
