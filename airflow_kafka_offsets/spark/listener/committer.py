@@ -90,7 +90,7 @@ class Committer:
 
     def follow(self, run_id: str, query: RunningQuery) -> None:
         """Follow a query from now on."""
-        run = Run(query, move=_try(query.newest_move))
+        run = Run(query, checkpoint_move=_try(query.newest_move))
         with self._noting:
             self._runs.setdefault(run_id, run)
 
@@ -287,18 +287,7 @@ class Committer:
             check_group_follows(
                 group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
             )
-            ended, newest = not _try(query.is_active), newest_move(found, query.query_id)
-            # If the first attempt after the end has failed, the group may have been moved since.
-            known = run.moves.setdefault(target, 0 if ended and run.attempts else newest)
-            # Later commits of other runs hide a move from the group, but not from the checkpoint.
-            if ended and run.move is not None and (archived := _try(query.newest_move)) is not None:
-                newest, known = archived, run.move
-            if newest > known:
-                if ended:
-                    raise moved_since_error(group_id, query.name)
-                # The query writes its own position into the checkpoint with its next batch.
-                run.moves[target], run.move = newest, _try(query.newest_move)
-                log.warning("Kafka offsets: query %s: %s", query.name, MOVED_WHILE_RUNNING)
+            _refuse_overtaken(run, target, newest_move(found, query.query_id))
             run.claims.setdefault(target, set()).update(offsets)
 
         try:
@@ -331,6 +320,29 @@ class Committer:
             used = {settings for run in self._runs.values() for settings in run.clients}
         for settings in self._clients.keys() - used:
             _try(self._clients.pop(settings).close)
+
+
+def _refuse_overtaken(run: Run, target: Target, newest: int) -> None:
+    """
+    Refuse the last offsets of a query whose checkpoint was moved after the query's end.
+
+    :param newest: number of the newest move of the checkpoint that has committed to the group.
+    """
+    query = run.query
+    ended = not _try(query.is_active)
+    # If the first attempt after the end has failed, the group may have been moved since.
+    known = run.group_moves.setdefault(target, 0 if ended and run.attempts else newest)
+    # Later commits of other runs hide a move from the group, but not from the checkpoint.
+    archived = _try(query.newest_move) if ended else None
+    if archived is not None and run.checkpoint_move is not None:
+        newest, known = archived, run.checkpoint_move
+    if newest <= known:
+        return
+    if ended:
+        raise moved_since_error(target.group_id, query.name)
+    # The query writes its own position into the checkpoint with its next batch.
+    run.group_moves[target], run.checkpoint_move = newest, _try(query.newest_move)
+    log.warning("Kafka offsets: query %s: %s", query.name, MOVED_WHILE_RUNNING)
 
 
 def _try(function: Callable[[], T]) -> T | None:
