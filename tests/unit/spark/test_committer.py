@@ -254,6 +254,20 @@ def test_what_failed_is_tried_again_later_and_later_and_then_it_is_mended(commit
     assert committer.outcomes.counts == Counts(committed=1, failed=2)
 
 
+def test_a_broker_that_does_not_name_its_topics_for_a_moment_is_asked_again(
+    committer, group, query, monkeypatch
+):
+    def silent(topics):
+        monkeypatch.undo()
+        raise BrokerUnavailableError("no answer")
+
+    monkeypatch.setattr(group, "log_ids", silent)
+    query.ends = {ORDERS: 1}
+    committer.record_finished("run-1", 0)
+    committer.flush(5)
+    assert json.loads(group.held["g", ORDERS].metadata)["topic"] == "id of orders"
+
+
 def test_an_error_is_warned_of_once(committer, group, query, caplog):
     query.ends = {ORDERS: 1}
     group.failures = 3
