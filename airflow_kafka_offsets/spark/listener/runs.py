@@ -42,7 +42,7 @@ class Run:
     log_ids: dict[tuple[Target, frozenset[str]], LogIds] = field(default_factory=dict)
     """Ids of each target's topics, read once: a query ends when a topic that it reads is deleted."""
     group_moves: dict[Target, int] = field(default_factory=dict)
-    """Number of the newest move of the checkpoint that a group had at its first commit in this run."""
+    """Number of the checkpoint's newest move that a group had at its first commit in this run."""
 
     @property
     def refresh(self) -> float:
