@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 
 from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archived_move, write_archive
-from airflow_kafka_offsets.checkpoint.archive_names import DIRECTORY, MANIFEST
+from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, MANIFEST
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches

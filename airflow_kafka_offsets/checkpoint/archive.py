@@ -29,8 +29,7 @@ from functools import partial
 from types import NoneType
 from typing import Any
 
-from airflow_kafka_offsets.checkpoint.archive_names import ARCHIVE_NAME, DIRECTORY, MANIFEST
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_move import ARCHIVE_NAME, DIRECTORY, MANIFEST, ArchivedMove
 from airflow_kafka_offsets.checkpoint.log import is_query_id
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (

@@ -8,24 +8,22 @@ its number.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable
-from typing import get_args
 
-from airflow_kafka_offsets.checkpoint.archived_move import UNDO, archive_number
+from airflow_kafka_offsets.checkpoint.archived_move import (
+    ARCHIVE_NAME,
+    DIRECTORY,
+    KINDS,
+    MANIFEST,
+    archive_number,
+)
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError
-from airflow_kafka_offsets.model.checkpoint_plan import MoveKind
 from airflow_kafka_offsets.storage import may_list_late
 
-DIRECTORY = "_kafka_offsets"
-MANIFEST = "manifest.json"
 CLAIM = ".claim"
 """Suffix of a claim's file name, see ``checkpoint/claim.py``."""
 
-_KINDS = (*get_args(MoveKind), UNDO)
-# Nine digits at most: names are read from the storage, and the next number is one higher.
-ARCHIVE_NAME = re.compile(f"([0-9]{{4,9}})-({'|'.join(_KINDS)})")
 _MOST_MISSING = 10_000
 """Missing numbers below the last archive that are looked up one by one where listings are late."""
 
@@ -51,7 +49,7 @@ def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[st
 
 def _unlisted(checkpoint: SparkCheckpoint, number: int) -> set[str]:
     """Return the archives with a number that have a manifest, listed or not."""
-    names = (f"{number:04d}-{kind}" for kind in _KINDS)
+    names = (f"{number:04d}-{kind}" for kind in KINDS)
     return {name for name in names if checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}") is not None}
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
+from typing import cast, get_args
 
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
 
+DIRECTORY = "_kafka_offsets"
+MANIFEST = "manifest.json"
 UNDO = "undo"
 """The name of a restore before 0.1.0: archives of that kind are still read."""
+
+KINDS = (*get_args(MoveKind), UNDO)
+# Nine digits at most: names are read from the storage, and the next number is one higher.
+ARCHIVE_NAME = re.compile(f"([0-9]{{4,9}})-({'|'.join(KINDS)})")
 
 
 def archive_number(name: str) -> int:

@@ -13,8 +13,8 @@ import uuid
 from contextlib import suppress
 
 from airflow_kafka_offsets.checkpoint.archive import read_archived_move
-from airflow_kafka_offsets.checkpoint.archive_names import CLAIM, DIRECTORY, archive_names
-from airflow_kafka_offsets.checkpoint.archived_move import archive_number
+from airflow_kafka_offsets.checkpoint.archive_names import CLAIM, archive_names
+from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, archive_number
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointMovedError, StorageError

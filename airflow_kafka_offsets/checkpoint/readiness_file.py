@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_kafka_offsets.checkpoint.archive_names import DIRECTORY
+from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.storage import decode

@@ -311,10 +311,10 @@ def check_group_follows(group_id: str, commits: Commits, query: str, current: Lo
         raise PlanRefusedError(refusals)
 
 
-def moves_of_query(commits: Commits, query: str) -> dict[TopicPartition, CommitMetadata]:
-    """Return the metadata of the commits that moves of a query's checkpoint have made."""
-    made = {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
-    return {tp: by for tp, by in made.items() if by and by.is_move and by.query == query}
+def newest_move(commits: Commits, query: str) -> int:
+    """Return the number of the newest move of a query's checkpoint that has made a commit; 0 for none."""
+    made = map(CommitMetadata.of, commits.values())
+    return max((by.move or 0 for by in made if by and by.is_move and by.query == query), default=0)
 
 
 def log_ids_of(commits: Commits, current: LogIds) -> LogIds:

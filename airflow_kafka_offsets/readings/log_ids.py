@@ -12,11 +12,17 @@ from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 log = logging.getLogger(__name__)
 
 
-def known_log_ids(client: LogIdsReader, topics: Iterable[str]) -> LogIds:
-    """Return the ids of the cluster and of topics; without topic ids if the broker does not return them."""
+def known_log_ids(client: LogIdsReader, topics: Iterable[str], *, asks_again: bool = False) -> LogIds:
+    """
+    Return the ids of the cluster and of topics; without topic ids if the broker does not return them.
+
+    :param asks_again: whether to raise a temporary error, after which the caller asks again.
+    """
     try:
         return client.log_ids(topics)
     except (BrokerError, SetupError) as error:
+        if asks_again and error.retriable:
+            raise
         log.warning("A later deletion and re-creation of a topic will not be detected: %s", error)
         return LogIds(client.cluster_id())
 

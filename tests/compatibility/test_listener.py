@@ -12,6 +12,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError, SetupError, UsageErro
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark import KafkaOffsetCommitterListener, committing
+from airflow_kafka_offsets.spark.listener.queries import ClassicQuery
 
 OPTION = "kafka.consumer.commit.groupid"
 
@@ -193,6 +194,22 @@ def test_a_query_that_is_always_on_is_followed_while_it_runs(
         listener.flush()
         assert holds(group) == {(topic, 0): 5, (topic, 1): 0}
         query.stop()
+
+
+def test_the_newest_move_of_a_querys_checkpoint_is_known_in_the_driver(
+    spark, stream, run, make_topic, produce, tmp_path
+):
+    topic, location = make_topic(1), tmp_path / "check point [1]"
+    produce(topic, {0: 3})
+    query = ClassicQuery(run(stream(topic), str(location)))
+    assert query.newest_move() == 0
+    for number, name in enumerate(["0001-seek", "0002-restore", "0010-truncate"]):
+        (location / "_kafka_offsets" / name).mkdir(parents=True)
+        (location / "_kafka_offsets" / "readiness.json").touch()
+        # Without a manifest the move never began.
+        assert query.newest_move() == number
+        (location / "_kafka_offsets" / name / "manifest.json").touch()
+    assert query.newest_move() == 10
 
 
 def test_a_listener_that_was_added_by_hand_ends_by_itself_with_its_queries(

@@ -16,10 +16,10 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
-from airflow_kafka_offsets.model.commit_metadata import check_group_follows, moves_of_query
+from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, committed_offsets, summarize
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, summarize
 from airflow_kafka_offsets.moves.port import CommitPort
 from airflow_kafka_offsets.moves.write import commit_forward
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -83,21 +83,16 @@ class Committer:
         self._noting = threading.Lock()
         self._committing = threading.Lock()
 
-    def get_query(self, run_id: str) -> RunningQuery | None:
-        """Return the query of a run, ``None`` if the run is not followed."""
+    def queries(self) -> dict[str, RunningQuery]:
+        """Return all followed queries by the ids of their runs."""
         with self._noting:
-            run = self._runs.get(run_id)
-        return None if run is None else run.query
-
-    def queries(self) -> list[RunningQuery]:
-        """Return all followed queries."""
-        with self._noting:
-            return [run.query for run in self._runs.values()]
+            return {run_id: run.query for run_id, run in self._runs.items()}
 
     def follow(self, run_id: str, query: RunningQuery) -> None:
         """Follow a query from now on."""
+        run = Run(query, checkpoint_move=_try(query.newest_move))
         with self._noting:
-            self._runs.setdefault(run_id, Run(query))
+            self._runs.setdefault(run_id, run)
 
     def record_finished(self, run_id: str, batch: int | None, ended: float | None = None) -> None:
         """Record that a query has finished a batch, and when it has ended: its offsets are committed."""
@@ -131,7 +126,11 @@ class Committer:
             return self._step()
 
     def flush(self, timeout: float) -> None:
-        """Commit all finished offsets, with repeated attempts until ``timeout``; interrupt no attempt."""
+        """
+        Commit all finished offsets, with repeated attempts until ``timeout``; interrupt no attempt.
+
+        Batches that finish meanwhile are not waited for.
+        """
         deadline = self._flush_until = time.monotonic() + timeout
         self._notice_ends()
         # At least one pass: it begins when the commit on another thread has ended.
@@ -141,8 +140,10 @@ class Committer:
                     self._step(at_once=True)
             finally:
                 self._committing.release()
+            if not any(run.attempts for run in self._wanted()):
+                return
             left = deadline - time.monotonic()
-            if left <= 0 or not self._wanted():
+            if left <= 0:
                 break
             time.sleep(min(_FIRST_PAUSE, left))
         self.record_late(timeout)
@@ -277,7 +278,7 @@ class Committer:
         run.clients.add(settings)
         logs = target, frozenset(tp.topic for tp in offsets)
         if logs not in run.log_ids:
-            run.log_ids[logs] = known_log_ids(client, logs[1])
+            run.log_ids[logs] = known_log_ids(client, logs[1], asks_again=True)
         log_ids = run.log_ids[logs]
         texts = driver_metadata("spark listener", query=query.query_id, batch=batch).texts(offsets, log_ids)
 
@@ -286,19 +287,7 @@ class Committer:
             check_group_follows(
                 group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
             )
-            moves, held = moves_of_query(found, query.query_id), committed_offsets(found)
-            newest = max((made.move or 0 for made in moves.values()), default=0)
-            # A move names the newest batch that had finished. A query that starts after it has the move's
-            # offsets until it finishes the next batch, so a query with other offsets was there before.
-            overtaken = batch is not None and any(
-                (made.batch or 0) >= batch and held[tp] != offsets[tp] for tp, made in moves.items()
-            )
-            if newest > run.moves.setdefault(target, 0 if overtaken else newest):
-                if not _try(query.is_active):
-                    raise moved_since_error(group_id, query.name)
-                # The query writes its own position into the checkpoint with its next batch.
-                run.moves[target] = newest
-                log.warning("Kafka offsets: query %s: %s", query.name, MOVED_WHILE_RUNNING)
+            _refuse_overtaken(run, target, newest_move(found, query.query_id))
             run.claims.setdefault(target, set()).update(offsets)
 
         try:
@@ -331,6 +320,29 @@ class Committer:
             used = {settings for run in self._runs.values() for settings in run.clients}
         for settings in self._clients.keys() - used:
             _try(self._clients.pop(settings).close)
+
+
+def _refuse_overtaken(run: Run, target: Target, newest: int) -> None:
+    """
+    Refuse the last offsets of a query whose checkpoint was moved after the query's end.
+
+    :param newest: number of the newest move of the checkpoint that has committed to the group.
+    """
+    query = run.query
+    ended = not _try(query.is_active)
+    # If the first attempt after the end has failed, the group may have been moved since.
+    known = run.group_moves.setdefault(target, 0 if ended and run.attempts else newest)
+    # Later commits of other runs hide a move from the group, but not from the checkpoint.
+    archived = _try(query.newest_move) if ended else None
+    if archived is not None and run.checkpoint_move is not None:
+        newest, known = archived, run.checkpoint_move
+    if newest <= known:
+        return
+    if ended:
+        raise moved_since_error(target.group_id, query.name)
+    # The query writes its own position into the checkpoint with its next batch.
+    run.group_moves[target], run.checkpoint_move = newest, _try(query.newest_move)
+    log.warning("Kafka offsets: query %s: %s", query.name, MOVED_WHILE_RUNNING)
 
 
 def _try(function: Callable[[], T]) -> T | None:

@@ -156,12 +156,13 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         timeout = min(_LONGEST, timeout)
         deadline = Deadline(timeout)
         unknown: list[RunningQuery] = []
+        # Half of the time is left to commit the known offsets if Spark does not answer.
         if self._jvm is not None:
-            self._deliver_events(timeout)
+            self._deliver_events(timeout / 2)
         else:
-            # An unreachable server must leave time to commit the known offsets.
             self._server.seconds = min(REQUEST, timeout / 2)
-            unknown = [query for query in self._committer.queries() if not self._ask_for_last_progress(query)]
+            queries = self._committer.queries().items()
+            unknown = [query for run_id, query in queries if not self._ask_for_last_progress(run_id, query)]
         self._committer.flush(deadline.seconds_left)
         for query in unknown:
             self._committer.outcomes.record_incomplete(query, _UNKNOWN_END)
@@ -247,7 +248,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         if self._ended:
             return None
         run_id = str(event.runId)
-        known = self._committer.get_query(run_id)
+        known = self._committer.queries().get(run_id)
         if known is not None:
             return known
         query_id = str(event.id)
@@ -278,11 +279,12 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         except Exception as error:  # noqa: BLE001  # a stopped session has delivered all events
             log.debug("The listener bus was not waited for: %s", error)
 
-    def _ask_for_last_progress(self, query: RunningQuery) -> bool:
+    def _ask_for_last_progress(self, run_id: str, query: RunningQuery) -> bool:
         """Ask for the last progress, because events may be lost; return whether there was an answer."""
         try:
             if isinstance(query, ConnectQuery):
                 query.ask_last_progress()
+                self._committer.record_finished(run_id, None)
         except TimeoutError:
             return False
         except Exception as error:  # noqa: BLE001  # the session may be stopped, or not know the query

@@ -7,8 +7,15 @@ import contextlib
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
+from airflow_kafka_offsets.checkpoint.archived_move import (
+    ARCHIVE_NAME,
+    DIRECTORY,
+    MANIFEST,
+    archive_number,
+)
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.groups import GroupIds
@@ -82,14 +89,18 @@ class ClassicQuery:
     """
 
     def __init__(self, query: Any, called_on: socket.socket | None = None) -> None:
+        self._query = query
         self._called_on = called_on
         self.query_id = str(query.id)
         self.name = _name(self.query_id, query.name)
-        execution = query._jsq  # PySpark shows neither plan nor options
-        if execution.getClass().getSimpleName() == "StreamingQueryWrapper":
-            execution = execution.streamingQuery()
-        self._execution = execution
         self._found: list[tuple[Any, str, dict[str, str]]] | None = None
+
+    @cached_property
+    def _execution(self) -> Any:
+        """The query in Java: PySpark shows neither plan nor options."""
+        execution = self._query._jsq
+        wrapped = execution.getClass().getSimpleName() == "StreamingQueryWrapper"
+        return execution.streamingQuery() if wrapped else execution
 
     def is_active(self) -> bool:
         """Return whether the query runs."""
@@ -111,6 +122,18 @@ class ClassicQuery:
         """Return the id of the newest finished batch; this lists the log's files."""
         found = self._execution.commitLog().getLatestBatchId()
         return int(found.get()) if found.isDefined() else None
+
+    def newest_move(self) -> int | None:
+        """Return the number of the checkpoint's newest move, 0 without a move; this lists the archive."""
+        log = self._execution.commitLog()
+        files, archive = log.fileManager(), log.metadataPath().getParent().suffix(f"/{DIRECTORY}")
+        listed = files.list(archive) if files.exists(archive) else ()
+        names = filter(ARCHIVE_NAME.fullmatch, [str(each.getPath().getName()) for each in listed])
+        for name in sorted(names, key=archive_number, reverse=True):
+            # Without a manifest the move never began.
+            if files.exists(archive.suffix(f"/{name}/{MANIFEST}")):
+                return archive_number(name)
+        return 0
 
     def forget(self) -> None:
         """Shut down the socket of the query's start."""
@@ -170,6 +193,10 @@ class ConnectQuery:
     def newest_batch(self) -> int | None:
         """Return the id of the newest batch with an event."""
         return None if self._batch < 0 else self._batch
+
+    def newest_move(self) -> int | None:
+        """Return ``None``: Spark Connect does not show the checkpoint."""
+        return None
 
     def forget(self) -> None:
         """Do nothing: there are no resources to close."""

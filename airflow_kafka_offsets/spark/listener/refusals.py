@@ -83,6 +83,6 @@ def check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
 def moved_since_error(group_id: str, query: str) -> PlanRefusedError:
     """Return the error for the last offsets of a query whose checkpoint was moved after its end."""
     return PlanRefusedError(
-        f"group {group_id!r} was moved with the checkpoint after the end of query {query}, so the offsets of "
-        "this run are from before the move, and are not committed: the next run continues from the move"
+        f"the checkpoint of query {query} was moved after its end, so the query's last offsets are not "
+        f"committed to group {group_id!r}: its next run continues from the move"
     )

@@ -20,6 +20,8 @@ class Run:
     """What was committed for a run of a query, and what is due."""
 
     query: RunningQuery
+    checkpoint_move: int | None
+    """Number of the checkpoint's newest move when the run began; ``None`` if it cannot be read."""
     batch: int | None = None
     """Id of the newest finished batch; ``None`` if it must be read from the query."""
     finished: bool = False
@@ -39,7 +41,7 @@ class Run:
     clients: set[Settings] = field(default_factory=set)
     log_ids: dict[tuple[Target, frozenset[str]], LogIds] = field(default_factory=dict)
     """Ids of each target's topics, read once: a query ends when a topic that it reads is deleted."""
-    moves: dict[Target, int] = field(default_factory=dict)
+    group_moves: dict[Target, int] = field(default_factory=dict)
     """Number of the checkpoint's newest move that a group had at its first commit in this run."""
 
     @property

@@ -22,6 +22,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
+from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerUnavailableError,
@@ -29,6 +32,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark import spark_py_files
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.listener import launcher
@@ -108,6 +112,36 @@ def test_a_group_with_members_is_theirs(
     (error,) = listener.errors
     assert isinstance(error, GroupActiveError)
     assert holds(group) == {}
+
+
+def test_a_last_commit_that_is_late_is_not_made_over_a_move_and_the_run_after_it(
+    spark, stream, run, make_topic, produce, location, new_group, broker, holds, monkeypatch
+):
+    topic, group = make_topic(1), new_group()
+    partition, checkpoint = TopicPartition(topic, 0), SparkCheckpoint(location)
+    frame = stream(topic, **{OPTION: group})
+    produce(topic, {0: 5})
+    with committing(spark, raise_errors=True):
+        run(frame, location)
+
+    def away(client, *arguments):
+        raise BrokerUnavailableError("no answer")
+
+    produce(topic, {0: 4})
+    with committing(spark) as listener:
+        with monkeypatch.context() as broken:
+            broken.setattr(JvmOffsetsClient, "committed", away)
+            run(frame, location)
+            apply_checkpoint_plan(checkpoint, plan_seek(checkpoint, {"0": {partition: 2}}), quiet_period=0)
+            broker.commit(group, {partition: 3})
+    (error,) = listener.errors
+    assert "was moved after its end" in str(error)
+    assert holds(group) == {(topic, 0): 3}
+    # The next run continues from the move, and the group follows it again.
+    broker.commit(group, {partition: 2})
+    with committing(spark, raise_errors=True):
+        run(frame, location)
+    assert holds(group) == {(topic, 0): 9}
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -16,8 +17,10 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.listener import committer as committer_module
 from airflow_kafka_offsets.spark.listener import runs
 from airflow_kafka_offsets.spark.listener.committer import Committer
+from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener
 from airflow_kafka_offsets.spark.listener.outcomes import Counts
 from airflow_kafka_offsets.spark.listener.queries import (
+    ClassicQuery,
     ConnectQuery,
     SourceState,
     Target,
@@ -81,6 +84,8 @@ class Query:
     def __init__(self, query_id="q-1", sources=None):
         self.query_id = self.name = query_id
         self.ends, self.active, self.forgotten = {}, True, False
+        # As with Spark Connect.
+        self.move = None
         self.sources = sources or self.sources  # type: ignore[method-assign]
 
     def is_active(self):
@@ -92,6 +97,9 @@ class Query:
 
     def newest_batch(self):
         return 7
+
+    def newest_move(self):
+        return self.move
 
     def forget(self):
         self.forgotten = True
@@ -105,6 +113,18 @@ def group():
 @pytest.fixture
 def query():
     return Query()
+
+
+def in_jvm(move=0):
+    """A query whose checkpoint can be read."""
+    query = Query()
+    query.move = move
+    return query
+
+
+def moved(move=1, **made):
+    """The commit of a move of the query's checkpoint."""
+    return Commit(2, CommitMetadata(tool="reset", query="q-1", move=move, **made).text())
 
 
 def following(query, client, **options):
@@ -168,6 +188,19 @@ def test_a_flush_does_not_wait_for_the_next_second(committer, group, query):
     assert (group.held["g", ORDERS].offset, group.commits) == (2, 2)
 
 
+def test_a_flush_does_not_wait_for_the_batches_that_end_meanwhile(committer, group, query, monkeypatch):
+    def asked(group_id, partitions):
+        committer.record_finished("run-1", query.ends[ORDERS])
+        return {tp: group.held.get((group_id, tp)) for tp in partitions}
+
+    monkeypatch.setattr(group, "committed", asked)
+    query.ends = {ORDERS: 1}
+    committer.record_finished("run-1", 0)
+    committer.flush(3)
+    assert (group.held["g", ORDERS].offset, group.commits) == (1, 1)
+    assert committer.outcomes.errors == []
+
+
 def test_a_query_without_new_data_commits_again_after_an_hour(committer, group, query, monkeypatch):
     monkeypatch.setattr(committer_module, "PAUSE", 0.0)
     query.ends = {ORDERS: 1}
@@ -221,6 +254,20 @@ def test_what_failed_is_tried_again_later_and_later_and_then_it_is_mended(commit
     assert committer.outcomes.counts == Counts(committed=1, failed=2)
 
 
+def test_a_broker_that_does_not_name_its_topics_for_a_moment_is_asked_again(
+    committer, group, query, monkeypatch
+):
+    def silent(topics):
+        monkeypatch.undo()
+        raise BrokerUnavailableError("no answer")
+
+    monkeypatch.setattr(group, "log_ids", silent)
+    query.ends = {ORDERS: 1}
+    committer.record_finished("run-1", 0)
+    committer.flush(5)
+    assert json.loads(group.held["g", ORDERS].metadata)["topic"] == "id of orders"
+
+
 def test_an_error_is_warned_of_once(committer, group, query, caplog):
     query.ends = {ORDERS: 1}
     group.failures = 3
@@ -236,7 +283,7 @@ def test_a_query_that_has_ended_is_forgotten_with_its_client(committer, group, q
     committer.record_ended("run-1")
     assert committer.commit_due() is None
     assert group.held["g", ORDERS].offset == 1
-    assert (group.open, query.forgotten, committer.queries()) == (0, True, [])
+    assert (group.open, query.forgotten, committer.queries()) == (0, True, {})
 
 
 def test_an_end_of_which_no_event_came_is_noticed(committer, group, query):
@@ -382,36 +429,78 @@ def test_of_two_queries_that_name_one_group_for_a_partition_the_second_is_refuse
 
 
 @pytest.mark.parametrize("active", [False, True])
+@pytest.mark.parametrize(("move", "then"), [(0, 1), (None, None)])
 def test_the_last_offsets_of_an_ended_query_are_not_committed_over_a_move_of_its_checkpoint(
-    committer, group, query, active, caplog
+    group, move, then, active, caplog
 ):
+    query = in_jvm(move)
+    committer = following(query, group.client)
     query.ends = {ORDERS: 5}
     finish(committer)
     # The broker is away when the query ends, and a reset is faster than the next attempt.
     query.ends, query.active, group.failures = {ORDERS: 9}, active, 1
     committer.record_ended("run-1")
     committer.commit_due()
-    moved = CommitMetadata(tool="airflow-kafka-offsets group reset", query="q-1", move=1)
-    group.held["g", ORDERS] = Commit(2, moved.text())
+    group.held["g", ORDERS], query.move = moved(), then
     committer.flush(2)
     assert group.held["g", ORDERS].offset == (9 if active else 2)
     errors = [str(error) for error in committer.outcomes.errors]
-    assert errors == [] if active else "was moved with the checkpoint after the end of query q-1" in errors[0]
+    assert errors == [] if active else "the checkpoint of query q-1 was moved after its end" in errors[0]
     assert ("were moved while it runs, which it does not notice" in caplog.text) == active
 
 
-@pytest.mark.parametrize(("batch", "offset", "held"), [(7, 9, 2), (8, 9, 2), (6, 9, 9), (7, 2, 2)])
-def test_a_first_commit_is_not_made_over_a_move_after_its_batch(committer, group, query, batch, offset, held):
+@pytest.mark.parametrize(("move", "then"), [(0, 1), (None, None)])
+def test_a_first_commit_is_not_made_over_a_move_after_the_querys_end(group, move, then):
+    query = in_jvm(move)
+    committer = following(query, group.client)
     # The broker was away from the start of the query to its end.
-    query.ends, query.active, group.failures = {ORDERS: offset}, False, 1
+    query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
     committer.record_ended("run-1")
     committer.commit_due()
-    moved = CommitMetadata(tool="reset", query="q-1", move=1, batch=batch)
-    group.held["g", ORDERS] = Commit(2, moved.text())
+    group.held["g", ORDERS], query.move = moved(), then
     committer.flush(2)
-    assert group.held["g", ORDERS].offset == held
-    # A query that starts after the move is at its offsets until it finishes the next batch.
-    assert len(committer.outcomes.errors) == (held != offset)
+    assert group.held["g", ORDERS].offset == 2
+    assert len(committer.outcomes.errors) == 1
+
+
+def test_an_ended_query_commits_nothing_over_a_run_in_another_process_that_follows_a_move(group):
+    query = in_jvm()
+    committer = following(query, group.client)
+    query.ends = {ORDERS: 5}
+    finish(committer)
+    query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
+    committer.record_ended("run-1")
+    committer.commit_due()
+    group.held["g", ORDERS], query.move = Commit(3, '{"query":"q-1","tool":"spark listener"}'), 1
+    committer.flush(2)
+    assert group.held["g", ORDERS].offset == 3
+    assert len(committer.outcomes.errors) == 1
+
+
+@pytest.mark.parametrize("move", [2, None])
+def test_a_query_whose_checkpoint_was_moved_before_it_began_commits_whatever_its_batch(group, move):
+    # A seek, and a truncate that has left the group alone.
+    group.held["g", ORDERS] = moved(batch=9)
+    query = in_jvm(move)
+    committer = following(query, group.client)
+    query.ends, query.active = {ORDERS: 5}, False
+    committer.record_ended("run-1")
+    committer.flush(2)
+    assert group.held["g", ORDERS].offset == 5
+    assert committer.outcomes.errors == []
+
+
+def test_a_move_that_a_running_query_has_gone_past_does_not_keep_it_from_its_last_commit(group):
+    query = in_jvm()
+    committer = following(query, group.client)
+    query.ends = {ORDERS: 5}
+    finish(committer)
+    group.held["g", ORDERS], query.move = moved(), 1
+    for active in (True, False):
+        query.ends, query.active = {ORDERS: query.ends[ORDERS] + 4}, active
+        committer.record_finished("run-1", 1)
+        committer.flush(2)
+        assert group.held["g", ORDERS].offset == query.ends[ORDERS]
 
 
 def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committer, group, query, now):
@@ -420,8 +509,7 @@ def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committ
     query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
     committer.record_ended("run-1")
     committer.commit_due()
-    moved = CommitMetadata(tool="airflow-kafka-offsets group reset", query="q-1", move=1)
-    group.held["g", ORDERS] = Commit(2, moved.text())
+    group.held["g", ORDERS] = moved()
     again = Query()
     again.ends = {ORDERS: 3}
     committer.follow("run-2", again)
@@ -437,8 +525,7 @@ def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committ
 
 
 def test_the_run_after_a_move_commits_over_it_also_if_it_has_only_one_batch(committer, group, query):
-    moved = CommitMetadata(task="reset", tool="reset", query="q-1", move=1)
-    group.held["g", ORDERS] = Commit(2, moved.text())
+    group.held["g", ORDERS] = moved(task="reset")
     query.ends, query.active = {ORDERS: 5}, False
     committer.record_ended("run-1")
     committer.flush(2)
@@ -491,6 +578,40 @@ def test_a_topic_without_a_group_does_not_hide_that_the_last_commit_is_not_done(
         " its source a names no group for topic audit: not committed",
         " its last commit was not done within 2 s; its next run does it",
     ]
+
+
+def test_a_flush_commits_a_batch_of_spark_connect_whose_event_has_not_come_yet(group):
+    session = SimpleNamespace(streams=SimpleNamespace(removeListener=lambda listener: None))
+    listener = KafkaOffsetCommitterListener(session, group_id="g", config={"bootstrap.servers": "here:9092"})
+    committer = listener._committer = Committer(group.client, group_id="g")
+    progress = Progress(4, [Source("KafkaV2[Subscribe[orders]]", '{"orders":{"0":6}}')])
+    running = SimpleNamespace(isActive=True, lastProgress=progress)
+    committer.follow("run-1", ConnectQuery("q-1", None, running, LimitedCalls("asks", 1.0)))
+    listener.flush(2)
+    assert group.held["g", ORDERS].offset == 6
+    listener.stop(1)
+
+
+def test_a_busy_event_bus_of_spark_leaves_time_to_commit():
+    waited = []
+    bus = SimpleNamespace(waitUntilEmpty=waited.append)
+    java_context = SimpleNamespace(sc=lambda: SimpleNamespace(listenerBus=lambda: bus))
+    conf = SimpleNamespace(getAll=list)
+    context = SimpleNamespace(_jsc=java_context, getConf=lambda: conf)
+    streams = SimpleNamespace(removeListener=lambda listener: None)
+    listener = KafkaOffsetCommitterListener(
+        SimpleNamespace(_jvm=object(), sparkContext=context, streams=streams)
+    )
+    listener.stop(10)
+    assert 4_000 < waited[0] <= 5_000
+
+
+def test_a_query_that_spark_does_not_show_is_an_error():
+    committer = following(ClassicQuery(SimpleNamespace(id="q-1", name=None)), Group().client)
+    committer.record_finished("run-1", 0)
+    committer.flush(1)
+    (error,) = committer.outcomes.errors
+    assert "Spark does not report the finished offsets, so nothing is committed" in str(error)
 
 
 def broken():
