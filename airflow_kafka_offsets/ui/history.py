@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
@@ -14,7 +15,6 @@ from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, RefusedEr
 from airflow_kafka_offsets.ui.discovery import DagPipelines
 from airflow_kafka_offsets.ui.pipelines import NamedTask, NamingTask, Pipeline
 from airflow_kafka_offsets.ui.receipts import TaskOutcome, int_or_none
-from airflow_kafka_offsets.ui.responses import MoveResponse
 from airflow_kafka_offsets.ui.task_instances import Budget, Row, TaskOutcomes, past_instances
 
 # Also the maximum number of a task's instances that are read, each with one request.
@@ -28,6 +28,13 @@ READING_WITHIN = 2.0
 """Seconds for reading receipts."""
 
 Key = tuple[str | None, str | None, str | None, int | None]
+
+EMPTY_MOVE: Mapping[str, Any] = {
+    **dict.fromkeys(("at", "kind", "dag_id", "run_id", "task_id", "map_index", "try_number", "state")),
+    **dict.fromkeys(("moved_by", "lag", "offset", "log_end", "over", "verdict", "tool")),
+    "plan_only": False,
+}
+"""The keys of a move in the routes' answers: those of a task's outcome, and the tool of any other move."""
 
 
 @dataclass
@@ -48,22 +55,22 @@ class PipelineHistory:
     budget: Budget = field(default_factory=lambda: Budget(READING_WITHIN))
     _problems: list[str] = field(default_factory=list)
 
-    async def read(self) -> tuple[list[MoveResponse], list[str]]:
+    async def read(self) -> tuple[list[dict[str, Any]], list[str]]:
         """Return the newest moves of a pipeline in order of time, and a sentence for each missing part."""
         events = await self._events()
-        found: list[MoveResponse] = []
+        found: list[dict[str, Any]] = []
         seen: set[Key] = set()
         # The result of a task in another DAG has more information than its event, and only a task with an
         # outlet has an event. The best source is first: a move is shown only once.
         own = await self._read(self.pipeline.tasks, lambda move: is_of_pipeline(move, self.pipeline))
         for moves in (own, await self._moves_of_events(events), await self._named_elsewhere()):
             # In a loop, several instances of a task have the same name.
-            found += [move_response(move) for move in moves if _key(move) not in seen]
+            found += [move_json(move) for move in moves if _key(move) not in seen]
             seen |= set(map(_key, moves))
         kinds: dict[tuple[str | None, str | None], str] = {
             (task.dag_id, task.task_id): task.kind for task, _ in self.pipeline.tasks
         }
-        found += [_event_response(event, kinds) for event in events if _source(event) not in seen]
+        found += [_event_json(event, kinds) for event in events if _source(event) not in seen]
         if unread := self.budget.unread:
             self._problems.append(
                 f"{plural(unread, 'result')} of tasks not read yet: shown when this page refreshes, within "
@@ -71,7 +78,7 @@ class PipelineHistory:
             )
         if errors := self.budget.errors:
             self._problems.append(f"cannot read {plural(len(errors), 'result')} of tasks: {errors[0]}")
-        return sorted(found, key=lambda move: move.at)[-MOST_MOVES:], self._problems
+        return sorted(found, key=itemgetter("at"))[-MOST_MOVES:], self._problems
 
     async def _moves_of_events(self, events: Collection[Mapping[str, Any]]) -> list[TaskOutcome]:
         """Return the moves behind the events of other DAGs' tasks."""
@@ -190,13 +197,13 @@ def _part(move: TaskOutcome, pipeline: Pipeline) -> TaskOutcome:
     return replace(move, moved_by=None, lag=None, offset=None, log_end=None)
 
 
-def move_response(move: TaskOutcome) -> MoveResponse:
-    """Return a move as the response of the routes."""
+def move_json(move: TaskOutcome) -> dict[str, Any]:
+    """Return a move for the routes' answers."""
     shown = ["kind", "moved_by", "over", "plan_only", "verdict"]
     # A receipt is stored before the first write: if the task failed, it only shows the plan.
     if move.verified or move.plan_only or move.instance.state == "success":
         shown += ["lag", "offset", "log_end"]
-    return MoveResponse(**asdict(move.instance), **{name: getattr(move, name) for name in shown})
+    return {**EMPTY_MOVE, **asdict(move.instance), **{name: getattr(move, name) for name in shown}}
 
 
 def _source(event: Mapping[str, Any]) -> Key:
@@ -210,17 +217,18 @@ def _key(move: TaskOutcome) -> Key:
     return of.dag_id, of.run_id, of.task_id, of.map_index
 
 
-def _event_response(
+def _event_json(
     event: Mapping[str, Any], kinds: Mapping[tuple[str | None, str | None], str]
-) -> MoveResponse:
+) -> dict[str, Any]:
     extra = event["extra"] if isinstance(event["extra"], dict) else {}
     dag_id, run_id, task_id, map_index = _source(event)
-    return MoveResponse(
-        at=datetime.fromisoformat(event["timestamp"]),
-        kind=kinds.get((dag_id, task_id), "commit"),
-        dag_id=dag_id,
-        run_id=run_id,
-        task_id=task_id,
-        map_index=map_index,
-        moved_by=int_or_none(extra.get("moved_by")),
-    )
+    return {
+        **EMPTY_MOVE,
+        "at": datetime.fromisoformat(event["timestamp"]),
+        "kind": kinds.get((dag_id, task_id), "commit"),
+        "dag_id": dag_id,
+        "run_id": run_id,
+        "task_id": task_id,
+        "map_index": map_index,
+        "moved_by": int_or_none(extra.get("moved_by")),
+    }

@@ -13,7 +13,7 @@ from typing import Any
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.ui.airflow_api import AmbiguousError, AsUser, run_in_thread
-from airflow_kafka_offsets.ui.history import move_response
+from airflow_kafka_offsets.ui.history import move_json
 from airflow_kafka_offsets.ui.pipelines import operator_kind
 from airflow_kafka_offsets.ui.receipts import (
     TaskOutcome,
@@ -26,12 +26,6 @@ from airflow_kafka_offsets.ui.receipts import (
     read_outcome,
     text_or_none,
     value_kind,
-)
-from airflow_kafka_offsets.ui.responses import (
-    ReceiptPartitions,
-    ReceiptResponse,
-    ReceiptTotals,
-    TaskInstanceResponse,
 )
 from airflow_kafka_offsets.ui.task_instances import (
     Row,
@@ -50,6 +44,15 @@ _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 RECEIPT_FILE = "kafka-offsets-receipt.json"
 """The file from which the command reads a receipt."""
+
+_COLUMNS = (
+    *("group", "topic", "partition", "before", "after", "moved_by", "log_start", "log_end", "note"),
+    *("time_before", "time_after"),
+)
+"""
+Columns of a receipt's table. The note says why a partition was not moved to the requested offset; the times
+of the records are from when the move was planned.
+"""
 
 
 @dataclass(frozen=True)
@@ -91,55 +94,66 @@ async def find_instance(
     return InstanceResult(row, value, at, iterations)
 
 
-def read_instance(instance: InstanceResult) -> TaskInstanceResponse:
-    """Return the result of a task instance."""
+def read_instance(instance: InstanceResult) -> dict[str, Any]:
+    """
+    Return the result of a task instance.
+
+    A receipt is shown as ``receipt``, with the ``restore_command``. Any other value of this package is shown
+    as it is in XCom: as ``report``, with its ``report_kind``.
+    """
     row, value = instance.row, instance.value
-    found = TaskInstanceResponse(operator=row["operator"], state=row["state"])
+    found: dict[str, Any] = dict.fromkeys(("move", "receipt", "report", "report_kind", "restore_command"))
+    found |= {"operator": row["operator"], "state": row["state"], "problems": (problems := [])}
     if instance.iterations:
-        found.problems.append("this is the newest iteration of a loop; the history has the others")
+        problems.append("this is the newest iteration of a loop; the history has the others")
     if value is None:
         return found
     move = read_outcome(make_instance(row, instance.at), operator_kind(row["operator"] or ""), value)
     if move is None:
-        found.problems.append("the value in XCom is not in this package's format, and is not shown")
+        problems.append("the value in XCom is not in this package's format, and is not shown")
         return found
-    found.move = move_response(move)
+    found["move"] = move_json(move)
     kind = value_kind(value)
     if kind == "receipt":
-        found.receipt = receipt_table(value, move)
-        found.restore_command, problems = restore_command(value, move)
-        found.problems += problems
+        found["receipt"] = receipt_table(value, move)
+        found["restore_command"], notes = restore_command(value, move)
+        problems += notes
     else:
-        found.report, found.report_kind = dict(value), kind
+        found |= {"report": dict(value), "report_kind": kind}
     return found
 
 
-def receipt_table(value: Value, move: TaskOutcome) -> ReceiptResponse:
-    """Return a receipt as columns, one row for each partition."""
+def receipt_table(value: Value, move: TaskOutcome) -> dict[str, Any]:
+    """
+    Return a receipt with its partitions as columns, one row for each.
+
+    The totals count the partitions that were ``skipped``, or ``clamped`` to an end of their log, and the
+    records that retention had deleted before they were requested (``lost``; ``None`` in an old receipt).
+    """
     rows = receipt_rows(value)
     checkpoint, approval = value.get("checkpoint"), value.get("approval")
-    return ReceiptResponse(
-        groups=list(move.groups),
-        source=dict(mapping_in(value, "source")),
-        changed=int_or_none(value.get("changed")),
-        plan_only=move.plan_only,
-        verified=value.get("verified") is True,
-        checkpoint=dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
-        approval={name: text_or_none(approval.get(name)) for name in ("by", "at")}
+    return {
+        "groups": list(move.groups),
+        "source": dict(mapping_in(value, "source")),
+        "changed": int_or_none(value.get("changed")),
+        "plan_only": move.plan_only,
+        "verified": value.get("verified") is True,
+        "checkpoint": dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
+        "approval": {name: text_or_none(approval.get(name)) for name in ("by", "at")}
         if isinstance(approval, Mapping)
         else None,
-        totals=ReceiptTotals(
-            partitions=len(rows),
-            moved_by=move.moved_by,
-            lag=move.lag,
+        "totals": {
+            "partitions": len(rows),
+            "moved_by": move.moved_by,
+            "lag": move.lag,
             **{
                 name: sum(1 for part in group_receipts(value) for _ in offset_cells(part.get(name)))
                 for name in ("skipped", "clamped")
             },
-            lost=int_or_none(value.get("lost")),
-        ),
-        partitions=ReceiptPartitions(**to_columns(rows, ReceiptPartitions.model_fields)),
-    )
+            "lost": int_or_none(value.get("lost")),
+        },
+        "partitions": to_columns(rows, _COLUMNS),
+    }
 
 
 def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[str]]:

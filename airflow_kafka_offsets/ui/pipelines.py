@@ -104,6 +104,19 @@ class Pipeline:
         """The parameters whose templates no run has rendered."""
         return [name for name in PIPELINE_PARAMETERS if is_unknown(self.names.get(name))]
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the pipeline for the page."""
+        return {
+            "dag_id": self.dag_id,
+            "key": self.key,
+            "groups": self.group_ids,
+            "topics": self.topics,
+            "checkpoint": self.checkpoint,
+            "kafka_config_id": self.kafka_config_id,
+            "tasks": [task.task_id for task, _ in self.tasks],
+            "unresolved": self.unresolved_parameters,
+        }
+
     @cached_property
     def key(self) -> str:
         """A short name for addresses, derived from connection, groups and checkpoint."""

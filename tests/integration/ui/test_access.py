@@ -288,11 +288,12 @@ def test_an_index_that_is_none_is_not_found(browser, two_dags, map_index):
 def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, monkeypatch, rights):
     from concurrent.futures import Future
 
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.ui.live_client import Answer, pack_json
-    from airflow_kafka_offsets.ui.responses import ProvenanceResponse
+    from airflow_kafka_offsets.ui.provenance import as_provenance
 
     names = {"kind": "commit", "dag_id": "secret", "run_id": "r", "task_id": "t", "by": "eve"}
-    made_by = {**dict.fromkeys(ProvenanceResponse.model_fields), **names, "tool": "x", "batch": 3}
+    made_by = {**as_provenance(CommitMetadata()), **names, "tool": "x", "batch": 3}
 
     def ask(*_):
         done: Future[Answer] = Future()

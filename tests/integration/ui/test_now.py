@@ -115,7 +115,6 @@ def test_a_pipeline_with_its_checkpoint(
     path = connected.address("orders", "history")
     batches = connected.get(path).json()["batches"]
 
-    assert connected.get(f"{path}?batches=false").json()["batches"] == []
     assert found["error"] is None
     columns = found["partitions"]
     assert columns["topic"] == [topic, topic]
@@ -251,7 +250,6 @@ def test_where_the_groups_of_a_move_are_now(instance, connected, make_topic, pro
     by = CommitMetadata(run="secret", tool="airflow-kafka-offsets group reset", at=1_767_225_600)
     assert since({1: 3}, by) == {
         "state": "in place",
-        "kind": "reset",
         "tool": "airflow-kafka-offsets group reset",
         "at": "2026-01-01T00:00:00Z",
     }
