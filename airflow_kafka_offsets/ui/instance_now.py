@@ -1,38 +1,39 @@
-"""Asks Kafka about one task instance: the times of its receipt's records, or the progress of its wait."""
+"""What to ask Kafka about one task instance: what became of its receipt, or the progress of its wait."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_kafka_offsets.ui.instances import InstanceResult, receipt_rows
 from airflow_kafka_offsets.ui.pipelines import Pipeline, is_unknown, pick_names
 from airflow_kafka_offsets.ui.receipt_now import receipt_question
 from airflow_kafka_offsets.ui.receipts import Value, value_kind
 
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.ui.live_client import Answer, LiveClient
-
 _WAITING = ("running", "deferred", "up_for_reschedule")
 
 
-def ask_about_instance(live_client: LiveClient, instance: InstanceResult) -> Future[Answer] | None:
-    """Start the request about a task instance; ``None`` if there is nothing to ask."""
+def instance_question(instance: InstanceResult) -> dict[str, Any] | None:
+    """Return the question about a task instance for a LiveClient; ``None`` if there is nothing to ask."""
     state, value, dag_id = instance.row["state"], instance.value or {}, instance.row["dag_id"]
     if value_kind(value) == "receipt":
         kafka_config_id, made_ms = value.get("kafka_config_id"), int(instance.at.timestamp() * 1000)
         asked = receipt_question(receipt_rows(value), made_ms, plan_only=bool(value.get("plan_only")))
         if not asked["offsets"] or not isinstance(kafka_config_id, str):
             return None
-        return live_client.ask("times", Pipeline(dag_id, {"kafka_config_id": kafka_config_id}), **asked)
+        return {
+            "question": "times",
+            "pipeline": Pipeline(dag_id, {"kafka_config_id": kafka_config_id}),
+            **asked,
+        }
     wait = wait_question(instance.row["rendered_fields"], value) if state in _WAITING else None
     if wait is None:
         return None
     remaining = value.get("remaining")
     known = wait["kind"] == "reached" and isinstance(remaining, int)
     began = [instance.at.timestamp(), remaining] if known else None
-    return live_client.ask("wait", Pipeline(dag_id, pick_names(wait["parameters"])), **wait, began=began)
+    pipeline = Pipeline(dag_id, pick_names(wait["parameters"]))
+    return {"question": "wait", "pipeline": pipeline, **wait, "began": began}
 
 
 def wait_question(fields: Mapping[str, Any], reading: Value) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from airflow_kafka_offsets.ui.access import AsUserDep, ReadableDags, ReadableDag
 from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError, run_in_thread
 from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags, ListedPipelines
 from airflow_kafka_offsets.ui.discovery import DagPipelines
-from airflow_kafka_offsets.ui.instance_now import ask_about_instance
+from airflow_kafka_offsets.ui.instance_now import instance_question
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient
 from airflow_kafka_offsets.ui.pages import page, static_file
 from airflow_kafka_offsets.ui.pipelines import Pipeline
@@ -83,7 +83,7 @@ async def now(
     partitions: bool = True,
 ) -> Response:
     """Return the current position of a pipeline, which was read for any viewer in the last seconds."""
-    answer = await asyncio.wrap_future(_live(request).ask("now", pipeline))
+    answer = await _live(request).ask("now", pipeline)
     value = await run_in_thread(lambda: answer.value or {})
     # All viewers share the reading, but each viewer has different permissions.
     of = (pipeline.dag_id, readable, ask)
@@ -103,11 +103,11 @@ async def pipeline_history(
     async def read() -> bytes:
         asked = None
         if pipeline.checkpoint and not pipeline.unresolved_parameters:
-            asked = _live(request).ask("batches", pipeline)
+            asked = asyncio.ensure_future(_live(request).ask("batches", pipeline))
         past = history.PipelineHistory(ask, _dags(request).moves, pipeline, ids, elsewhere)
         moves, problems = await past.read()
-        answer = Answer() if asked is None else await asyncio.wrap_future(asked)
-        return await run_in_thread(lambda: pack_json(_history(moves, [*problems, *listed.problems], answer)))
+        answer = Answer() if asked is None else await asked
+        return await run_in_thread(lambda: gzip_json(_history(moves, [*problems, *listed.problems], answer)))
 
     # Made once for all users who may read the same DAGs and assets, because these users see the same moves.
     assets = await readable.may_read_assets()
@@ -124,7 +124,7 @@ async def task_instance(
 
     async def read() -> bytes:
         instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
-        return await run_in_thread(lambda: pack_json(instances.read_instance(instance)))
+        return await run_in_thread(lambda: gzip_json(instances.read_instance(instance)))
 
     return packed_response(request, await receipts.get((dag_id, run_id, task_id, map_index), read))
 
@@ -135,8 +135,8 @@ async def task_instance_now(
 ) -> Response:
     """Return data from Kafka for one task instance: times of its receipt's records, or its progress."""
     instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
-    asked = await run_in_thread(ask_about_instance, _live(request), instance)
-    answer = Answer() if asked is None else await asyncio.wrap_future(asked)
+    question = await run_in_thread(instance_question, instance)
+    answer = Answer() if question is None else await _live(request).ask(**question)
     # After an error there are no earlier values.
     known = {"problems": []} | (answer.value or {}) if answer.error is None else {"problems": [answer.error]}
     found = {**dict.fromkeys(("times", "since", "wait")), **known}
@@ -148,7 +148,7 @@ def as_json(found: Mapping[str, Any]) -> Response:
     return Response(_to_json(found), media_type="application/json")
 
 
-def pack_json(found: Mapping[str, Any]) -> bytes:
+def gzip_json(found: Mapping[str, Any]) -> bytes:
     """Return compressed JSON, once for all viewers; Airflow would compress it for each viewer."""
     # The level of Airflow's own middleware.
     return gzip.compress(_to_json(found), 5)

@@ -286,8 +286,6 @@ def test_an_index_that_is_none_is_not_found(browser, two_dags, map_index):
 
 
 def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, monkeypatch, rights):
-    from concurrent.futures import Future
-
     from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.ui.live_client import Answer, pack_json
     from airflow_kafka_offsets.ui.provenance import as_provenance
@@ -295,10 +293,8 @@ def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, m
     names = {"kind": "commit", "dag_id": "secret", "run_id": "r", "task_id": "t", "by": "eve"}
     made_by = {**as_provenance(CommitMetadata()), **names, "tool": "x", "batch": 3}
 
-    def ask(*_):
-        done: Future[Answer] = Future()
-        done.set_result(Answer(pack_json({"commits": [made_by], "totals": {"lag": 1}})))
-        return done
+    async def ask(*_):
+        return Answer(pack_json({"commits": [made_by], "totals": {"lag": 1}}))
 
     monkeypatch.setattr(browser.tab.state.live, "ask", ask)
     rights.readable = {"bob": {"orders"}}

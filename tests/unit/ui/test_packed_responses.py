@@ -8,7 +8,7 @@ import json
 import pytest
 from starlette.requests import Request
 
-from airflow_kafka_offsets.ui.routes import pack_json, packed_response
+from airflow_kafka_offsets.ui.routes import gzip_json, packed_response
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from airflow_kafka_offsets.ui.routes import pack_json, packed_response
 )
 def test_a_client_gets_what_it_takes(accepted, encoding):
     headers = [] if accepted is None else [(b"accept-encoding", accepted.encode())]
-    body = pack_json({"text": "ü" * 2_000, "share": float("nan")})
+    body = gzip_json({"text": "ü" * 2_000, "share": float("nan")})
 
     response = packed_response(Request({"type": "http", "headers": headers}), body)
 

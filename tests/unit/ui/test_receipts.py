@@ -6,7 +6,6 @@ import json
 import shlex
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any, cast
 
 import pytest
 from offsets_receipts import receipt
@@ -19,7 +18,7 @@ from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.ui.history import move_json
-from airflow_kafka_offsets.ui.instance_now import ask_about_instance
+from airflow_kafka_offsets.ui.instance_now import instance_question
 from airflow_kafka_offsets.ui.instances import InstanceResult, read_instance, receipt_table, restore_command
 from airflow_kafka_offsets.ui.receipts import TaskInstance, parse_package_value, read_outcome
 
@@ -128,7 +127,7 @@ def test_kafka_is_not_asked_about_a_receipt_that_is_not_in_its_form():
     assert value is not None
     instance = InstanceResult({**ROW, "state": "running", "rendered_fields": {}}, value, WHEN)
 
-    assert ask_about_instance(cast("Any", None), instance) is None
+    assert instance_question(instance) is None
 
 
 def test_a_value_as_text_is_read_too():
