@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Literal
 
 from airflow_kafka_offsets.model.digest import digest
@@ -73,9 +74,9 @@ class LiveClient:
     """
     Client of the child process that reads from brokers and checkpoints.
 
-    Equal requests at the same time, or within :data:`FRESH` seconds, are made once; failures are shared too, so
-    that an unreachable broker is not called for each viewer. The child process starts with the first request,
-    and ends after some time without requests.
+    Equal requests at the same time, or within :data:`FRESH` seconds, are made once. Failures are shared too,
+    so that an unreachable broker is not called for each viewer. The child process starts with the first
+    request, and ends after some time without requests.
 
     :param worker: module that the child process runs.
     :param max_bytes: maximum bytes of cached answers.
@@ -115,7 +116,8 @@ class LiveClient:
             return Answer(error=f"no run has rendered {names_open} yet, so Kafka cannot be asked")
         names = {name: pipeline.names.get(name) for name in PIPELINE_PARAMETERS}
         request = {"question": question, "names": names, **more}
-        key = digest(request, length=64)
+        # A receipt may have tens of thousands of partitions.
+        key = await run_in_thread(partial(digest, request, length=64)) if more else digest(request, length=64)
         return await self._answers.get(key, lambda: self._read(key, request))
 
     async def _read(self, key: str, request: Mapping[str, Any]) -> Answer:
@@ -123,7 +125,7 @@ class LiveClient:
             asked = self._running().ask(request, self._deadline)
         except _UNSTARTED as error:
             why = getattr(error, "strerror", error)
-            found = {"error": f"the process that reads from Kafka cannot be started ({why})"}
+            found: dict[str, Any] = {"error": f"the process that reads from Kafka cannot be started ({why})"}
         else:
             found = await asyncio.wrap_future(asked)
         now = datetime.now(tz=timezone.utc)
