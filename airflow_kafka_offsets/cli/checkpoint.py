@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.connections import admin_client_options, checkpoint_argument
-from airflow_kafka_offsets.cli.execution import Execution, move_options, print_result, truncate_options
+from airflow_kafka_offsets.cli.execution import (
+    Execution,
+    move_options,
+    print_result,
+    reset_options,
+    truncate_options,
+)
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     allow_stale_option,
-    new_cluster_option,
-    no_commit_option,
-    out_of_range_option,
     output_option,
-    place_options,
     refuse_unused,
     topics_option,
 )
@@ -63,11 +65,7 @@ def checkpoint_show(checkpoint: SparkCheckpoint, output: str) -> None:
 @checkpoint.command("seek")
 @checkpoint_argument
 @topics_option
-@place_options
-@out_of_range_option
-@no_commit_option
-@new_cluster_option
-@move_options
+@reset_options
 @admin_client_options
 def checkpoint_seek(
     checkpoint: SparkCheckpoint,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 
 from airflow_kafka_offsets.ui.airflow_api import AsUser
 from airflow_kafka_offsets.ui.discovery import DagPipelines, find_all_pipelines, find_pipelines
@@ -29,18 +28,6 @@ _SHARE = 10
 _MOST_DAGS = 20_000
 # DAGs are read in parts of this size; a viewer sees the result after each part.
 _AT_ONCE = 100
-
-
-@dataclass(frozen=True)
-class ListedPipelines:
-    """
-    The pipelines of several DAGs.
-
-    :param problems: a sentence for each missing part.
-    """
-
-    dags: Mapping[str, DagPipelines]
-    problems: list[str]
 
 
 class Dags:
@@ -69,8 +56,12 @@ class Dags:
 
     async def get_all(
         self, ask: AsUser, dag_ids: Collection[str], seconds: float = LISTED
-    ) -> ListedPipelines:
-        """Return the pipelines of DAGs that can be read in time; read the other DAGs in the background."""
+    ) -> tuple[dict[str, DagPipelines], list[str]]:
+        """
+        Return the pipelines of DAGs that can be read in time; read the other DAGs in the background.
+
+        :return: the DAGs, and a sentence for each missing part.
+        """
         began = time.monotonic()
         active = await self._active.get(frozenset(dag_ids), lambda: _active(ask))
         wanted = sorted(active.intersection(dag_ids))
@@ -92,7 +83,7 @@ class Dags:
             problems.append(
                 f"{unread:,} DAGs are not read yet: they appear when this page refreshes, within minutes"
             )
-        return ListedPipelines(found, problems)
+        return found, problems
 
     async def _read(
         self, ask: AsUser, dag_ids: Iterable[str], seconds: float, failed: dict[str, Exception]

@@ -1,4 +1,8 @@
-"""The result of one task instance: its receipt as a table, its reading, and the command to take it back."""
+"""
+The result of one task instance: its receipt as a table, its reading, and the command to take it back.
+
+Also what to ask Kafka about it: what became of its receipt, or the progress of its wait.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,8 @@ from airflow_kafka_offsets.model.groups import SOURCE_PREFIX
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.ui.airflow_api import AmbiguousError, AsUser, run_in_thread
 from airflow_kafka_offsets.ui.history import move_json
-from airflow_kafka_offsets.ui.pipelines import operator_kind
+from airflow_kafka_offsets.ui.pipelines import Pipeline, is_unknown, operator_kind, pick_names
+from airflow_kafka_offsets.ui.receipt_now import receipt_question
 from airflow_kafka_offsets.ui.receipts import (
     TaskOutcome,
     Value,
@@ -35,6 +40,8 @@ from airflow_kafka_offsets.ui.task_instances import (
     result_entry,
     stored_at,
 )
+
+_WAITING = ("running", "deferred", "up_for_reschedule")
 
 _MOST_IN_COMMAND = 100_000
 """Maximum characters of a receipt inside a command."""
@@ -236,11 +243,59 @@ def receipt_rows(value: Value) -> list[tuple[Any, ...]]:
                     *(str(part.get("group_id")), *tp, was, will_be),
                     None if was is None or will_be is None else will_be - was,
                     *(start.get(tp), end.get(tp), note),
-                    *(_time_of(mapping_in(times, name), *tp) for name in ("before", "after")),
+                    *(
+                        text_or_none(mapping_in(mapping_in(times, name), tp[0]).get(str(tp[1])))
+                        for name in ("before", "after")
+                    ),
                 )
             )
     return rows
 
 
-def _time_of(times: Value, topic: str, number: int) -> str | None:
-    return text_or_none(mapping_in(times, topic).get(str(number)))
+def instance_question(instance: InstanceResult) -> dict[str, Any] | None:
+    """Return the question about a task instance for a LiveClient; ``None`` if there is nothing to ask."""
+    state, value, dag_id = instance.row["state"], instance.value or {}, instance.row["dag_id"]
+    if value_kind(value) == "receipt":
+        kafka_config_id, made_ms = value.get("kafka_config_id"), int(instance.at.timestamp() * 1000)
+        asked = receipt_question(receipt_rows(value), made_ms, plan_only=bool(value.get("plan_only")))
+        if not asked["offsets"] or not isinstance(kafka_config_id, str):
+            return None
+        return {
+            "question": "times",
+            "pipeline": Pipeline(dag_id, {"kafka_config_id": kafka_config_id}),
+            **asked,
+        }
+    wait = wait_question(instance.row["rendered_fields"], value) if state in _WAITING else None
+    if wait is None:
+        return None
+    remaining = value.get("remaining")
+    known = wait["kind"] == "reached" and isinstance(remaining, int)
+    began = [instance.at.timestamp(), remaining] if known else None
+    pipeline = Pipeline(dag_id, pick_names(wait["parameters"]))
+    return {"question": "wait", "pipeline": pipeline, **wait, "began": began}
+
+
+def wait_question(fields: Mapping[str, Any], reading: Value) -> dict[str, Any] | None:
+    """
+    Return kind and parameters of a sensor's wait; ``None`` if its progress cannot be measured reliably.
+
+    :param fields: the task's rendered fields.
+    :param reading: the task's result, which has the target that was frozen when the wait began.
+    """
+    parameters = dict(fields)
+    if "max_lag" in parameters:
+        # Progress is measured in records. Time lag and headroom do not decrease like a number of records.
+        kind = "lag" if parameters.get("max_time_lag") is parameters.get("min_headroom") is None else None
+    elif "target" in parameters and "tolerance" in parameters:
+        parameters["target"] = reading.get("target") or parameters["target"]
+        kind = "reached" if _is_frozen(parameters["target"]) else None
+    else:
+        kind = None
+    if kind is None or any(map(is_unknown, parameters.values())):
+        return None
+    return {"kind": kind, "parameters": parameters}
+
+
+def _is_frozen(target: object) -> bool:
+    # The meaning of latest or of a time was fixed when the wait began.
+    return isinstance(target, Mapping) or (isinstance(target, str) and target.lstrip().startswith("{"))

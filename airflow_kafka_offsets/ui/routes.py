@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from operator import itemgetter
 from typing import Annotated, Any
@@ -16,9 +16,8 @@ from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.ui import history, instances
 from airflow_kafka_offsets.ui.access import AsUserDep, ReadableDags, ReadableDagsDep, may_read_dag
 from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError, run_in_thread
-from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags, ListedPipelines
+from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags
 from airflow_kafka_offsets.ui.discovery import DagPipelines
-from airflow_kafka_offsets.ui.instance_now import instance_question
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient
 from airflow_kafka_offsets.ui.pages import page, static_file
 from airflow_kafka_offsets.ui.pipelines import Pipeline
@@ -62,14 +61,14 @@ dag_routes.get("/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")(
 @user_routes.get("/api/pipelines")
 async def all_pipelines(request: Request, readable: ReadableDagsDep, ask: AsUserDep) -> Response:
     """Return the pipelines of all DAGs that the user may read."""
-    return as_json(_overview(request, await _all_pipelines(request, readable, ask)))
+    return as_json(_overview(request, *await _all_pipelines(request, readable, ask)))
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines")
 async def dag_pipelines(request: Request, dag_id: str, ask: AsUserDep) -> Response:
     """Return the pipelines of one DAG; an unknown DAG has none."""
     found = await _dags(request).get_one(ask, dag_id)
-    return as_json(_overview(request, ListedPipelines({dag_id: found}, [])))
+    return as_json(_overview(request, {dag_id: found}, []))
 
 
 # No route waits in one of the API server's threads, which a hundred open pages would keep busy. Large answers
@@ -96,8 +95,8 @@ async def pipeline_history(
     request: Request, pipeline: PipelineDep, readable: ReadableDagsDep, ask: AsUserDep
 ) -> Response:
     """Return a pipeline's past batches and moves."""
-    ids, listed = await readable.ids(), await _all_pipelines(request, readable, ask, _NAMED)
-    elsewhere = {other: found for other, found in listed.dags.items() if other != pipeline.dag_id}
+    ids, (dags, unread) = await readable.ids(), await _all_pipelines(request, readable, ask, _NAMED)
+    elsewhere = {other: found for other, found in dags.items() if other != pipeline.dag_id}
     histories: SingleFlightCache[tuple[Any, ...], bytes] = request.app.state.histories
 
     async def read() -> bytes:
@@ -107,7 +106,7 @@ async def pipeline_history(
         past = history.PipelineHistory(ask, _dags(request).moves, pipeline, ids, elsewhere)
         moves, problems = await past.read()
         answer = Answer() if asked is None else await asked
-        return await run_in_thread(lambda: gzip_json(_history(moves, [*problems, *listed.problems], answer)))
+        return await run_in_thread(lambda: gzip_json(_history(moves, [*problems, *unread], answer)))
 
     # Made once for all users who may read the same DAGs and assets, because these users see the same moves.
     assets = await readable.may_read_assets()
@@ -135,7 +134,7 @@ async def task_instance_now(
 ) -> Response:
     """Return data from Kafka for one task instance: times of its receipt's records, or its progress."""
     instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
-    question = await run_in_thread(instance_question, instance)
+    question = await run_in_thread(instances.instance_question, instance)
     answer = Answer() if question is None else await _live(request).ask(**question)
     # After an error there are no earlier values.
     known = {"problems": []} | (answer.value or {}) if answer.error is None else {"problems": [answer.error]}
@@ -203,7 +202,7 @@ def _dags(request: Request) -> Dags:
 
 async def _all_pipelines(
     request: Request, readable: ReadableDags, ask: AsUser, seconds: float = LISTED
-) -> ListedPipelines:
+) -> tuple[dict[str, DagPipelines], list[str]]:
     dags = _dags(request)
     return await dags.get_all(
         ask, await readable.filter_readable(dags.candidates(await readable.ids())), seconds
@@ -246,11 +245,13 @@ def _history(moves: list[dict[str, Any]], problems: list[str], answer: Answer) -
     }
 
 
-def _overview(request: Request, listed: ListedPipelines) -> dict[str, Any]:
-    founds: Iterable[DagPipelines] = [listed.dags[dag_id] for dag_id in sorted(listed.dags)]
+def _overview(request: Request, dags: Mapping[str, DagPipelines], problems: list[str]) -> dict[str, Any]:
+    founds = [dags[dag_id] for dag_id in sorted(dags)]
     pipelines = [each.as_json() for found in founds for each in found.pipelines]
     if pipelines:
         # The page is about to request their positions.
         _live(request).warm()
-    problems = [problem for found in founds for problem in found.problems]
-    return {"pipelines": pipelines, "problems": [*problems, *listed.problems]}
+    return {
+        "pipelines": pipelines,
+        "problems": [*(problem for found in founds for problem in found.problems), *problems],
+    }

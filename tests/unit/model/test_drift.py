@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.drift import PASSING, DriftReport, NewestBatch, parse_grace, reports_json
-from airflow_kafka_offsets.model.drift_remedies import remedies
+from airflow_kafka_offsets.model.drift import (
+    PASSING,
+    DriftReport,
+    NewestBatch,
+    parse_grace,
+    remedies,
+    reports_json,
+)
 from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.partition_state import PartitionState, Verdict

@@ -18,8 +18,13 @@ from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.ui.history import move_json
-from airflow_kafka_offsets.ui.instance_now import instance_question
-from airflow_kafka_offsets.ui.instances import InstanceResult, read_instance, receipt_table, restore_command
+from airflow_kafka_offsets.ui.instances import (
+    InstanceResult,
+    instance_question,
+    read_instance,
+    receipt_table,
+    restore_command,
+)
 from airflow_kafka_offsets.ui.receipts import TaskInstance, parse_package_value, read_outcome
 
 WHEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
