@@ -38,7 +38,7 @@ class Dags:
     """
 
     def __init__(self) -> None:
-        self.moves = TaskOutcomes()
+        self.outcomes = TaskOutcomes()
         """Results of task instances."""
         self._found: SingleFlightCache[str, DagPipelines] = SingleFlightCache(FRESH, _MOST_DAGS)
         self._active: SingleFlightCache[frozenset[str], frozenset[str]] = SingleFlightCache(LISTED, 50)
@@ -47,7 +47,7 @@ class Dags:
 
     async def get_one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> DagPipelines:
         """Return the pipelines of a DAG, read at most ``seconds`` ago."""
-        return await self._found.get(dag_id, lambda: find_pipelines(ask, self.moves, dag_id), seconds)
+        return await self._found.get(dag_id, lambda: find_pipelines(ask, self.outcomes, dag_id), seconds)
 
     def candidates(self, dag_ids: Iterable[str]) -> list[str]:
         """Return the given DAGs without those that are known to have no pipelines."""
@@ -92,7 +92,7 @@ class Dags:
         async with self._reading:
             old = [dag_id for dag_id in dag_ids if self._found.get_known(dag_id, seconds) is None]
             for start in range(0, len(old), _AT_ONCE):
-                these = await find_all_pipelines(ask, self.moves, old[start : start + _AT_ONCE])
+                these = await find_all_pipelines(ask, self.outcomes, old[start : start + _AT_ONCE])
                 for dag_id, its in these.items():
                     if isinstance(its, Exception):
                         failed[dag_id] = its

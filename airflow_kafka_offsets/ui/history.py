@@ -42,13 +42,13 @@ class PipelineHistory:
     """
     Reads the past moves of one pipeline.
 
-    :param moves: results of task instances.
+    :param outcomes: results of task instances.
     :param ids: the DAGs that Airflow shows to the user.
     :param elsewhere: the pipelines of other DAGs that the user may read.
     """
 
     ask: AsUser
-    moves: TaskOutcomes
+    outcomes: TaskOutcomes
     pipeline: Pipeline
     ids: frozenset[str]
     elsewhere: Mapping[str, DagPipelines]
@@ -91,7 +91,7 @@ class PipelineHistory:
             if (task.dag_id, task.task_id) in names
         ]
         moves = await self._read(tasks, lambda move: _key(move) in known)
-        return [_part(move, self.pipeline) for move in moves]
+        return [_without_other_totals(move, self.pipeline) for move in moves]
 
     async def _named_elsewhere(self) -> list[TaskOutcome]:
         """Return the moves of other DAGs' tasks that name the same pipeline."""
@@ -118,7 +118,7 @@ class PipelineHistory:
                 is_of_pipeline(move, other) for other in others
             )
 
-        return [_part(move, pipeline) for move in await self._read(tasks, is_its)]
+        return [_without_other_totals(move, pipeline) for move in await self._read(tasks, is_its)]
 
     async def _read(
         self, tasks: Iterable[NamingTask], wanted: Callable[[TaskOutcome], bool]
@@ -130,7 +130,7 @@ class PipelineHistory:
         rows.sort(key=lambda each: each[0]["start_date"] or "", reverse=True)
         found: list[TaskOutcome] = []
         for row, task in rows:
-            move = await self.moves.read(self.ask, row, task.kind, self.budget)
+            move = await self.outcomes.read(self.ask, row, task.kind, self.budget)
             if move is not None and wanted(move):
                 found.append(move)
             if len(found) == MOST_MOVES:
@@ -190,7 +190,7 @@ def _is_at(checkpoint: str | None, pipeline: Pipeline) -> bool:
     return None not in (checkpoint, its) and str(checkpoint).rstrip("/") == str(its).rstrip("/")
 
 
-def _part(move: TaskOutcome, pipeline: Pipeline) -> TaskOutcome:
+def _without_other_totals(move: TaskOutcome, pipeline: Pipeline) -> TaskOutcome:
     if set(move.groups) <= set(pipeline.group_ids):
         return move
     # The totals of the move include other groups.

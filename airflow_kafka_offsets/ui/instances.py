@@ -230,7 +230,8 @@ def receipt_rows(value: Value) -> list[tuple[Any, ...]]:
             for name in ("before", "after", "log_start", "log_end", "skipped", "clamped")
         )
         # A skipped partition keeps its offset.
-        before, after, times = skipped | before, skipped | after, mapping_in(part, "times")
+        before, after = skipped | before, skipped | after
+        times = [mapping_in(mapping_in(part, "times"), name) for name in ("before", "after")]
         for tp in sorted(before.keys() | after.keys()):
             was, will_be, asked = before.get(tp), after.get(tp), clamped.get(tp)
             note = None
@@ -243,10 +244,7 @@ def receipt_rows(value: Value) -> list[tuple[Any, ...]]:
                     *(str(part.get("group_id")), *tp, was, will_be),
                     None if was is None or will_be is None else will_be - was,
                     *(start.get(tp), end.get(tp), note),
-                    *(
-                        text_or_none(mapping_in(mapping_in(times, name), tp[0]).get(str(tp[1])))
-                        for name in ("before", "after")
-                    ),
+                    *(text_or_none(mapping_in(at, tp[0]).get(str(tp[1]))) for at in times),
                 )
             )
     return rows

@@ -42,7 +42,5 @@ def as_provenance(made_by: CommitMetadata) -> dict[str, Any]:
         "map_index": made_by.map_index if made_by.task else None,
         "by": made_by.user or None,
         "tool": made_by.tool or None,
-        "query": made_by.query or None,
-        "batch": made_by.batch,
         "at": iso_time(at * 1_000) if 0 < at < 1 << 36 else None,
     }

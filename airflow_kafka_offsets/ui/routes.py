@@ -103,7 +103,7 @@ async def pipeline_history(
         asked = None
         if pipeline.checkpoint and not pipeline.unresolved_parameters:
             asked = asyncio.ensure_future(_live(request).ask("batches", pipeline))
-        past = history.PipelineHistory(ask, _dags(request).moves, pipeline, ids, elsewhere)
+        past = history.PipelineHistory(ask, _dags(request).outcomes, pipeline, ids, elsewhere)
         moves, problems = await past.read()
         answer = Answer() if asked is None else await asked
         return await run_in_thread(lambda: gzip_json(_history(moves, [*problems, *unread], answer)))
@@ -180,7 +180,7 @@ async def visible_maker(
     if maker is None and run_id != "~" and await _has_run(ask, dag_id, run_id):
         # The metadata of a commit of many partitions has no DAG.
         return made_by
-    return dict.fromkeys(made_by) | {name: made_by[name] for name in ("kind", "tool", "query", "batch", "at")}
+    return dict.fromkeys(made_by) | {name: made_by[name] for name in ("kind", "tool", "at")}
 
 
 async def _has_run(ask: AsUser, dag_id: str, run_id: str) -> bool:
