@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.place import Place
 
-__all__ = ["checkpoint"]
-
 
 @click.group(cls=CommandGroup, elsewhere={"history": "history"})
 def checkpoint() -> None:

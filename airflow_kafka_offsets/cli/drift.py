@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.pipeline import KafkaPipeline
     from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
 
-__all__ = ["drift"]
-
 Named: TypeAlias = "list[KafkaPipeline] | tuple[SparkCheckpoint, GroupSelection]"
 """The pipelines of a file, or the checkpoint and the groups that the command line names."""
 

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-__all__ = ["commit", "reset", "restore"]
-
 CHECKPOINT_OPTIONS = (*POLICY, "quiet_period")
 """Parameters of :data:`move_options` that only affect a checkpoint."""
 

@@ -40,7 +40,7 @@ from airflow_kafka_offsets.cli.saved_plans import max_age_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
-from airflow_kafka_offsets.model.fleet import Failure, Fleet, Member
+from airflow_kafka_offsets.model.fleet import Failure, Fleet
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.table import align_rows
@@ -48,8 +48,6 @@ from airflow_kafka_offsets.model.text import plural, shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.moves.fleet import FleetMoves, Open
-
-__all__ = ["recover"]
 
 
 class _FileCommand(StrictCommand):
@@ -269,6 +267,8 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
 
     Exit 1 if that is unknown for a pipeline, such as on another cluster than that of the plan.
     """
+    from airflow_kafka_offsets.readings.planned_move import pipeline_state
+
     fleet = StateFile(file).require()
     open_one = _connect(fleet, broker)
     header = ["PIPELINE", "STAGE", "NOW", "LAG", "ERROR"]
@@ -277,7 +277,8 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     for member in fleet.members:
         now, lag = "unknown", "-"
         try:
-            now, lag = _where(member, open_one)
+            now, behind = pipeline_state(*open_one(member.plan.target_names), member.plan)
+            lag = f"{behind:,}"
         except KafkaOffsetsError as error:
             unknown.append(Failure(member.name, error))
         rows.append((member.name, member.stage, now, lag, member.error))
@@ -293,13 +294,6 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     title = f"Plan {fleet.digest} on cluster {', '.join(clusters)}"
     print_result(output, value, [title, *align_rows([header, *shown]), "", *_stages(fleet)])
     _report(unknown, "could not be compared")
-
-
-def _where(member: Member, open_one: Open) -> tuple[str, str]:
-    from airflow_kafka_offsets.readings.planned_move import pipeline_state
-
-    state, lag = pipeline_state(*open_one(member.plan.target_names), member.plan)
-    return state, f"{lag:,}"
 
 
 def _moves(fleet: Fleet, state: StateFile, broker: BrokerOptions, execution: Execution) -> FleetMoves:
