@@ -107,7 +107,7 @@ class LiveClient:
 
     async def ask(self, question: Question, pipeline: Pipeline, **more: Any) -> Answer:
         """
-        Return the answer about a pipeline, or why there is none, when the deadline is over.
+        Return the answer about a pipeline within the deadline; an error is part of the answer.
 
         :param more: further values of the request, as plain JSON.
         """

@@ -61,14 +61,14 @@ dag_routes.get("/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")(
 @user_routes.get("/api/pipelines")
 async def all_pipelines(request: Request, readable: ReadableDagsDep, ask: AsUserDep) -> Response:
     """Return the pipelines of all DAGs that the user may read."""
-    return as_json(_overview(request, *await _all_pipelines(request, readable, ask)))
+    return json_response(_overview(request, *await _all_pipelines(request, readable, ask)))
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines")
 async def dag_pipelines(request: Request, dag_id: str, ask: AsUserDep) -> Response:
     """Return the pipelines of one DAG; an unknown DAG has none."""
     found = await _dags(request).get_one(ask, dag_id)
-    return as_json(_overview(request, {dag_id: found}, []))
+    return json_response(_overview(request, {dag_id: found}, []))
 
 
 # No route waits in one of the API server's threads, which a hundred open pages would keep busy. Large answers
@@ -139,10 +139,10 @@ async def task_instance_now(
     # After an error there are no earlier values.
     known = {"problems": []} | (answer.value or {}) if answer.error is None else {"problems": [answer.error]}
     found = {**dict.fromkeys(("times", "since", "wait")), **known}
-    return as_json({**found, "state": instance.row["state"], "read_at": answer.read_at})
+    return json_response({**found, "state": instance.row["state"], "read_at": answer.read_at})
 
 
-def as_json(found: Mapping[str, Any]) -> Response:
+def json_response(found: Mapping[str, Any]) -> Response:
     """Return a response that FastAPI does not serialize again in the server's event loop."""
     return Response(_to_json(found), media_type="application/json")
 
@@ -227,7 +227,7 @@ def _now(answer: Answer, value: Mapping[str, Any], partitions: bool) -> Response
         error = {"message": answer.error, "since": answer.since or datetime.now(tz=timezone.utc)}
     found = {**NOTHING_READ, **value, "read_at": answer.read_at, "error": error}
     found["stale_since"] = answer.read_at if error else None
-    return as_json(found if partitions else {**found, "partitions": None})
+    return json_response(found if partitions else {**found, "partitions": None})
 
 
 def _history(moves: list[dict[str, Any]], problems: list[str], answer: Answer) -> dict[str, Any]:

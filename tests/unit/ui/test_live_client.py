@@ -15,7 +15,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient, pack_json
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 from airflow_kafka_offsets.ui.provenance import as_provenance
-from airflow_kafka_offsets.ui.routes import as_json
+from airflow_kafka_offsets.ui.routes import json_response
 
 WITHIN = 20.0
 
@@ -163,7 +163,7 @@ def test_metadata_that_is_no_text_can_be_sent_to_the_page():
     assert made_by is not None
     value = Answer(pack_json({"commits": [as_provenance(made_by)]})).value
     assert value is not None
-    assert '"by":"?é"' in bytes(as_json(value).body).decode()
+    assert '"by":"?é"' in bytes(json_response(value).body).decode()
 
 
 def test_failures_say_since_when(start):
