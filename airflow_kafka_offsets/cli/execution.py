@@ -110,7 +110,7 @@ class Execution:
         :param save: file for the groups' offsets before the move, as Kafka's CSV.
         :param export: print the groups' planned offsets as Kafka's CSV instead of a table.
         """
-        from airflow_kafka_offsets.readings.record_times import look_up_times
+        from airflow_kafka_offsets.readings.topic_times import look_up_times
 
         if client is not None and not export:
             # Not for CSV, which has no column for times: the lookup takes seconds.

@@ -9,7 +9,7 @@ from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.table import DELETED, furthest_moves, time_text
-from airflow_kafka_offsets.readings.record_times import read_times_at
+from airflow_kafka_offsets.readings.topic_times import read_times_at
 from airflow_kafka_offsets.ui.provenance import as_provenance
 
 if TYPE_CHECKING:
