@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.partition_state import PartitionState, Verdict
 from airflow_kafka_offsets.pipeline import KafkaPipeline
-from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
+from airflow_kafka_offsets.readings.drift import CheckedPipeline
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
