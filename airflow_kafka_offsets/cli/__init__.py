@@ -17,8 +17,6 @@ from airflow_kafka_offsets.cli.execution import REFUSED, USAGE, output_error, pr
 from airflow_kafka_offsets.cli.options import CommandGroup, output_option, refuse_unused
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 
-__all__ = ["cli", "main"]
-
 PROGRAM = "airflow-kafka-offsets"
 
 

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.connections import admin_client_options, checkpoint_argument
-from airflow_kafka_offsets.cli.execution import Execution, move_options, print_result, truncate_options
+from airflow_kafka_offsets.cli.execution import (
+    Execution,
+    move_options,
+    print_result,
+    reset_options,
+    truncate_options,
+)
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     allow_stale_option,
-    new_cluster_option,
-    no_commit_option,
-    out_of_range_option,
     output_option,
-    place_options,
     refuse_unused,
     topics_option,
 )
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.place import Place
-
-__all__ = ["checkpoint"]
 
 
 @click.group(cls=CommandGroup, elsewhere={"history": "history"})
@@ -63,11 +63,7 @@ def checkpoint_show(checkpoint: SparkCheckpoint, output: str) -> None:
 @checkpoint.command("seek")
 @checkpoint_argument
 @topics_option
-@place_options
-@out_of_range_option
-@no_commit_option
-@new_cluster_option
-@move_options
+@reset_options
 @admin_client_options
 def checkpoint_seek(
     checkpoint: SparkCheckpoint,

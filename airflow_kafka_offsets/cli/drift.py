@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.pipeline import KafkaPipeline
-    from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
-
-__all__ = ["drift"]
+    from airflow_kafka_offsets.readings.drift import CheckedPipeline
 
 Named: TypeAlias = "list[KafkaPipeline] | tuple[SparkCheckpoint, GroupSelection]"
 """The pipelines of a file, or the checkpoint and the groups that the command line names."""
@@ -163,7 +161,7 @@ def drift(named: Named, grace: float, min_headroom: float | None, broker: Broker
 def _check_many(
     pipelines: Sequence[KafkaPipeline], broker: BrokerOptions, output: str, how: dict[str, Any]
 ) -> None:
-    from airflow_kafka_offsets.readings.drift_reports import pipelines_json
+    from airflow_kafka_offsets.readings.drift import pipelines_json
 
     connections = dict.fromkeys(pipeline.kafka_config_id for pipeline in pipelines)
     broker.refuse_several(connections, "the file of --pipelines")
@@ -186,8 +184,7 @@ def _check_many(
 def _check(
     pipeline: KafkaPipeline, client_of: Callable[[str], OffsetsClient], how: dict[str, Any]
 ) -> CheckedPipeline:
-    from airflow_kafka_offsets.readings.drift import pipeline_drift
-    from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
+    from airflow_kafka_offsets.readings.drift import CheckedPipeline, pipeline_drift
 
     try:
         checkpoint = open_checkpoint(

@@ -16,10 +16,15 @@ import click
 
 from airflow_kafka_offsets.cli.options import (
     Option,
+    add_options,
     choice_option,
     combine_options,
     duration_option,
+    new_cluster_option,
+    no_commit_option,
+    out_of_range_option,
     output_option,
+    place_options,
 )
 from airflow_kafka_offsets.errors import (
     CheckpointMovedError,
@@ -105,7 +110,7 @@ class Execution:
         :param save: file for the groups' offsets before the move, as Kafka's CSV.
         :param export: print the groups' planned offsets as Kafka's CSV instead of a table.
         """
-        from airflow_kafka_offsets.readings.record_times import look_up_times
+        from airflow_kafka_offsets.readings.topic_times import look_up_times
 
         if client is not None and not export:
             # Not for CSV, which has no column for times: the lookup takes seconds.
@@ -270,6 +275,11 @@ def checkpoint_move_options(*own: Option, policy: Sequence[Option] = _policy_opt
 
 move_options = checkpoint_move_options(*_execution_options)
 """The :data:`execution_options`, and options for the move of a checkpoint."""
+
+reset_options = add_options(
+    place_options, out_of_range_option, no_commit_option, new_cluster_option, move_options
+)
+"""The options of a command that resets: its target, what is allowed, and the :data:`move_options`."""
 
 truncate_options = checkpoint_move_options(*_execution_options, policy=_sink_options)
 """The :data:`move_options` of truncate: it always discards batches, and restores the state too."""

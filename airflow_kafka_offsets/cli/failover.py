@@ -58,8 +58,6 @@ from airflow_kafka_offsets.model.mirror_check import CHECK_VERSION
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
-__all__ = ["failover"]
-
 
 @click.group(cls=CommandGroup)
 def failover() -> None:

@@ -42,8 +42,6 @@ from airflow_kafka_offsets.model.wording import parameter_error
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-__all__ = ["group"]
-
 
 Keep = Callable[[Mapping[str, Positions]], object]
 """Saves the offsets of groups before they are deleted."""

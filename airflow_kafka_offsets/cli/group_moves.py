@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_kafka_offsets.cli.connections import admin_client_options, checkpoint_option
-from airflow_kafka_offsets.cli.execution import Execution, execution_options, move_options
+from airflow_kafka_offsets.cli.execution import Execution, execution_options, move_options, reset_options
 from airflow_kafka_offsets.cli.options import (
     StrictCommand,
     allow_stale_option,
@@ -21,10 +21,8 @@ from airflow_kafka_offsets.cli.options import (
     group_argument,
     groups_argument,
     new_cluster_option,
-    no_commit_option,
     no_group_error,
     out_of_range_option,
-    place_options,
     refuse_unused,
     save_option,
     topics_option,
@@ -52,8 +50,6 @@ from airflow_kafka_offsets.model.topics import TopicScope
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-__all__ = ["commit", "reset", "restore"]
 
 CHECKPOINT_OPTIONS = (*POLICY, "quiet_period")
 """Parameters of :data:`move_options` that only affect a checkpoint."""
@@ -103,11 +99,7 @@ def commit(
 @click.option("--all-groups", is_flag=True, help="All groups of the cluster.")
 @topics_option
 @click.option("--all-topics", is_flag=True, help="All partitions in which the group has commits.")
-@place_options
-@out_of_range_option
-@new_cluster_option
-@no_commit_option
-@move_options
+@reset_options
 @click.option("--export", is_flag=True, help="Print the planned offsets as Kafka's CSV, not as a table.")
 @save_option
 @save_plan_option

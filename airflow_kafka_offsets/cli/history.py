@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.history import PastBatch
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
-__all__ = ["history"]
-
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 _WIDEST = 40
 """Maximum number of characters of a bar: longer bars are not easier to compare."""

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.cli.execution import (
     move_options,
     print_result,
     quiet_period_option,
+    reset_options,
 )
 from airflow_kafka_offsets.cli.mirror_connections import (
     failover_policy_options,
@@ -31,11 +32,7 @@ from airflow_kafka_offsets.cli.options import (
     StrictCommand,
     allow_stale_option,
     combine_options,
-    new_cluster_option,
-    no_commit_option,
-    out_of_range_option,
     output_option,
-    place_options,
     refuse_unused,
 )
 from airflow_kafka_offsets.cli.recovery_file import StateFile, checkpoint_of, connect, connect_both
@@ -51,8 +48,6 @@ from airflow_kafka_offsets.model.text import plural, shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.moves.fleet import FleetMoves, Open
-
-__all__ = ["recover"]
 
 
 class _FileCommand(StrictCommand):
@@ -94,11 +89,7 @@ def recover() -> None:
 
 @recover.command("plan", cls=_FileCommand)
 @file_argument
-@place_options
-@out_of_range_option
-@no_commit_option
-@new_cluster_option
-@move_options
+@reset_options
 @at_once_option
 @broker_options
 def plan_command(

@@ -60,7 +60,7 @@ def save(
     :raises UsageError: if the file exists, or cannot be written.
     """
     from airflow_kafka_offsets.moves.saved import save_plan
-    from airflow_kafka_offsets.readings.record_times import look_up_times
+    from airflow_kafka_offsets.readings.topic_times import look_up_times
 
     if execution.execute:
         raise UsageError(

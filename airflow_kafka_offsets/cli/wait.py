@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
-__all__ = ["wait"]
-
 
 @click.group(cls=CommandGroup)
 def wait() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 
 def digest(*parts: object, length: int = 16) -> str:
@@ -15,9 +15,9 @@ def digest(*parts: object, length: int = 16) -> str:
     sorted keys. A set becomes a sorted list; any other type that JSON does not know becomes its ``str``.
 
     The result for the same parts must stay the same in every version. It is stored in commit metadata (a
-    task's ``key`` and ``token``), in archives of a checkpoint (``request``), in the XCom of a window
-    (``ranges``), in asset events (the set of partitions) and in the task state store. If it changed, a task
-    that is retried after an upgrade would not find its own commit and would move a group twice.
+    task's ``key`` and ``token``), in archives of a checkpoint (``request``), in XComs, in saved plans and in
+    the task state store. If it changed, a task that is retried after an upgrade would not find its own commit
+    and would move a group twice.
 
     :param parts: plain JSON; keys of mappings are strings.
     :param length: number of digits, at most 64. Twelve are enough within one run; 64 are needed if a
@@ -25,6 +25,17 @@ def digest(*parts: object, length: int = 16) -> str:
     """
     text = json.dumps(parts, sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def partition_set(partitions: Iterable[tuple[str, int]]) -> str | None:
+    """
+    Return a fingerprint of a set of partitions, for sums: those over other partitions are not comparable.
+
+    :param partitions: topic and number of each summand; a partition of two groups occurs twice.
+    :return: ``None`` for an empty set.
+    """
+    names = sorted(f"{number} {topic}" for topic, number in partitions)
+    return digest(*names, length=12) if names else None
 
 
 def _plain(value: object) -> object:

@@ -34,8 +34,8 @@ _MOST_ERROR = 0.5
 """Largest standard error of the mean size of a record, as a share of the mean."""
 
 
-class Read(NamedTuple):
-    """A finished batch: the number of its records, and its duration."""
+class FinishedBatch(NamedTuple):
+    """The number of records and the duration of a finished batch."""
 
     records: int
     seconds: float
@@ -136,7 +136,7 @@ def measure_move(moves: Collection[PartitionMove]) -> Estimate:
     )
 
 
-def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
+def replay_seconds(records: int, batches: Sequence[FinishedBatch]) -> Between | str:
     """
     Return the time that a query needs to read a number of records, or the reason why it is unknown.
 
@@ -163,7 +163,7 @@ def replay_seconds(records: int, batches: Sequence[Read]) -> Between | str:
     return Between(most if least is None else min(least, most), most)
 
 
-def _one_batch(records: int, batches: Sequence[Read]) -> float | None:
+def _one_batch(records: int, batches: Sequence[FinishedBatch]) -> float | None:
     """Return the seconds of one batch, from a line through the others; ``None`` if no line fits them."""
     sizes = [batch.records for batch in batches]
     times = [batch.seconds for batch in batches]

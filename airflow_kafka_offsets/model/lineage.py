@@ -128,7 +128,7 @@ def lineage_of_reports(reports: Sequence[tuple[str, DriftReport]], servers: Mapp
                 "topics": [
                     {
                         "topic": topic,
-                        **given({"lag": lags.get(topic), "headroomSeconds": least.get(topic)}),
+                        **without_none({"lag": lags.get(topic), "headroomSeconds": least.get(topic)}),
                     }
                     for topic in ranges
                 ],
@@ -145,14 +145,14 @@ def namespace_of(servers: str | None) -> str | None:
     return f"kafka://{address}" if address else None
 
 
-def given(values: Mapping[str, Any]) -> dict[str, Any]:
+def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that are not ``None``, like OpenLineage's client does."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def range_facet(partition: int, start: int | None, end: int) -> dict[str, Any]:
     """Return a partition's range; without a commit it has no ``from``."""
-    return {"partition": partition, **given({"from": start}), "until": end}
+    return {"partition": partition, **without_none({"from": start}), "until": end}
 
 
 def group_facet(
@@ -160,7 +160,7 @@ def group_facet(
 ) -> dict[str, Any]:
     """Return a group's entry in the facet of a topic; with totals only unless its ranges are shown."""
     totals = {"state": state, "partitions": len(ranges), "offsetDifference": difference}
-    return given({"groupId": group_id, **totals, "ranges": ranges if shown else None})
+    return without_none({"groupId": group_id, **totals, "ranges": ranges if shown else None})
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class MoveRecord:
             difference += until - (group["log_start"][topic][number] if before is None else before)
             entry = range_facet(int(number), before, until)
             if how_much == "some":
-                entry |= given({"written": written[topic, int(number)]})
+                entry |= without_none({"written": written[topic, int(number)]})
             ranges.append(entry)
         state = "planned" if self.plan_only else _STATES[how_much]
         return group_facet(group["group_id"], state, ranges, difference, shown=shown)
@@ -278,7 +278,7 @@ class MoveRecord:
             "planOnly": self.plan_only,
             "verified": self.verified,
             "groups": [self._totals(group) for group in self.groups],
-            **given(named),
+            **without_none(named),
         }
 
     def _totals(self, group: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,11 +16,10 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.formats import offsets_text, parse_offsets
+from airflow_kafka_offsets.model.formats import OffsetsFile, offsets_text, parse_offsets
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Logs, Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import parse_duration, parse_text, parse_time, time_example
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected

@@ -20,7 +20,7 @@ TOPICS = 10
 
 def plan_markdown(saved: SavedPlan) -> str:
     """Return a plan as Markdown: groups and checkpoint, before and after, and the effects of the move."""
-    found = _estimate(saved)
+    found = Estimate.parse(saved.value["estimate"])
     at_most = "" if saved.left is None else "at most "
     rows = [
         ("Moves", _moves(saved)),
@@ -59,7 +59,7 @@ def plans_markdown(plans: Sequence[SavedPlan]) -> str:
 
 
 def _table(plans: Sequence[SavedPlan]) -> str:
-    found = [_estimate(saved) for saved in plans]
+    found = [Estimate.parse(saved.value["estimate"]) for saved in plans]
     shown = digest_of_all([saved.digest for saved in plans])[:SHOWN_DIGITS]
     again = sum(each.records_again for each in found)
     total = sum(each.lag for each in found)
@@ -96,21 +96,6 @@ def _warnings(saved: SavedPlan, found: Estimate) -> list[str]:
         f"keeps state: {_state(saved, found.records_again)}" if saved.value.get("stateful") else "",
         _downstream(saved),
     ]
-
-
-def _estimate(saved: SavedPlan) -> Estimate:
-    """Return the estimate in a saved plan; without one, an estimate from its receipt alone."""
-    value = saved.value.get("estimate")
-    if isinstance(value, Mapping):
-        return Estimate.parse(value)
-    back = [
-        at - to
-        for group in saved.groups
-        for tp, to in group.after.items()
-        if (at := group.before.get(tp)) is not None
-    ]
-    again, passed = sum(by for by in back if by > 0), -sum(by for by in back if by < 0)
-    return Estimate(again, passed, 0, 0, reasons={"seconds": "no estimate was made"})
 
 
 def _moves(saved: SavedPlan) -> str:

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.moves.failover import plan_failover
 from airflow_kafka_offsets.moves.fleet import AT_ONCE, Open, Opened, open_or_error
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import save_plan
-from airflow_kafka_offsets.readings.record_times import look_up_times
+from airflow_kafka_offsets.readings.topic_times import look_up_times
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint

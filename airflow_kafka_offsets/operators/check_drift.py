@@ -22,8 +22,7 @@ from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import FILE_PARSERS, PIPELINE_PARAMETERS, KafkaPipeline
-from airflow_kafka_offsets.readings.drift import pipeline_drift
-from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline, pipelines_json
+from airflow_kafka_offsets.readings.drift import CheckedPipeline, pipeline_drift, pipelines_json
 from airflow_kafka_offsets.task.metrics import report_drift
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import check_rendered

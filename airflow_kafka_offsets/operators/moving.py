@@ -118,7 +118,7 @@ class MovingOperator(OffsetsOperator):
         }
         # A commit does not wait the few seconds that the times of records may take.
         if plan_only or self.moves_on_purpose:
-            from airflow_kafka_offsets.readings.record_times import look_up_times
+            from airflow_kafka_offsets.readings.topic_times import look_up_times
 
             plan = look_up_times(client, plan)
         for table in plan.tables():

@@ -1,10 +1,11 @@
-"""Comparison of a checkpoint's positions, its groups' positions and the logs."""
+"""Comparison of a checkpoint's positions, its groups' positions and the logs, for one or many pipelines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -14,7 +15,7 @@ from airflow_kafka_offsets.errors import (
     UsageError,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of
-from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
+from airflow_kafka_offsets.model.drift import REPORT_VERSION, DriftReport, NewestBatch, reports_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
@@ -26,7 +27,10 @@ from airflow_kafka_offsets.model.offsets import (
     committed_offsets,
 )
 from airflow_kafka_offsets.model.partition_state import PartitionState, offsets_to_read
+from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, last_commit_time, newer_records
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
@@ -249,3 +253,47 @@ def newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestB
             # The batch was planned before it ended, so the grace can only be shorter.
             ended_at = datetime.fromtimestamp(state.batch_timestamp_ms / 1000, tz=timezone.utc)
     return NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
+
+
+@dataclass(frozen=True)
+class CheckedPipeline:
+    """
+    The result of a drift check on one pipeline.
+
+    :param reports: one report for each group; empty if the pipeline could not be checked.
+    :param error: why the pipeline could not be checked.
+    :param retriable: whether a retry may succeed.
+    """
+
+    pipeline: KafkaPipeline
+    reports: tuple[DriftReport, ...] = ()
+    error: str | None = None
+    retriable: bool = False
+
+    @property
+    def drifted(self) -> bool:
+        """Whether anything counts as drift."""
+        return any(report.drifted for report in self.reports)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain JSON: the five names, ``drifted``, ``groups``, ``error`` and ``retriable``."""
+        names = {name: plain_names(self.pipeline[name]) for name in PIPELINE_PARAMETERS}
+        return {**names, **reports_json(self.reports), "error": self.error, "retriable": self.retriable}
+
+    def failures(self) -> list[str]:
+        """Return a line for each drifted group, or the reason why the pipeline could not be checked."""
+        if self.error is not None:
+            named = self.pipeline.group_id
+            groups = sorted({*named.values()}) if isinstance(named, Mapping) else [str(named)]
+            names = ", ".join(repr(shorten(group)) for group in groups)
+            return [f"group {names} could not be checked: {self.error}"]
+        return ["; ".join([report.summary(), *report.advice]) for report in self.reports if report.drifted]
+
+
+def pipelines_json(checked: Sequence[CheckedPipeline]) -> dict[str, Any]:
+    """Return the report on all pipelines as plain JSON."""
+    return {
+        "version": REPORT_VERSION,
+        "drifted": any(one.drifted for one in checked),
+        "pipelines": [one.as_json() for one in checked],
+    }

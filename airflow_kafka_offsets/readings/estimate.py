@@ -11,7 +11,7 @@ from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError
 from airflow_kafka_offsets.model.estimate import (
     Between,
     Estimate,
-    Read,
+    FinishedBatch,
     judge_retention,
     mean_size,
     measure_move,
@@ -93,7 +93,7 @@ def _duration(records: int, checkpoint: SparkCheckpoint | None) -> tuple[Between
     except KafkaOffsetsError as error:
         return None, str(error)
     batches = [
-        Read(batch.records, batch.duration)
+        FinishedBatch(batch.records, batch.duration)
         for batch in history.batches
         if batch.records is not None and batch.duration is not None and batch.moved_in is None
     ]

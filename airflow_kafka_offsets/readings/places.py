@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError, NoCommitError, PlanRefusedError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.model.formats import OffsetsFile
 from airflow_kafka_offsets.model.offsets import (
     Logs,
     Offsets,
@@ -18,7 +19,6 @@ from airflow_kafka_offsets.model.offsets import (
     starting_points,
     summarize,
 )
-from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     OutOfRangePolicy,

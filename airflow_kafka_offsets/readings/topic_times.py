@@ -1,13 +1,13 @@
-"""Lookups by time in topics: first records at or after a time, newest records, idle partitions."""
+"""Times of records: those since a time, the newest ones, and those at given offsets; idle partitions."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError
 from airflow_kafka_offsets.kafka.reader import OffsetsReader
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
@@ -19,6 +19,10 @@ from airflow_kafka_offsets.model.offsets import (
     offsets_at_time,
     summarize,
 )
+from airflow_kafka_offsets.model.table import DELETED, TimesByOffset
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +150,38 @@ def idle_partitions(
     since = max(0, _now() - int(idle_after * 1000))
     newer = client.offsets_for_time(silent, since)
     return [tp for tp in silent if tp.topic in active and newer[tp] is None]
+
+
+def look_up_times(client: OffsetsReader, plan: PipelinePlan) -> PipelinePlan:
+    """Return a plan with the timestamps of records at its positions, as far as they are read in time."""
+    positions = {(tp, offset) for tp, offset in plan.table_positions() if offset >= 0}
+    try:
+        logs = client.log_ranges({tp for tp, _ in positions})
+        deleted = {(tp, offset) for tp, offset in positions if offset < logs[tp].start}
+        # The timestamps are only informative, so the time limit is short.
+        known = read_times_at(client, positions - deleted, 5.0)
+        times: TimesByOffset = {**known, **dict.fromkeys(deleted, DELETED)}
+        return plan.with_times(times)
+    except BrokerError as error:
+        log.info("The timestamps of the records are not shown: %s", error)
+        return plan
+
+
+def read_times_at(
+    client: OffsetsReader, positions: Iterable[tuple[TopicPartition, int]], within: float
+) -> dict[tuple[TopicPartition, int], int | None]:
+    """
+    Return the timestamps of records at partitions and offsets, see :meth:`OffsetsReader.record_times`.
+
+    :param within: time limit in seconds for all of them together.
+    """
+    times: dict[tuple[TopicPartition, int], int | None] = {}
+    left, end = sorted(positions), time.monotonic() + within
+    while left and (within := end - time.monotonic()) > 0:
+        asked = dict(left)  # each partition once, at its last position
+        left = [position for position in left if asked[position[0]] != position[1]]
+        times |= {(tp, asked[tp]): at for tp, at in client.record_times(asked, within=within).items()}
+    return times
 
 
 def _now() -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 
 from airflow_kafka_offsets.ui.airflow_api import AsUser
 from airflow_kafka_offsets.ui.discovery import DagPipelines, find_all_pipelines, find_pipelines
@@ -31,18 +30,6 @@ _MOST_DAGS = 20_000
 _AT_ONCE = 100
 
 
-@dataclass(frozen=True)
-class ListedPipelines:
-    """
-    The pipelines of several DAGs.
-
-    :param problems: a sentence for each missing part.
-    """
-
-    dags: Mapping[str, DagPipelines]
-    problems: list[str]
-
-
 class Dags:
     """
     Reads DAGs with the login of the first user who requests them.
@@ -51,7 +38,7 @@ class Dags:
     """
 
     def __init__(self) -> None:
-        self.moves = TaskOutcomes()
+        self.outcomes = TaskOutcomes()
         """Results of task instances."""
         self._found: SingleFlightCache[str, DagPipelines] = SingleFlightCache(FRESH, _MOST_DAGS)
         self._active: SingleFlightCache[frozenset[str], frozenset[str]] = SingleFlightCache(LISTED, 50)
@@ -60,7 +47,7 @@ class Dags:
 
     async def get_one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> DagPipelines:
         """Return the pipelines of a DAG, read at most ``seconds`` ago."""
-        return await self._found.get(dag_id, lambda: find_pipelines(ask, self.moves, dag_id), seconds)
+        return await self._found.get(dag_id, lambda: find_pipelines(ask, self.outcomes, dag_id), seconds)
 
     def candidates(self, dag_ids: Iterable[str]) -> list[str]:
         """Return the given DAGs without those that are known to have no pipelines."""
@@ -69,8 +56,12 @@ class Dags:
 
     async def get_all(
         self, ask: AsUser, dag_ids: Collection[str], seconds: float = LISTED
-    ) -> ListedPipelines:
-        """Return the pipelines of DAGs that can be read in time; read the other DAGs in the background."""
+    ) -> tuple[dict[str, DagPipelines], list[str]]:
+        """
+        Return the pipelines of DAGs that can be read in time; read the other DAGs in the background.
+
+        :return: the DAGs, and a sentence for each missing part.
+        """
         began = time.monotonic()
         active = await self._active.get(frozenset(dag_ids), lambda: _active(ask))
         wanted = sorted(active.intersection(dag_ids))
@@ -92,7 +83,7 @@ class Dags:
             problems.append(
                 f"{unread:,} DAGs are not read yet: they appear when this page refreshes, within minutes"
             )
-        return ListedPipelines(found, problems)
+        return found, problems
 
     async def _read(
         self, ask: AsUser, dag_ids: Iterable[str], seconds: float, failed: dict[str, Exception]
@@ -101,7 +92,7 @@ class Dags:
         async with self._reading:
             old = [dag_id for dag_id in dag_ids if self._found.get_known(dag_id, seconds) is None]
             for start in range(0, len(old), _AT_ONCE):
-                these = await find_all_pipelines(ask, self.moves, old[start : start + _AT_ONCE])
+                these = await find_all_pipelines(ask, self.outcomes, old[start : start + _AT_ONCE])
                 for dag_id, its in these.items():
                     if isinstance(its, Exception):
                         failed[dag_id] = its

@@ -52,18 +52,18 @@ class DagPipelines:
         return next((pipeline for pipeline in self.pipelines if pipeline.key == key), None)
 
 
-async def find_pipelines(ask: AsUser, moves: TaskOutcomes, dag_id: str) -> DagPipelines:
+async def find_pipelines(ask: AsUser, outcomes: TaskOutcomes, dag_id: str) -> DagPipelines:
     """
     Return the pipelines that tasks of a DAG name.
 
     The names are in the rendered fields of each task's newest run. If Airflow no longer keeps these fields,
     or a saved plan or a receipt has named the pipeline, the names are taken from the task's receipt.
     """
-    return await _find(ask, moves, await _tasks(ask, dag_id), {})
+    return await _find(ask, outcomes, await _tasks(ask, dag_id), {})
 
 
 async def find_all_pipelines(
-    ask: AsUser, moves: TaskOutcomes, dag_ids: Iterable[str]
+    ask: AsUser, outcomes: TaskOutcomes, dag_ids: Iterable[str]
 ) -> dict[str, DagPipelines | Exception]:
     """Return the pipelines of several DAGs, and an error for each DAG that cannot be read."""
     listed = {dag_id: await _outcome(_tasks(ask, dag_id)) for dag_id in dag_ids}
@@ -72,7 +72,7 @@ async def find_all_pipelines(
     # A user who may read each of these DAGs may still be refused a request for all DAGs.
     rows = {} if isinstance(known, Exception) else known
     return {
-        dag_id: its if isinstance(its, Exception) else await _outcome(_find(ask, moves, its, rows))
+        dag_id: its if isinstance(its, Exception) else await _outcome(_find(ask, outcomes, its, rows))
         for dag_id, its in listed.items()
     }
 
@@ -90,7 +90,7 @@ async def _tasks(ask: AsUser, dag_id: str) -> list[NamedTask]:
 
 
 async def _find(
-    ask: AsUser, moves: TaskOutcomes, tasks: Sequence[NamedTask], known: Mapping[NamedTask, list[Row]]
+    ask: AsUser, outcomes: TaskOutcomes, tasks: Sequence[NamedTask], known: Mapping[NamedTask, list[Row]]
 ) -> DagPipelines:
     if not tasks:
         return DagPipelines()
@@ -107,7 +107,7 @@ async def _find(
                 "indexes are shown"
             )
         if not rendered or any(map(_is_named_by_plan, filled)):
-            rendered = list(_reported(task, await _newest_moves(ask, moves, task, rows))) or rendered
+            rendered = list(_reported(task, await _newest_moves(ask, outcomes, task, rows))) or rendered
         # A task that has not run yet is on the page too.
         for pipeline in rendered or [_pipeline(task, {"group_id": "{{ not known yet }}"})]:
             if problem := check_names(pipeline.names):
@@ -120,20 +120,20 @@ async def _find(
 
 
 async def _newest_moves(
-    ask: AsUser, moves: TaskOutcomes, task: NamedTask, rows: Sequence[Row]
+    ask: AsUser, outcomes: TaskOutcomes, task: NamedTask, rows: Sequence[Row]
 ) -> list[TaskOutcome]:
     """Return the newest move of a task, or of each of its map indexes."""
     mapped = bool(rows) and rows[0]["map_index"] >= 0
     found = []
     for row in rows:
-        if (move := await moves.read(ask, row, task.kind)) is not None:
+        if (move := await outcomes.read(ask, row, task.kind)) is not None:
             found.append(move)
             if not mapped:
                 return found
     if not found and rows:
         # The newest instances have failed or stored no result. The pipeline still stays on the page.
         for row in await past_instances(ask, task, None, _MOST_TRIED):
-            if (move := await moves.read(ask, row, task.kind)) is not None:
+            if (move := await outcomes.read(ask, row, task.kind)) is not None:
                 return [move]
     return found
 

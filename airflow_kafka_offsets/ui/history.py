@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
@@ -14,7 +15,6 @@ from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, RefusedEr
 from airflow_kafka_offsets.ui.discovery import DagPipelines
 from airflow_kafka_offsets.ui.pipelines import NamedTask, NamingTask, Pipeline
 from airflow_kafka_offsets.ui.receipts import TaskOutcome, int_or_none
-from airflow_kafka_offsets.ui.responses import MoveResponse
 from airflow_kafka_offsets.ui.task_instances import Budget, Row, TaskOutcomes, past_instances
 
 # Also the maximum number of a task's instances that are read, each with one request.
@@ -29,41 +29,48 @@ READING_WITHIN = 2.0
 
 Key = tuple[str | None, str | None, str | None, int | None]
 
+EMPTY_MOVE: Mapping[str, Any] = {
+    **dict.fromkeys(("at", "kind", "dag_id", "run_id", "task_id", "map_index", "try_number", "state")),
+    **dict.fromkeys(("moved_by", "lag", "offset", "log_end", "over", "verdict", "tool")),
+    "plan_only": False,
+}
+"""The keys of a move in the routes' answers: those of a task's outcome, and the tool of any other move."""
+
 
 @dataclass
 class PipelineHistory:
     """
     Reads the past moves of one pipeline.
 
-    :param moves: results of task instances.
+    :param outcomes: results of task instances.
     :param ids: the DAGs that Airflow shows to the user.
     :param elsewhere: the pipelines of other DAGs that the user may read.
     """
 
     ask: AsUser
-    moves: TaskOutcomes
+    outcomes: TaskOutcomes
     pipeline: Pipeline
     ids: frozenset[str]
     elsewhere: Mapping[str, DagPipelines]
     budget: Budget = field(default_factory=lambda: Budget(READING_WITHIN))
     _problems: list[str] = field(default_factory=list)
 
-    async def read(self) -> tuple[list[MoveResponse], list[str]]:
+    async def read(self) -> tuple[list[dict[str, Any]], list[str]]:
         """Return the newest moves of a pipeline in order of time, and a sentence for each missing part."""
         events = await self._events()
-        found: list[MoveResponse] = []
+        found: list[dict[str, Any]] = []
         seen: set[Key] = set()
         # The result of a task in another DAG has more information than its event, and only a task with an
         # outlet has an event. The best source is first: a move is shown only once.
         own = await self._read(self.pipeline.tasks, lambda move: is_of_pipeline(move, self.pipeline))
         for moves in (own, await self._moves_of_events(events), await self._named_elsewhere()):
             # In a loop, several instances of a task have the same name.
-            found += [move_response(move) for move in moves if _key(move) not in seen]
+            found += [move_json(move) for move in moves if _key(move) not in seen]
             seen |= set(map(_key, moves))
         kinds: dict[tuple[str | None, str | None], str] = {
             (task.dag_id, task.task_id): task.kind for task, _ in self.pipeline.tasks
         }
-        found += [_event_response(event, kinds) for event in events if _source(event) not in seen]
+        found += [_event_json(event, kinds) for event in events if _source(event) not in seen]
         if unread := self.budget.unread:
             self._problems.append(
                 f"{plural(unread, 'result')} of tasks not read yet: shown when this page refreshes, within "
@@ -71,7 +78,7 @@ class PipelineHistory:
             )
         if errors := self.budget.errors:
             self._problems.append(f"cannot read {plural(len(errors), 'result')} of tasks: {errors[0]}")
-        return sorted(found, key=lambda move: move.at)[-MOST_MOVES:], self._problems
+        return sorted(found, key=itemgetter("at"))[-MOST_MOVES:], self._problems
 
     async def _moves_of_events(self, events: Collection[Mapping[str, Any]]) -> list[TaskOutcome]:
         """Return the moves behind the events of other DAGs' tasks."""
@@ -84,7 +91,7 @@ class PipelineHistory:
             if (task.dag_id, task.task_id) in names
         ]
         moves = await self._read(tasks, lambda move: _key(move) in known)
-        return [_part(move, self.pipeline) for move in moves]
+        return [_without_other_totals(move, self.pipeline) for move in moves]
 
     async def _named_elsewhere(self) -> list[TaskOutcome]:
         """Return the moves of other DAGs' tasks that name the same pipeline."""
@@ -111,7 +118,7 @@ class PipelineHistory:
                 is_of_pipeline(move, other) for other in others
             )
 
-        return [_part(move, pipeline) for move in await self._read(tasks, is_its)]
+        return [_without_other_totals(move, pipeline) for move in await self._read(tasks, is_its)]
 
     async def _read(
         self, tasks: Iterable[NamingTask], wanted: Callable[[TaskOutcome], bool]
@@ -123,7 +130,7 @@ class PipelineHistory:
         rows.sort(key=lambda each: each[0]["start_date"] or "", reverse=True)
         found: list[TaskOutcome] = []
         for row, task in rows:
-            move = await self.moves.read(self.ask, row, task.kind, self.budget)
+            move = await self.outcomes.read(self.ask, row, task.kind, self.budget)
             if move is not None and wanted(move):
                 found.append(move)
             if len(found) == MOST_MOVES:
@@ -183,20 +190,20 @@ def _is_at(checkpoint: str | None, pipeline: Pipeline) -> bool:
     return None not in (checkpoint, its) and str(checkpoint).rstrip("/") == str(its).rstrip("/")
 
 
-def _part(move: TaskOutcome, pipeline: Pipeline) -> TaskOutcome:
+def _without_other_totals(move: TaskOutcome, pipeline: Pipeline) -> TaskOutcome:
     if set(move.groups) <= set(pipeline.group_ids):
         return move
     # The totals of the move include other groups.
     return replace(move, moved_by=None, lag=None, offset=None, log_end=None)
 
 
-def move_response(move: TaskOutcome) -> MoveResponse:
-    """Return a move as the response of the routes."""
+def move_json(move: TaskOutcome) -> dict[str, Any]:
+    """Return a move for the routes' answers."""
     shown = ["kind", "moved_by", "over", "plan_only", "verdict"]
     # A receipt is stored before the first write: if the task failed, it only shows the plan.
     if move.verified or move.plan_only or move.instance.state == "success":
         shown += ["lag", "offset", "log_end"]
-    return MoveResponse(**asdict(move.instance), **{name: getattr(move, name) for name in shown})
+    return {**EMPTY_MOVE, **asdict(move.instance), **{name: getattr(move, name) for name in shown}}
 
 
 def _source(event: Mapping[str, Any]) -> Key:
@@ -210,17 +217,18 @@ def _key(move: TaskOutcome) -> Key:
     return of.dag_id, of.run_id, of.task_id, of.map_index
 
 
-def _event_response(
+def _event_json(
     event: Mapping[str, Any], kinds: Mapping[tuple[str | None, str | None], str]
-) -> MoveResponse:
+) -> dict[str, Any]:
     extra = event["extra"] if isinstance(event["extra"], dict) else {}
     dag_id, run_id, task_id, map_index = _source(event)
-    return MoveResponse(
-        at=datetime.fromisoformat(event["timestamp"]),
-        kind=kinds.get((dag_id, task_id), "commit"),
-        dag_id=dag_id,
-        run_id=run_id,
-        task_id=task_id,
-        map_index=map_index,
-        moved_by=int_or_none(extra.get("moved_by")),
-    )
+    return {
+        **EMPTY_MOVE,
+        "at": datetime.fromisoformat(event["timestamp"]),
+        "kind": kinds.get((dag_id, task_id), "commit"),
+        "dag_id": dag_id,
+        "run_id": run_id,
+        "task_id": task_id,
+        "map_index": map_index,
+        "moved_by": int_or_none(extra.get("moved_by")),
+    }

@@ -1,4 +1,8 @@
-"""The result of one task instance: its receipt as a table, its reading, and the command to take it back."""
+"""
+The result of one task instance: its receipt as a table, its reading, and the command to take it back.
+
+Also what to ask Kafka about it: what became of its receipt, or the progress of its wait.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,9 @@ from typing import Any
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.ui.airflow_api import AmbiguousError, AsUser, run_in_thread
-from airflow_kafka_offsets.ui.history import move_response
-from airflow_kafka_offsets.ui.pipelines import operator_kind
+from airflow_kafka_offsets.ui.history import move_json
+from airflow_kafka_offsets.ui.pipelines import Pipeline, is_unknown, operator_kind, pick_names
+from airflow_kafka_offsets.ui.receipt_now import receipt_question
 from airflow_kafka_offsets.ui.receipts import (
     TaskOutcome,
     Value,
@@ -27,12 +32,6 @@ from airflow_kafka_offsets.ui.receipts import (
     text_or_none,
     value_kind,
 )
-from airflow_kafka_offsets.ui.responses import (
-    ReceiptPartitions,
-    ReceiptResponse,
-    ReceiptTotals,
-    TaskInstanceResponse,
-)
 from airflow_kafka_offsets.ui.task_instances import (
     Row,
     begun_instances,
@@ -42,6 +41,8 @@ from airflow_kafka_offsets.ui.task_instances import (
     stored_at,
 )
 
+_WAITING = ("running", "deferred", "up_for_reschedule")
+
 _MOST_IN_COMMAND = 100_000
 """Maximum characters of a receipt inside a command."""
 
@@ -50,6 +51,15 @@ _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 RECEIPT_FILE = "kafka-offsets-receipt.json"
 """The file from which the command reads a receipt."""
+
+_COLUMNS = (
+    *("group", "topic", "partition", "before", "after", "moved_by", "log_start", "log_end", "note"),
+    *("time_before", "time_after"),
+)
+"""
+Columns of a receipt's table. The note says why a partition was not moved to the requested offset; the times
+of the records are from when the move was planned.
+"""
 
 
 @dataclass(frozen=True)
@@ -91,55 +101,66 @@ async def find_instance(
     return InstanceResult(row, value, at, iterations)
 
 
-def read_instance(instance: InstanceResult) -> TaskInstanceResponse:
-    """Return the result of a task instance."""
+def read_instance(instance: InstanceResult) -> dict[str, Any]:
+    """
+    Return the result of a task instance.
+
+    A receipt is shown as ``receipt``, with the ``restore_command``. Any other value of this package is shown
+    as it is in XCom: as ``report``, with its ``report_kind``.
+    """
     row, value = instance.row, instance.value
-    found = TaskInstanceResponse(operator=row["operator"], state=row["state"])
+    found: dict[str, Any] = dict.fromkeys(("move", "receipt", "report", "report_kind", "restore_command"))
+    found |= {"operator": row["operator"], "state": row["state"], "problems": (problems := [])}
     if instance.iterations:
-        found.problems.append("this is the newest iteration of a loop; the history has the others")
+        problems.append("this is the newest iteration of a loop; the history has the others")
     if value is None:
         return found
     move = read_outcome(make_instance(row, instance.at), operator_kind(row["operator"] or ""), value)
     if move is None:
-        found.problems.append("the value in XCom is not in this package's format, and is not shown")
+        problems.append("the value in XCom is not in this package's format, and is not shown")
         return found
-    found.move = move_response(move)
+    found["move"] = move_json(move)
     kind = value_kind(value)
     if kind == "receipt":
-        found.receipt = receipt_table(value, move)
-        found.restore_command, problems = restore_command(value, move)
-        found.problems += problems
+        found["receipt"] = receipt_table(value, move)
+        found["restore_command"], notes = restore_command(value, move)
+        problems += notes
     else:
-        found.report, found.report_kind = dict(value), kind
+        found |= {"report": dict(value), "report_kind": kind}
     return found
 
 
-def receipt_table(value: Value, move: TaskOutcome) -> ReceiptResponse:
-    """Return a receipt as columns, one row for each partition."""
+def receipt_table(value: Value, move: TaskOutcome) -> dict[str, Any]:
+    """
+    Return a receipt with its partitions as columns, one row for each.
+
+    The totals count the partitions that were ``skipped``, or ``clamped`` to an end of their log, and the
+    records that retention had deleted before they were requested (``lost``; ``None`` in an old receipt).
+    """
     rows = receipt_rows(value)
     checkpoint, approval = value.get("checkpoint"), value.get("approval")
-    return ReceiptResponse(
-        groups=list(move.groups),
-        source=dict(mapping_in(value, "source")),
-        changed=int_or_none(value.get("changed")),
-        plan_only=move.plan_only,
-        verified=value.get("verified") is True,
-        checkpoint=dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
-        approval={name: text_or_none(approval.get(name)) for name in ("by", "at")}
+    return {
+        "groups": list(move.groups),
+        "source": dict(mapping_in(value, "source")),
+        "changed": int_or_none(value.get("changed")),
+        "plan_only": move.plan_only,
+        "verified": value.get("verified") is True,
+        "checkpoint": dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
+        "approval": {name: text_or_none(approval.get(name)) for name in ("by", "at")}
         if isinstance(approval, Mapping)
         else None,
-        totals=ReceiptTotals(
-            partitions=len(rows),
-            moved_by=move.moved_by,
-            lag=move.lag,
+        "totals": {
+            "partitions": len(rows),
+            "moved_by": move.moved_by,
+            "lag": move.lag,
             **{
                 name: sum(1 for part in group_receipts(value) for _ in offset_cells(part.get(name)))
                 for name in ("skipped", "clamped")
             },
-            lost=int_or_none(value.get("lost")),
-        ),
-        partitions=ReceiptPartitions(**to_columns(rows, ReceiptPartitions.model_fields)),
-    )
+            "lost": int_or_none(value.get("lost")),
+        },
+        "partitions": to_columns(rows, _COLUMNS),
+    }
 
 
 def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[str]]:
@@ -209,7 +230,8 @@ def receipt_rows(value: Value) -> list[tuple[Any, ...]]:
             for name in ("before", "after", "log_start", "log_end", "skipped", "clamped")
         )
         # A skipped partition keeps its offset.
-        before, after, times = skipped | before, skipped | after, mapping_in(part, "times")
+        before, after = skipped | before, skipped | after
+        times = [mapping_in(mapping_in(part, "times"), name) for name in ("before", "after")]
         for tp in sorted(before.keys() | after.keys()):
             was, will_be, asked = before.get(tp), after.get(tp), clamped.get(tp)
             note = None
@@ -222,11 +244,56 @@ def receipt_rows(value: Value) -> list[tuple[Any, ...]]:
                     *(str(part.get("group_id")), *tp, was, will_be),
                     None if was is None or will_be is None else will_be - was,
                     *(start.get(tp), end.get(tp), note),
-                    *(_time_of(mapping_in(times, name), *tp) for name in ("before", "after")),
+                    *(text_or_none(mapping_in(at, tp[0]).get(str(tp[1]))) for at in times),
                 )
             )
     return rows
 
 
-def _time_of(times: Value, topic: str, number: int) -> str | None:
-    return text_or_none(mapping_in(times, topic).get(str(number)))
+def instance_question(instance: InstanceResult) -> dict[str, Any] | None:
+    """Return the question about a task instance for a LiveClient; ``None`` if there is nothing to ask."""
+    state, value, dag_id = instance.row["state"], instance.value or {}, instance.row["dag_id"]
+    if value_kind(value) == "receipt":
+        kafka_config_id, made_ms = value.get("kafka_config_id"), int(instance.at.timestamp() * 1000)
+        asked = receipt_question(receipt_rows(value), made_ms, plan_only=bool(value.get("plan_only")))
+        if not asked["offsets"] or not isinstance(kafka_config_id, str):
+            return None
+        return {
+            "question": "times",
+            "pipeline": Pipeline(dag_id, {"kafka_config_id": kafka_config_id}),
+            **asked,
+        }
+    wait = wait_question(instance.row["rendered_fields"], value) if state in _WAITING else None
+    if wait is None:
+        return None
+    remaining = value.get("remaining")
+    known = wait["kind"] == "reached" and isinstance(remaining, int)
+    began = [instance.at.timestamp(), remaining] if known else None
+    pipeline = Pipeline(dag_id, pick_names(wait["parameters"]))
+    return {"question": "wait", "pipeline": pipeline, **wait, "began": began}
+
+
+def wait_question(fields: Mapping[str, Any], reading: Value) -> dict[str, Any] | None:
+    """
+    Return kind and parameters of a sensor's wait; ``None`` if its progress cannot be measured reliably.
+
+    :param fields: the task's rendered fields.
+    :param reading: the task's result, which has the target that was frozen when the wait began.
+    """
+    parameters = dict(fields)
+    if "max_lag" in parameters:
+        # Progress is measured in records. Time lag and headroom do not decrease like a number of records.
+        kind = "lag" if parameters.get("max_time_lag") is parameters.get("min_headroom") is None else None
+    elif "target" in parameters and "tolerance" in parameters:
+        parameters["target"] = reading.get("target") or parameters["target"]
+        kind = "reached" if _is_frozen(parameters["target"]) else None
+    else:
+        kind = None
+    if kind is None or any(map(is_unknown, parameters.values())):
+        return None
+    return {"kind": kind, "parameters": parameters}
+
+
+def _is_frozen(target: object) -> bool:
+    # The meaning of latest or of a time was fixed when the wait began.
+    return isinstance(target, Mapping) or (isinstance(target, str) and target.lstrip().startswith("{"))

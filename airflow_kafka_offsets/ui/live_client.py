@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import logging
+import math
 import os
-import threading
-import time
 import zlib
-from collections import OrderedDict
-from concurrent.futures import Future
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Literal
 
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
+from airflow_kafka_offsets.ui.airflow_api import run_in_thread
 from airflow_kafka_offsets.ui.pipelines import Pipeline
+from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 from airflow_kafka_offsets.ui.worker_process import WorkerProcess
 
 Question = Literal["now", "batches", "times", "wait"]
@@ -38,8 +39,6 @@ _WORKER = "airflow_kafka_offsets.ui.live_worker"
 
 _UNSTARTED = (OSError, RuntimeError)
 """Errors of a system that has no process, or no thread, left."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,9 @@ class LiveClient:
     """
     Client of the child process that reads from brokers and checkpoints.
 
-    Equal requests at the same time, or within :data:`FRESH` seconds, are made once. The child process starts
-    with the first request, and ends after some time without requests.
+    Equal requests at the same time, or within :data:`FRESH` seconds, are made once. Failures are shared too,
+    so that an unreachable broker is not called for each viewer. The child process starts with the first
+    request, and ends after some time without requests.
 
     :param worker: module that the child process runs.
     :param max_bytes: maximum bytes of cached answers.
@@ -91,57 +91,49 @@ class LiveClient:
     ) -> None:
         self._worker = worker
         self._deadline = deadline
-        self._fresh = max_age
-        self._most = max_bytes
-        self._lock = threading.Lock()
         self._child: WorkerProcess | None = None
-        self._under_way: dict[str, Future[Answer]] = {}
-        self._answers: OrderedDict[str, tuple[float, Answer]] = OrderedDict()
-        self._bytes = 0
+        self._answers: SingleFlightCache[str, Answer] = SingleFlightCache(max_age, max_bytes, _size)
 
     def close(self) -> None:
         """End the child process."""
-        with self._lock:
-            child, self._child = self._child, None
+        child, self._child = self._child, None
         if child is not None:
             child.end()
 
     def warm(self) -> None:
         """Start the child process ahead of a request; the request reports why it cannot be started."""
-        with self._lock, suppress(*_UNSTARTED):
+        with suppress(*_UNSTARTED):
             self._running()
 
-    def ask(self, question: Question, pipeline: Pipeline, **more: Any) -> Future[Answer]:
+    async def ask(self, question: Question, pipeline: Pipeline, **more: Any) -> Answer:
         """
-        Return the future answer about a pipeline; it is done within the deadline, and never has an exception.
+        Return the answer about a pipeline within the deadline; an error is part of the answer.
 
         :param more: further values of the request, as plain JSON.
         """
-        names = {name: pipeline.names.get(name) for name in PIPELINE_PARAMETERS}
-        request = {"question": question, "names": names, **more}
-        key = digest(request, length=64)
-        done: Future[Answer] = Future()
-        done.set_running_or_notify_cancel()  # a viewer who leaves must not cancel it for the others
         if pipeline.unresolved_parameters:
             names_open = ", ".join(pipeline.unresolved_parameters)
-            done.set_result(Answer(error=f"no run has rendered {names_open} yet, so Kafka cannot be asked"))
-            return done
-        with self._lock:
-            at, known = self._answers.get(key, (0.0, Answer()))
-            # Failures are shared too: an unreachable broker is not called for each viewer.
-            if at and time.monotonic() - at < self._fresh:
-                done.set_result(known)
-                return done
-            if key in self._under_way:
-                return self._under_way[key]
-            self._under_way[key] = done
-            try:
-                asked = self._running().ask(request, self._deadline)
-            except _UNSTARTED as error:
-                asked, why = Future(), getattr(error, "strerror", error)
-                asked.set_result({"error": f"the process that reads from Kafka cannot be started ({why})"})
-        asked.add_done_callback(lambda result: self._answered(key, result, done))
-        return done
+            return Answer(error=f"no run has rendered {names_open} yet, so Kafka cannot be asked")
+        names = {name: pipeline.names.get(name) for name in PIPELINE_PARAMETERS}
+        request = {"question": question, "names": names, **more}
+        # A receipt may have tens of thousands of partitions.
+        key = await run_in_thread(partial(digest, request, length=64)) if more else digest(request, length=64)
+        return await self._answers.get(key, lambda: self._read(key, request))
+
+    async def _read(self, key: str, request: Mapping[str, Any]) -> Answer:
+        try:
+            asked = self._running().ask(request, self._deadline)
+        except _UNSTARTED as error:
+            why = getattr(error, "strerror", error)
+            found: dict[str, Any] = {"error": f"the process that reads from Kafka cannot be started ({why})"}
+        else:
+            found = await asyncio.wrap_future(asked)
+        now = datetime.now(tz=timezone.utc)
+        if found.get("error") is None:
+            return Answer(await run_in_thread(pack_json, found.get("value")), now)
+        # The last good answer is kept, and the page shows it in grey.
+        before = self._answers.get_known(key, math.inf) or Answer()
+        return replace(before, error=str(found["error"]), since=before.since or now)
 
     def _running(self) -> WorkerProcess:
         if self._child is None or not self._child.is_usable:
@@ -149,26 +141,6 @@ class LiveClient:
             environment = {**os.environ, "_AIRFLOW_PROCESS_CONTEXT": "server"}
             self._child = WorkerProcess(self._worker, environment)
         return self._child
-
-    def _answered(self, key: str, result: Future[dict[str, Any]], done: Future[Answer]) -> None:
-        found, now = result.result(), datetime.now(tz=timezone.utc)
-        with self._lock:
-            _, before = self._answers.get(key, (0.0, Answer()))
-            if found.get("error") is None:
-                answer = Answer(pack_json(found.get("value")), now)
-            else:
-                # The last good answer is kept, and the page shows it in grey.
-                answer = replace(before, error=str(found["error"]), since=before.since or now)
-            if key in self._answers:
-                self._bytes -= _size(before)
-            self._bytes += _size(answer)
-            self._answers[key] = (time.monotonic(), answer)
-            # The oldest answer is dropped first.
-            self._answers.move_to_end(key)
-            while self._bytes > self._most:
-                self._bytes -= _size(self._answers.popitem(last=False)[1][1])
-            self._under_way.pop(key, None)
-        done.set_result(answer)
 
 
 def _size(answer: Answer) -> int:

@@ -29,14 +29,13 @@ from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka.admin_worker import open_channel
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import GUARDED
+from airflow_kafka_offsets.model.digest import partition_set
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.ui.move_state import read_move_state
 from airflow_kafka_offsets.ui.now import PipelineNow, error_text
-from airflow_kafka_offsets.ui.partition_sets import partition_set
-from airflow_kafka_offsets.ui.receipt_times import read_times
+from airflow_kafka_offsets.ui.receipt_now import read_move_state, read_times
 from airflow_kafka_offsets.ui.watched_progress import WatchedProgress
 
 _IDLE = 900.0
@@ -148,7 +147,7 @@ class LiveWorker:
             "now": self._now,
             "batches": self._batches,
             "times": self._times,
-            "wait": self._progress.poll_wait,
+            "wait": lambda request, end: {"wait": self._progress.poll_wait(request, end)},
         }
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,7 +180,7 @@ class LiveWorker:
         with self._lend(request["names"]["kafka_config_id"], end) as client:
             since = read_move_state(client, request["moved"])
             within = max(0.0, end - time.monotonic() - _MARGIN)
-            return {**read_times(client, request["offsets"], request["made_ms"], within), "since": since}
+            return {**read_times(client, request, within), "since": since}
 
     def _lend(self, kafka_config_id: str | None, end: float) -> AbstractContextManager[OffsetsClient]:
         name = kafka_config_id or "kafka_default"
@@ -235,11 +234,10 @@ def _is_from_command_line(archive: ArchivedMove) -> bool:
 
 
 def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]:
-    """Return a move of the checkpoint as :class:`~airflow_kafka_offsets.ui.responses.MoveResponse`."""
+    """Return what the archive has of a move, see :data:`~airflow_kafka_offsets.ui.history.EMPTY_MOVE`."""
     return {
         "at": archive.created_at,
         "kind": archive.kind,
-        **dict.fromkeys(("dag_id", "run_id", "task_id", "map_index")),
         **_sum(archive.after, scope),
         "tool": archive.made_by.tool,
         "state": "taken back" if archive.undone else None,

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.explain import remedy_for
 from airflow_kafka_offsets.kafka.failures import GUARDED
+from airflow_kafka_offsets.model.digest import partition_set
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import (
@@ -32,9 +33,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift
 from airflow_kafka_offsets.readings.positions import group_positions, measure_lag, partitions_in_scope
 from airflow_kafka_offsets.readings.retention import read_retentions
-from airflow_kafka_offsets.ui.partition_sets import partition_set
 from airflow_kafka_offsets.ui.provenance import read_provenance
-from airflow_kafka_offsets.ui.responses import PartitionsResponse
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -60,6 +59,11 @@ WORST_FIRST: tuple[str, ...] = (
     "headroom unknown",
 )
 """Verdicts in order of severity; the verdict of several groups is the first of these that occurs."""
+
+_COLUMNS = (
+    *("group", "topic", "partition", "committed", "checkpoint", "log_start", "log_end"),
+    *("lag", "time_lag", "headroom", "headroom_state", "verdict"),
+)
 
 # Number of topics that fit on the page.
 _MOST_TOPICS = 50
@@ -87,9 +91,11 @@ class PipelineNow:
 
     def read(self) -> dict[str, Any]:
         """
-        Return the reading as plain JSON, see :class:`~airflow_kafka_offsets.ui.responses.NowResponse`.
+        Return the reading as plain JSON: durations in seconds, ``partitions`` as columns.
 
-        A value that cannot be read is ``None``, and ``problems`` has a sentence about it.
+        A value that cannot be read is ``None``, and ``problems`` has a sentence about it. In the totals,
+        ``unknown_lag`` is the number of partitions without a position or a log, which ``lag`` leaves out, and
+        ``uncounted`` the number of records in their logs, which a job may still read.
 
         :raises KafkaOffsetsError: if the positions cannot be read.
         """
@@ -129,7 +135,7 @@ class PipelineNow:
             "checkpoint": _batch(reports[0].batch) if self.checkpoint is not None and reports else None,
             "commits": read_provenance(self.client, reports),
             "topics": sorted({row.topic_partition.topic for row in rows})[:_MOST_TOPICS],
-            "partitions": to_columns(lines, PartitionsResponse.model_fields),
+            "partitions": to_columns(lines, _COLUMNS),
             "problems": list(dict.fromkeys(self.problems)),
         }
 
@@ -253,7 +259,7 @@ def hide_servers(text: str, servers: str) -> str:
 
 
 def _line(group: str | None, row: PartitionState, *, compared: bool) -> tuple[Any, ...]:
-    """Return the row of a partition, in the order of the columns."""
+    """Return the row of a partition, in the order of :data:`_COLUMNS`."""
     headroom = row.headroom or Headroom("unknown")
     return (
         *(group, *row.topic_partition, row.committed, row.checkpoint, row.log_start, row.log_end),

@@ -32,7 +32,7 @@ _KINDS = {
 # Beginning of a rendered field that was longer than max_templated_field_length.
 _TRUNCATED = "Truncated. You can change this behaviour"
 
-Names = Mapping[str, Any]
+PipelineNames = Mapping[str, Any]
 """The five names of a pipeline, or some of them."""
 
 
@@ -63,7 +63,7 @@ class Pipeline:
     """
 
     dag_id: str
-    names: Names
+    names: PipelineNames
     tasks: tuple[NamingTask, ...] = ()
 
     @cached_property
@@ -103,6 +103,19 @@ class Pipeline:
     def unresolved_parameters(self) -> list[str]:
         """The parameters whose templates no run has rendered."""
         return [name for name in PIPELINE_PARAMETERS if is_unknown(self.names.get(name))]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the pipeline for the page."""
+        return {
+            "dag_id": self.dag_id,
+            "key": self.key,
+            "groups": self.group_ids,
+            "topics": self.topics,
+            "checkpoint": self.checkpoint,
+            "kafka_config_id": self.kafka_config_id,
+            "tasks": [task.task_id for task, _ in self.tasks],
+            "unresolved": self.unresolved_parameters,
+        }
 
     @cached_property
     def key(self) -> str:
@@ -176,7 +189,7 @@ def merge_pipelines(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
     return sorted(found.values(), key=lambda each: (each.dag_id, each.group_ids, each.checkpoint or ""))
 
 
-def check_names(names: Names) -> str | None:
+def check_names(names: PipelineNames) -> str | None:
     """Return the reason why names are not a valid pipeline, ``None`` if they are valid."""
     try:
         for name, value in names.items():
@@ -193,7 +206,7 @@ def pick_names(value: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value[name] for name in PIPELINE_PARAMETERS if value.get(name) is not None}
 
 
-def _widest(one: Pipeline, other: Pipeline) -> Names:
+def _widest(one: Pipeline, other: Pipeline) -> PipelineNames:
     """Return the names of one entry of a pipeline, with the topics of both entries."""
     if one.unresolved_parameters or (one.checkpoint and one.checkpoint != other.checkpoint):
         # Topics that other tasks read with the group need not be in the checkpoint.
@@ -216,7 +229,7 @@ def _joined(tasks: Iterable[NamingTask]) -> tuple[NamingTask, ...]:
     return tuple(found.items())
 
 
-def read_pipelines(value: object) -> list[Names]:
+def read_pipelines(value: object) -> list[PipelineNames]:
     """Return the entries of a drift check's ``pipelines``, as far as they can be read."""
     listed = value
     if isinstance(value, str):
@@ -225,7 +238,7 @@ def read_pipelines(value: object) -> list[Names]:
             listed = json.loads(value)
         except (ValueError, RecursionError):
             listed = _from_repr(value)
-    found: list[Names] = []
+    found: list[PipelineNames] = []
     for each in listed if isinstance(listed, list) else ():
         if isinstance(each, Mapping):
             found.append(pick_names(each))

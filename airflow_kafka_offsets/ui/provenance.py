@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import DriftReport
+from airflow_kafka_offsets.model.parameters import iso_time
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -17,11 +17,7 @@ _MOST = 8
 
 
 def read_provenance(client: OffsetsClient, reports: Collection[DriftReport]) -> list[dict[str, Any]]:
-    """
-    Return the makers of the groups' commits, the newest first.
-
-    :return: see :class:`~airflow_kafka_offsets.ui.responses.ProvenanceResponse`.
-    """
+    """Return the makers of the groups' commits, the newest first, see :func:`as_provenance`."""
     texts: dict[str | None, None] = {}
     for report in reports:
         committed = [row.topic_partition for row in report.partitions if row.committed is not None]
@@ -46,7 +42,5 @@ def as_provenance(made_by: CommitMetadata) -> dict[str, Any]:
         "map_index": made_by.map_index if made_by.task else None,
         "by": made_by.user or None,
         "tool": made_by.tool or None,
-        "query": made_by.query or None,
-        "batch": made_by.batch,
-        "at": datetime.fromtimestamp(at, tz=timezone.utc).isoformat() if 0 < at < 1 << 36 else None,
+        "at": iso_time(at * 1_000) if 0 < at < 1 << 36 else None,
     }

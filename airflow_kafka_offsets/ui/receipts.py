@@ -10,9 +10,9 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.certificate import Certificate
+from airflow_kafka_offsets.model.digest import partition_set
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS, RECEIPT_VERSION, Receipt
 from airflow_kafka_offsets.model.text import size_error
-from airflow_kafka_offsets.ui.partition_sets import partition_set
 
 Value = Mapping[str, Any]
 

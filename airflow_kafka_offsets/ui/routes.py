@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
+from operator import itemgetter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
-from pydantic import BaseModel
+from pydantic_core import to_json
 
 from airflow_kafka_offsets.model.text import is_plain
-from airflow_kafka_offsets.ui import history, instance_now, instances
+from airflow_kafka_offsets.ui import history, instances
 from airflow_kafka_offsets.ui.access import AsUserDep, ReadableDags, ReadableDagsDep, may_read_dag
 from airflow_kafka_offsets.ui.airflow_api import AsUser, RefusedError, run_in_thread
-from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags, ListedPipelines
+from airflow_kafka_offsets.ui.dags import FRESH, LISTED, Dags
 from airflow_kafka_offsets.ui.discovery import DagPipelines
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient
 from airflow_kafka_offsets.ui.pages import page, static_file
 from airflow_kafka_offsets.ui.pipelines import Pipeline
-from airflow_kafka_offsets.ui.responses import (
-    FailureResponse,
-    HistoryResponse,
-    MoveResponse,
-    NowResponse,
-    PipelineResponse,
-    PipelinesResponse,
-)
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 
 _UNMAPPED = "{MAP_INDEX}"
 """Placeholder that Airflow leaves in the address of a task that is not mapped."""
+
+NOTHING_READ: Mapping[str, Any] = {
+    **dict.fromkeys(("totals", "state", "members", "drift", "checkpoint", "pace", "partitions")),
+    "remedies": {},
+    **dict.fromkeys(("commits", "topics", "problems"), ()),
+}
+"""The answer about a pipeline that was never read."""
 
 _NAMED = 180.0
 """Seconds for which a pipeline's names, and the other DAGs that name it, are cached."""
@@ -61,14 +61,14 @@ dag_routes.get("/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")(
 @user_routes.get("/api/pipelines")
 async def all_pipelines(request: Request, readable: ReadableDagsDep, ask: AsUserDep) -> Response:
     """Return the pipelines of all DAGs that the user may read."""
-    return as_json(_overview(request, await _all_pipelines(request, readable, ask)))
+    return json_response(_overview(request, *await _all_pipelines(request, readable, ask)))
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines")
 async def dag_pipelines(request: Request, dag_id: str, ask: AsUserDep) -> Response:
     """Return the pipelines of one DAG; an unknown DAG has none."""
     found = await _dags(request).get_one(ask, dag_id)
-    return as_json(_overview(request, ListedPipelines({dag_id: found}, [])))
+    return json_response(_overview(request, {dag_id: found}, []))
 
 
 # No route waits in one of the API server's threads, which a hundred open pages would keep busy. Large answers
@@ -82,7 +82,7 @@ async def now(
     partitions: bool = True,
 ) -> Response:
     """Return the current position of a pipeline, which was read for any viewer in the last seconds."""
-    answer = await asyncio.wrap_future(_live(request).ask("now", pipeline))
+    answer = await _live(request).ask("now", pipeline)
     value = await run_in_thread(lambda: answer.value or {})
     # All viewers share the reading, but each viewer has different permissions.
     of = (pipeline.dag_id, readable, ask)
@@ -92,29 +92,25 @@ async def now(
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/history")
 async def pipeline_history(
-    request: Request,
-    pipeline: PipelineDep,
-    readable: ReadableDagsDep,
-    ask: AsUserDep,
-    batches: bool = True,
+    request: Request, pipeline: PipelineDep, readable: ReadableDagsDep, ask: AsUserDep
 ) -> Response:
-    """Return a pipeline's past batches and moves; without ``batches`` only the data in Airflow."""
-    ids, listed = await readable.ids(), await _all_pipelines(request, readable, ask, _NAMED)
-    elsewhere = {other: found for other, found in listed.dags.items() if other != pipeline.dag_id}
+    """Return a pipeline's past batches and moves."""
+    ids, (dags, unread) = await readable.ids(), await _all_pipelines(request, readable, ask, _NAMED)
+    elsewhere = {other: found for other, found in dags.items() if other != pipeline.dag_id}
     histories: SingleFlightCache[tuple[Any, ...], bytes] = request.app.state.histories
 
     async def read() -> bytes:
         asked = None
-        if batches and pipeline.checkpoint and not pipeline.unresolved_parameters:
-            asked = _live(request).ask("batches", pipeline)
-        past = history.PipelineHistory(ask, _dags(request).moves, pipeline, ids, elsewhere)
+        if pipeline.checkpoint and not pipeline.unresolved_parameters:
+            asked = asyncio.ensure_future(_live(request).ask("batches", pipeline))
+        past = history.PipelineHistory(ask, _dags(request).outcomes, pipeline, ids, elsewhere)
         moves, problems = await past.read()
-        answer = Answer() if asked is None else await asyncio.wrap_future(asked)
-        return await run_in_thread(lambda: pack_model(_history(moves, [*problems, *listed.problems], answer)))
+        answer = Answer() if asked is None else await asked
+        return await run_in_thread(lambda: gzip_json(_history(moves, [*problems, *unread], answer)))
 
     # Made once for all users who may read the same DAGs and assets, because these users see the same moves.
     assets = await readable.may_read_assets()
-    viewed = (pipeline.dag_id, pipeline.key, batches, ids, frozenset(elsewhere), assets)
+    viewed = (pipeline.dag_id, pipeline.key, ids, frozenset(elsewhere), assets)
     return packed_response(request, await histories.get(viewed, read))
 
 
@@ -127,7 +123,7 @@ async def task_instance(
 
     async def read() -> bytes:
         instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
-        return await run_in_thread(lambda: pack_model(instances.read_instance(instance)))
+        return await run_in_thread(lambda: gzip_json(instances.read_instance(instance)))
 
     return packed_response(request, await receipts.get((dag_id, run_id, task_id, map_index), read))
 
@@ -138,20 +134,28 @@ async def task_instance_now(
 ) -> Response:
     """Return data from Kafka for one task instance: times of its receipt's records, or its progress."""
     instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
-    asked = await run_in_thread(instance_now.ask_about_instance, _live(request), instance)
-    answer = Answer() if asked.answer is None else await asyncio.wrap_future(asked.answer)
-    return await run_in_thread(lambda: as_json(instance_now.make_response(asked, answer)))
+    question = await run_in_thread(instances.instance_question, instance)
+    answer = Answer() if question is None else await _live(request).ask(**question)
+    # After an error there are no earlier values.
+    known = {"problems": []} | (answer.value or {}) if answer.error is None else {"problems": [answer.error]}
+    found = {**dict.fromkeys(("times", "since", "wait")), **known}
+    return json_response({**found, "state": instance.row["state"], "read_at": answer.read_at})
 
 
-def as_json(found: BaseModel) -> Response:
+def json_response(found: Mapping[str, Any]) -> Response:
     """Return a response that FastAPI does not serialize again in the server's event loop."""
-    return Response(found.model_dump_json(), media_type="application/json")
+    return Response(_to_json(found), media_type="application/json")
 
 
-def pack_model(found: BaseModel) -> bytes:
-    """Return a model as compressed JSON, once for all viewers; Airflow would compress it for each viewer."""
+def gzip_json(found: Mapping[str, Any]) -> bytes:
+    """Return compressed JSON, once for all viewers; Airflow would compress it for each viewer."""
     # The level of Airflow's own middleware.
-    return gzip.compress(found.model_dump_json().encode(), 5)
+    return gzip.compress(_to_json(found), 5)
+
+
+def _to_json(found: Mapping[str, Any]) -> bytes:
+    # Times in UTC; a number that JSON does not have becomes null.
+    return to_json(found, inf_nan_mode="null")
 
 
 def packed_response(request: Request, body: bytes) -> Response:
@@ -176,7 +180,7 @@ async def visible_maker(
     if maker is None and run_id != "~" and await _has_run(ask, dag_id, run_id):
         # The metadata of a commit of many partitions has no DAG.
         return made_by
-    return {name: made_by[name] for name in ("kind", "tool", "query", "batch", "at")}
+    return dict.fromkeys(made_by) | {name: made_by[name] for name in ("kind", "tool", "at")}
 
 
 async def _has_run(ask: AsUser, dag_id: str, run_id: str) -> bool:
@@ -198,7 +202,7 @@ def _dags(request: Request) -> Dags:
 
 async def _all_pipelines(
     request: Request, readable: ReadableDags, ask: AsUser, seconds: float = LISTED
-) -> ListedPipelines:
+) -> tuple[dict[str, DagPipelines], list[str]]:
     dags = _dags(request)
     return await dags.get_all(
         ask, await readable.filter_readable(dags.candidates(await readable.ids())), seconds
@@ -218,45 +222,36 @@ async def _find_instance(
 
 
 def _now(answer: Answer, value: Mapping[str, Any], partitions: bool) -> Response:
-    shown = {**value} if partitions else {**value, "partitions": None}
     error = None
     if answer.error is not None:
-        error = FailureResponse(message=answer.error, since=answer.since or datetime.now(tz=timezone.utc))
-    stale_since = answer.read_at if error else None
-    return as_json(NowResponse(**shown, read_at=answer.read_at, stale_since=stale_since, error=error))
+        error = {"message": answer.error, "since": answer.since or datetime.now(tz=timezone.utc)}
+    found = {**NOTHING_READ, **value, "read_at": answer.read_at, "error": error}
+    found["stale_since"] = answer.read_at if error else None
+    return json_response(found if partitions else {**found, "partitions": None})
 
 
-def _history(moves: list[MoveResponse], problems: list[str], answer: Answer) -> HistoryResponse:
+def _history(moves: list[dict[str, Any]], problems: list[str], answer: Answer) -> dict[str, Any]:
     found = answer.value or {}
     # Moves in the checkpoint's archives that were not made by a task, so they have no receipt in XCom.
-    moves = [*moves, *map(MoveResponse.model_validate, found.get("moves", ()))]
-    problems = [*problems, *([answer.error] if answer.error else [])]
-    return HistoryResponse(
-        batches=found.get("batches", []),
-        moves=sorted(moves, key=lambda move: move.at),
-        problems=problems,
-        batches_known=answer.error is None,
-    )
+    archived = [
+        {**history.EMPTY_MOVE, **move, "at": datetime.fromtimestamp(move["at"], tz=timezone.utc)}
+        for move in found.get("moves", ())
+    ]
+    return {
+        "batches": found.get("batches", []),
+        "moves": sorted([*moves, *archived], key=itemgetter("at")),
+        "problems": [*problems, *([answer.error] if answer.error else [])],
+        "batches_known": answer.error is None,
+    }
 
 
-def _overview(request: Request, listed: ListedPipelines) -> PipelinesResponse:
-    founds: Iterable[DagPipelines] = [listed.dags[dag_id] for dag_id in sorted(listed.dags)]
-    pipelines = [_response(each) for found in founds for each in found.pipelines]
+def _overview(request: Request, dags: Mapping[str, DagPipelines], problems: list[str]) -> dict[str, Any]:
+    founds = [dags[dag_id] for dag_id in sorted(dags)]
+    pipelines = [each.as_json() for found in founds for each in found.pipelines]
     if pipelines:
         # The page is about to request their positions.
         _live(request).warm()
-    problems = [problem for found in founds for problem in found.problems]
-    return PipelinesResponse(pipelines=pipelines, problems=[*problems, *listed.problems])
-
-
-def _response(pipeline: Pipeline) -> PipelineResponse:
-    return PipelineResponse(
-        dag_id=pipeline.dag_id,
-        key=pipeline.key,
-        groups=pipeline.group_ids,
-        topics=pipeline.topics,
-        checkpoint=pipeline.checkpoint,
-        kafka_config_id=pipeline.kafka_config_id,
-        tasks=[task.task_id for task, _ in pipeline.tasks],
-        unresolved=pipeline.unresolved_parameters,
-    )
+    return {
+        "pipelines": pipelines,
+        "problems": [*(problem for found in founds for problem in found.problems), *problems],
+    }

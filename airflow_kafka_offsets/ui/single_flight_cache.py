@@ -17,12 +17,15 @@ class SingleFlightCache(Generic[K, V]):
     Computes the value of a key; concurrent requests for the key wait for the same value.
 
     :param seconds: seconds for which a value is returned from the cache.
-    :param max_values: maximum number of values in the cache.
+    :param max_size: maximum size of all values in the cache.
+    :param size: returns the size of a value; by default ``max_size`` is a number of values.
     """
 
-    def __init__(self, seconds: float, max_values: int) -> None:
+    def __init__(self, seconds: float, max_size: int, size: Callable[[V], int] = lambda _: 1) -> None:
         self._seconds = seconds
-        self._most = max_values
+        self._max_size = max_size
+        self._size_of = size
+        self._size = 0
         self._values: OrderedDict[K, tuple[float, V]] = OrderedDict()
         self._under_way: dict[K, asyncio.Task[V]] = {}
 
@@ -36,11 +39,13 @@ class SingleFlightCache(Generic[K, V]):
         return value
 
     def put(self, key: K, value: V) -> None:
-        """Put a value into the cache."""
+        """Put a value into the cache; those that were not used for longest are dropped."""
+        if key in self._values:
+            self._size -= self._size_of(self._values.pop(key)[1])
         self._values[key] = (time.monotonic(), value)
-        self._values.move_to_end(key)
-        while len(self._values) > self._most:
-            self._values.popitem(last=False)
+        self._size += self._size_of(value)
+        while self._size > self._max_size:
+            self._size -= self._size_of(self._values.popitem(last=False)[1][1])
 
     async def get(self, key: K, make: Callable[[], Awaitable[V]], seconds: float | None = None) -> V:
         """

@@ -75,7 +75,7 @@ class TaskOutcomes:
             budget.errors.append(error)
             return None
         # In a thread, because a receipt of many partitions takes a while.
-        move = None if entry is None else await run_in_thread(_digest, row, kind, entry)
+        move = None if entry is None else await run_in_thread(_read_entry, row, kind, entry)
         # The result of a running task may still change.
         if row["state"] in ("success", "failed"):
             self._kept.put(key, (move,))
@@ -129,7 +129,7 @@ def stored_at(entry: Mapping[str, Any]) -> datetime:
     return datetime.fromisoformat(entry["timestamp"])
 
 
-def _digest(row: Row, kind: str, entry: Mapping[str, Any]) -> TaskOutcome | None:
+def _read_entry(row: Row, kind: str, entry: Mapping[str, Any]) -> TaskOutcome | None:
     value = parse_package_value(entry["value"])
     return None if value is None else read_outcome(make_instance(row, stored_at(entry)), kind, value)
 

@@ -72,7 +72,8 @@ class WatchedProgress:
         :param question: ``kind``, ``parameters`` as the task has rendered them, and ``began``: when the wait
             began and how many records remained then, ``None`` if unknown.
         :param end: deadline of the poll.
-        :return: see :class:`~airflow_kafka_offsets.ui.responses.WaitResponse`.
+        :return: ``done``; ``moving``, whether the target moves like the log end; the ``remaining`` records,
+            their number at the beginning (``of``), and the ``pace`` as text, each ``None`` if unknown.
         """
         kind, given = WAITS[question["kind"]], question["parameters"]
         wait = kind(**{name: given[name] for name in kind.parsers if given.get(name) is not None})

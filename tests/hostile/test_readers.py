@@ -29,11 +29,10 @@ from airflow_kafka_offsets.errors import (
     UsageError,
 )
 from airflow_kafka_offsets.kafka.config import client_config, load_properties
-from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets
+from airflow_kafka_offsets.model.formats import OffsetsFile, load_json, parse_csv, parse_offsets
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     parse_choice,

@@ -128,8 +128,8 @@ def run(names: dict[str, Any], config_file: str, live: LiveClient) -> None:
         sys.argv += ["--timeout", str(_PATIENCE), "--output", "json"]
         tried(f"{conn_id} command line", command_line)
     pipeline: Any = SimpleNamespace(names=names, unresolved_parameters=())
-    for answer in (live.ask("now", pipeline), live.ask("batches", pipeline)):
-        print(f"{conn_id} live", answer.result(30))
+    for question in ("now", "batches"):
+        print(f"{conn_id} live", asyncio.run(live.ask(question, pipeline)))
 
 
 def main() -> None:

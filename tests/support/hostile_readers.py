@@ -48,12 +48,17 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sou
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy, parse_quiet_period, parse_sink
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text, foreign_query
 from airflow_kafka_offsets.model.drift import parse_grace
-from airflow_kafka_offsets.model.formats import load_json, parse_csv, parse_offsets, parse_positions
+from airflow_kafka_offsets.model.formats import (
+    OffsetsFile,
+    load_json,
+    parse_csv,
+    parse_offsets,
+    parse_positions,
+)
 from airflow_kafka_offsets.model.groups import GroupSelection, parse_group_id
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.names import parse_existing_group, parse_existing_groups, parse_group
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
-from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     parse_choice,

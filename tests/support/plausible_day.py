@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from offsets_pages import instance_now, task_instance
 
-from airflow_kafka_offsets.model.drift_remedies import remedies
+from airflow_kafka_offsets.model.drift import remedies
 
 if TYPE_CHECKING:
     from offsets_pages import OffsetsPages

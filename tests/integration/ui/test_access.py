@@ -286,18 +286,15 @@ def test_an_index_that_is_none_is_not_found(browser, two_dags, map_index):
 
 
 def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, monkeypatch, rights):
-    from concurrent.futures import Future
-
+    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.ui.live_client import Answer, pack_json
-    from airflow_kafka_offsets.ui.responses import ProvenanceResponse
+    from airflow_kafka_offsets.ui.provenance import as_provenance
 
     names = {"kind": "commit", "dag_id": "secret", "run_id": "r", "task_id": "t", "by": "eve"}
-    made_by = {**dict.fromkeys(ProvenanceResponse.model_fields), **names, "tool": "x", "batch": 3}
+    made_by = {**as_provenance(CommitMetadata()), **names, "tool": "x"}
 
-    def ask(*_):
-        done: Future[Answer] = Future()
-        done.set_result(Answer(pack_json({"commits": [made_by], "totals": {"lag": 1}})))
-        return done
+    async def ask(*_):
+        return Answer(pack_json({"commits": [made_by], "totals": {"lag": 1}}))
 
     monkeypatch.setattr(browser.tab.state.live, "ask", ask)
     rights.readable = {"bob": {"orders"}}
@@ -307,7 +304,7 @@ def test_who_committed_shows_to_those_who_may_read_that_dag(browser, two_dags, m
         (made,) = browser.get(path, user).json()["commits"]
         return {name: value for name, value in made.items() if value is not None}
 
-    assert seen("bob") == {"kind": "commit", "tool": "x", "batch": 3}
+    assert seen("bob") == {"kind": "commit", "tool": "x"}
     assert (seen("ann")["dag_id"], seen("ann")["by"]) == ("secret", "eve")
     made_by["dag_id"] = "no\0name"
     assert "by" not in seen("ann")

@@ -93,17 +93,13 @@ def test_the_command_that_takes_back_asks_the_cluster_of_that_run(browser, metad
 @pytest.fixture
 def asked(browser, monkeypatch):
     """What is asked of the process that asks Kafka; it answers nothing."""
-    from concurrent.futures import Future
-
     from airflow_kafka_offsets.ui.live_client import Answer
 
     questions = []
 
-    def ask(question, pipeline, **more):
+    async def ask(question, pipeline, **more):
         questions.append((question, pipeline.kafka_config_id, more))
-        done: Future[Answer] = Future()
-        done.set_result(Answer(error="it does not answer"))
-        return done
+        return Answer(error="it does not answer")
 
     monkeypatch.setattr(browser.tab.state.live, "ask", ask)
     return questions
@@ -136,7 +132,8 @@ def test_kafka_is_asked_about_what_a_task_instance_has_left(browser, metadata, a
 
     questions = [(question, cluster) for question, cluster, _ in asked]
     assert questions == [("times", "kafka_eu"), ("wait", "kafka_default"), ("times", "kafka_eu")]
-    assert asked[0][2]["offsets"] == [["orders", 0, 40, 0, 100], ["orders", 0, 60, 0, 100]]
+    offsets = [[0, "before", "orders", 0, 40, 0, 100], [0, "after", "orders", 0, 60, 0, 100]]
+    assert asked[0][2]["offsets"] == offsets
     assert asked[1][2]["parameters"]["target"] == target
     assert asked[1][2]["began"][1] == 800
     assert {key for key, each in found.items() if each["problems"]} == {

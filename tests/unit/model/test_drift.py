@@ -9,13 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.model.drift import PASSING, DriftReport, NewestBatch, parse_grace, reports_json
-from airflow_kafka_offsets.model.drift_remedies import remedies
+from airflow_kafka_offsets.model.drift import (
+    PASSING,
+    DriftReport,
+    NewestBatch,
+    parse_grace,
+    remedies,
+    reports_json,
+)
 from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.partition_state import PartitionState, Verdict
 from airflow_kafka_offsets.pipeline import KafkaPipeline
-from airflow_kafka_offsets.readings.drift_reports import CheckedPipeline
+from airflow_kafka_offsets.readings.drift import CheckedPipeline
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.model.estimate import (
     Between,
     Estimate,
-    Read,
+    FinishedBatch,
     bytes_text,
     judge_retention,
     mean_size,
@@ -39,7 +39,7 @@ def test_a_partition_without_a_commit_reads_nothing_again():
     st.floats(0.1, 5), st.floats(0.0001, 0.01), st.lists(st.integers(100, 10_000), min_size=8, max_size=50)
 )
 def test_batches_on_a_line_give_the_time_of_one_batch_and_at_most_their_pace(base, slope, sizes):
-    batches = [Read(size, base + slope * size) for size in sizes]
+    batches = [FinishedBatch(size, base + slope * size) for size in sizes]
     found = replay_seconds(100_000, batches)
     if isinstance(found, str):
         assert "differ too much" in found
@@ -50,7 +50,8 @@ def test_batches_on_a_line_give_the_time_of_one_batch_and_at_most_their_pace(bas
 
 
 @given(
-    st.integers(0, 10**12), st.lists(st.builds(Read, st.integers(0, 10**9), st.floats(0, 10**6)), max_size=20)
+    st.integers(0, 10**12),
+    st.lists(st.builds(FinishedBatch, st.integers(0, 10**9), st.floats(0, 10**6)), max_size=20),
 )
 def test_a_duration_is_never_negative_and_in_order(records, batches):
     found = replay_seconds(records, batches)
@@ -60,10 +61,10 @@ def test_a_duration_is_never_negative_and_in_order(records, batches):
 @pytest.mark.parametrize(
     ("batches", "why"),
     [
-        ([Read(100, 1.0)] * 3, "has 3 of 4 needed batches with records and times"),
-        ([Read(0, 1.0), Read(100, 0.0)] * 5, "has 0 of 4 needed batches"),
+        ([FinishedBatch(100, 1.0)] * 3, "has 3 of 4 needed batches with records and times"),
+        ([FinishedBatch(0, 1.0), FinishedBatch(100, 0.0)] * 5, "has 0 of 4 needed batches"),
         (
-            [Read(100, 1.0)] * 4 + [Read(1_000, 1.0), Read(1_000, 9.0)],
+            [FinishedBatch(100, 1.0)] * 4 + [FinishedBatch(1_000, 1.0), FinishedBatch(1_000, 9.0)],
             "the paces of large batches differ too much: 111 to 1,000",
         ),
     ],

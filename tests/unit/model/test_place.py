@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
+from airflow_kafka_offsets.model.formats import OffsetsFile
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, offsets_at_time, starting_points
-from airflow_kafka_offsets.model.offsets_file import OffsetsFile
 from airflow_kafka_offsets.model.parameters import (
     duration_text,
     exactly_one,

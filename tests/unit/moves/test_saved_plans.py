@@ -17,6 +17,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CommitError, OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.estimate import Estimate
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
@@ -296,7 +297,7 @@ def test_a_mirror_that_was_edited_by_hand_is_refused(groups_only, mirror):
 
 @pytest.mark.parametrize("times", [3, {"before": 3}, {"before": {"orders": []}, "after": None}])
 def test_a_plan_with_times_that_were_edited_by_hand_is_shown_without_them(groups_only, times):
-    value = {**groups_only.plan().value, "times": times}
+    value = {**groups_only.plan().value, "times": times, "estimate": Estimate(10, 0, 10, 10).as_json()}
     assert "| From | unknown |" in plan_markdown(SavedPlan.parse(value))
 
 

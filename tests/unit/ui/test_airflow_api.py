@@ -208,4 +208,4 @@ def test_of_the_iterations_of_a_loop_the_newest_is_shown():
 
     assert left is not None
     assert asked[-1] == ("return_value", {"region_id": "q", "region_index": 3})
-    assert "newest iteration of a loop" in instances.read_instance(left).problems[0]
+    assert "newest iteration of a loop" in instances.read_instance(left)["problems"][0]

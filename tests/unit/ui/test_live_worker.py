@@ -19,11 +19,10 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointFormatError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.digest import partition_set
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.storage import plain_errors
 from airflow_kafka_offsets.ui import live_worker
-from airflow_kafka_offsets.ui.partition_sets import partition_set
-from airflow_kafka_offsets.ui.responses import MoveResponse
 
 RECORDED = Path(__file__).parents[2] / "checkpoints"
 LOCATION = "s3a://lake/orders"
@@ -125,12 +124,11 @@ def test_moves_of_a_checkpoint_by_a_command_are_moves(tmp_path):
     assert (move["kind"], move["tool"]) == ("seek", "airflow-kafka-offsets checkpoint seek")
     assert move["offset"] == len(offsets)
     assert move["over"] == partition_set(offsets)
-    assert move["run_id"] is move["task_id"] is move["state"] is None
+    assert move["state"] is None
     # A person may have written the archive's time without a zone.
     for file in root.rglob("*.json"):
         file.write_text(file.read_text().replace("+00:00", ""))
-    (move,) = batches(root)["moves"]
-    assert MoveResponse.model_validate(move).at.tzinfo is not None
+    assert batches(root)["moves"] == [move]
 
 
 def test_sums_of_batches_are_of_the_partitions_that_the_pipeline_names():

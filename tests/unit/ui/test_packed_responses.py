@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import json
 
 import pytest
-from pydantic import BaseModel
 from starlette.requests import Request
 
-from airflow_kafka_offsets.ui.routes import pack_model, packed_response
-
-
-class Page(BaseModel):
-    text: str
+from airflow_kafka_offsets.ui.routes import gzip_json, packed_response
 
 
 @pytest.mark.parametrize(
@@ -20,12 +16,12 @@ class Page(BaseModel):
 )
 def test_a_client_gets_what_it_takes(accepted, encoding):
     headers = [] if accepted is None else [(b"accept-encoding", accepted.encode())]
-    body = pack_model(Page(text="ü" * 2_000))
+    body = gzip_json({"text": "ü" * 2_000, "share": float("nan")})
 
     response = packed_response(Request({"type": "http", "headers": headers}), body)
 
     sent = gzip.decompress(response.body) if encoding else response.body
-    assert sent == Page(text="ü" * 2_000).model_dump_json().encode()
+    assert json.loads(bytes(sent)) == {"text": "ü" * 2_000, "share": None}
     assert response.headers.get("content-encoding") == encoding
     assert response.headers["content-length"] == str(len(response.body))
     assert response.headers["vary"] == "Accept-Encoding"

@@ -6,7 +6,6 @@ import json
 import shlex
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any, cast
 
 import pytest
 from offsets_receipts import receipt
@@ -18,9 +17,14 @@ from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.ui.history import move_response
-from airflow_kafka_offsets.ui.instance_now import ask_about_instance
-from airflow_kafka_offsets.ui.instances import InstanceResult, read_instance, receipt_table, restore_command
+from airflow_kafka_offsets.ui.history import move_json
+from airflow_kafka_offsets.ui.instances import (
+    InstanceResult,
+    instance_question,
+    read_instance,
+    receipt_table,
+    restore_command,
+)
 from airflow_kafka_offsets.ui.receipts import TaskInstance, parse_package_value, read_outcome
 
 WHEN = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -128,7 +132,7 @@ def test_kafka_is_not_asked_about_a_receipt_that_is_not_in_its_form():
     assert value is not None
     instance = InstanceResult({**ROW, "state": "running", "rendered_fields": {}}, value, WHEN)
 
-    assert ask_about_instance(cast("Any", None), instance).answer is None
+    assert instance_question(instance) is None
 
 
 def test_a_value_as_text_is_read_too():
@@ -138,10 +142,15 @@ def test_a_value_as_text_is_read_too():
 def test_the_table_of_a_receipt():
     value = receipt("g", None, 60)
 
-    table = receipt_table(value, move(value)).partitions
+    table = receipt_table(value, move(value))["partitions"]
 
-    assert (table.group, table.topic, table.partition) == (["g"], ["orders"], [0])
-    assert (table.before, table.after, table.moved_by, table.log_end) == ([None], [60], [None], [100])
+    assert (table["group"], table["topic"], table["partition"]) == (["g"], ["orders"], [0])
+    assert [table[name] for name in ("before", "after", "moved_by", "log_end")] == [
+        [None],
+        [60],
+        [None],
+        [100],
+    ]
 
 
 def test_the_command_that_takes_a_reset_of_groups_back():
@@ -261,18 +270,18 @@ def test_a_receipt_of_a_task_that_failed_is_not_where_the_group_is(state, verifi
     found = read_outcome(replace(INSTANCE, state=state), "reset", receipt("g", 40, 60, verified=verified))
     assert found is not None
 
-    shown = move_response(found)
+    shown = move_json(found)
 
-    assert (shown.offset, shown.lag) == (offset, offset and 40)
-    assert shown.state == state
+    assert (shown["offset"], shown["lag"]) == (offset, offset and 40)
+    assert shown["state"] == state
 
 
 def test_a_receipt_says_who_has_approved_its_plan():
     value = receipt("g", 40, 20, approval={"by": "ada", "user_id": "7", "at": "2026-03-02T10:40:00Z"})
-    assert receipt_table(value, move(value)).approval == {"by": "ada", "at": "2026-03-02T10:40:00Z"}
+    assert receipt_table(value, move(value))["approval"] == {"by": "ada", "at": "2026-03-02T10:40:00Z"}
     other = receipt("g", 40, 20, approval={"by": {"name": "ada"}})
-    assert receipt_table(other, move(other)).approval == {"by": None, "at": None}
-    assert receipt_table(receipt("g", 40, 20), move(receipt("g", 40, 20))).approval is None
+    assert receipt_table(other, move(other))["approval"] == {"by": None, "at": None}
+    assert receipt_table(receipt("g", 40, 20), move(receipt("g", 40, 20)))["approval"] is None
 
 
 def certificate(**source):
@@ -290,10 +299,10 @@ def test_a_certificate_has_a_verdict_about_the_groups_of_its_window(group_id, gr
     found = move(value, "audit")
     assert found is not None
     assert (found.kind, found.groups, found.moved_by, found.verdict) == ("audit", groups, 9, "incomplete")
-    assert move_response(found).verdict == "incomplete"
+    assert move_json(found)["verdict"] == "incomplete"
     assert move({**value, "verdict": "complete"}, "audit") is None
     left = InstanceResult({"operator": "AuditWindowOperator", **ROW}, value, WHEN)
-    assert read_instance(left).report == value
+    assert read_instance(left)["report"] == value
 
 
 def test_a_check_of_a_mirror_has_a_verdict_about_its_pipeline():
@@ -305,7 +314,7 @@ def test_a_check_of_a_mirror_has_a_verdict_about_its_pipeline():
     assert (found.kind, found.groups) == ("mirror", ("g",))
     assert (found.checkpoint, found.verdict) == ("s3a://lake/g", "exact")
     left = InstanceResult({"operator": "CheckMirrorOperator", **ROW}, value, WHEN)
-    assert read_instance(left).report == value
+    assert read_instance(left)["report"] == value
 
 
 def test_a_failover_is_a_move_of_its_own_kind():

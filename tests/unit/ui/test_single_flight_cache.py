@@ -51,6 +51,13 @@ def test_a_value_is_made_again_after_a_while_and_after_a_failure():
     asyncio.run(ask())
 
 
+def test_the_values_may_have_a_size():
+    values = SingleFlightCache(60.0, 5, len)
+    for key, value in (("a", "xxx"), ("b", "xx"), ("a", "xx"), ("c", "x"), ("d", "xx")):
+        values.put(key, value)
+    assert [values.get_known(key) for key in "abcd"] == ["xx", None, "x", "xx"]
+
+
 def test_the_values_that_were_asked_for_last_are_kept():
     made = []
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import pytest
 
+from airflow_kafka_offsets.model.digest import partition_set
 from airflow_kafka_offsets.ui import watched_progress
-from airflow_kafka_offsets.ui.instance_now import wait_question
-from airflow_kafka_offsets.ui.partition_sets import partition_set
+from airflow_kafka_offsets.ui.instances import wait_question
 from airflow_kafka_offsets.ui.watched_progress import WatchedProgress
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.ui.receipt_times import read_times, receipt_offsets
+from airflow_kafka_offsets.ui.receipt_now import read_times, receipt_question
 
 TP = TopicPartition("orders", 0)
 MADE = 1_767_225_600_000
@@ -22,8 +22,10 @@ def of(offset, log, times):
         return {tp: times[tp, at] for tp, at in offsets.items() if (tp, at) in times}
 
     client = SimpleNamespace(log_ranges=lambda partitions: {TP: log}, record_times=record_times)
-    found = read_times(cast("Any", client), [[*TP, offset, *THEN]], MADE, 5.0)
-    return found["times"][0], found["others"]
+    asked = {"offsets": [[0, "after", *TP, offset, *THEN]], "made_ms": MADE, "rows": 1}
+    found = read_times(cast("Any", client), asked, 5.0)
+    assert found["times"]["before"] == [None]
+    return found["times"]["after"][0], found["problems"]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,9 @@ def test_an_offset_has_a_time_or_says_why_not(offset, log, times, shown):
     ],
 )
 def test_records_of_a_topic_that_was_created_again_are_not_those_of_the_receipt(log, times):
-    assert of(40, log, times) == (None, ["orders"])
+    shown, (problem,) = of(40, log, times)
+    assert shown is None
+    assert problem.startswith("topic orders has another log")
 
 
 def test_a_log_that_is_another_one_is_not_read():
@@ -70,12 +74,22 @@ def test_a_log_that_is_another_one_is_not_read():
             return dict.fromkeys(offsets, MADE - HOUR)
 
     client = Client()
-    asked = [["again", 0, 40, 0, 100], ["orders", 0, 40, 10, 100], ["orders", 1, 10, 10, 100]]
+    offsets = [
+        [0, "before", "again", 0, 40, 0, 100],
+        [1, "before", "orders", 0, 40, 10, 100],
+        [2, "after", "orders", 1, 10, 10, 100],
+    ]
 
-    found = read_times(cast("Any", client), asked, MADE, 5.0)
+    found = read_times(cast("Any", client), {"offsets": offsets, "made_ms": MADE, "rows": 4}, 5.0)
 
     assert client.asked == {TP: 40}
-    assert found == {"times": [None, "2025-12-31T23:00:00Z", "deleted"], "others": ["again"]}
+    assert found["times"] == {
+        "before": [None, "2025-12-31T23:00:00Z", None, None],
+        "after": [None, None, "deleted", None],
+    }
+    furthest, again = found["problems"]
+    assert furthest == "record times are shown only for the partitions that moved furthest"
+    assert again.startswith("topic again has another log")
 
 
 def row(partition, before, after, start=0, end=9_000):
@@ -84,16 +98,24 @@ def row(partition, before, after, start=0, end=9_000):
 
 
 def test_each_offset_of_a_receipt_is_asked_for():
-    assert receipt_offsets([row(0, 40, 60), row(1, None, 5), row(2, 1, 2, start=None)]) == {
-        (0, "before"): ["orders", 0, 40, 0, 9_000],
-        (0, "after"): ["orders", 0, 60, 0, 9_000],
-        (1, "after"): ["orders", 1, 5, 0, 9_000],
+    rows = [row(0, 40, 60), row(1, None, 5), row(2, 1, 2, start=None)]
+    assert receipt_question(rows, MADE, plan_only=True) == {
+        "offsets": [
+            [0, "before", "orders", 0, 40, 0, 9_000],
+            [0, "after", "orders", 0, 60, 0, 9_000],
+            [1, "after", "orders", 1, 5, 0, 9_000],
+        ],
+        "moved": {},
+        "made_ms": MADE,
+        "rows": 3,
     }
+    moved = {"g": [["orders", 0, 40, 60], ["orders", 1, None, 5], ["orders", 2, 1, 2]]}
+    assert receipt_question(rows, MADE, plan_only=False)["moved"] == moved
 
 
 def test_of_many_partitions_those_that_moved_furthest_are_asked_for():
     rows = [row(number, 1_000, 1_000 + number) for number in range(2_000)]
 
-    asked = receipt_offsets(rows)
+    asked = receipt_question(rows, MADE, plan_only=False)["offsets"]
 
-    assert {number for number, _ in asked} == set(range(1_980, 2_000))
+    assert {number for number, *_ in asked} == set(range(1_980, 2_000))

@@ -1,0 +1,117 @@
+"""Reads what became of a receipt: the times of its records, and whether its move is still in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_kafka_offsets.errors import BrokerError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.table import DELETED, furthest_moves, time_text
+from airflow_kafka_offsets.readings.topic_times import read_times_at
+from airflow_kafka_offsets.ui.provenance import as_provenance
+
+if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+
+_SKEW_MS = 3_600_000
+"""Milliseconds by which a producer's clock may be ahead of Airflow's."""
+
+Row = tuple[Any, ...]
+"""Group, topic, partition, before, after, records, log start, log end and more of a receipt's table."""
+
+
+def receipt_question(rows: Sequence[Row], made_ms: int, *, plan_only: bool) -> dict[str, Any]:
+    """
+    Return the question about a receipt, as plain JSON; its ``offsets`` are empty if nothing can be asked.
+
+    Of many rows only the times of those that moved furthest are read.
+
+    :param made_ms: when the receipt was made.
+    """
+    shown, _ = furthest_moves(list(enumerate(rows)), lambda row: _moved_by(row[1]))
+    offsets = [
+        [number, column, topic, partition, offset, start, end]
+        for number, (_, topic, partition, before, after, _, start, end, *_) in shown
+        for column, offset in (("before", before), ("after", after))
+        if None not in (offset, start, end)
+    ]
+    moved: dict[str, list[list[Any]]] = {}
+    for group, topic, partition, before, after, *_ in () if plan_only else rows:
+        if before != after and after is not None:
+            moved.setdefault(group, []).append([topic, partition, before, after])
+    return {"offsets": offsets, "moved": moved, "made_ms": made_ms, "rows": len(rows)}
+
+
+def _moved_by(row: Row) -> int:
+    _, _, _, before, after, _, start, *_ = row
+    return (after or 0) - (before if before is not None else start or 0)
+
+
+def read_move_state(
+    client: OffsetsClient, moved: Mapping[str, Sequence[Sequence[Any]]]
+) -> dict[str, Any] | None:
+    """
+    Compare a move with the current commits of its groups.
+
+    :param moved: group -> topic, partition, offset before and offset after of each partition that has moved.
+    :return: the ``state`` (``in place``, ``taken back`` or ``moved on``), with ``tool`` and ``at`` of the
+        newest commit; ``None`` if the move has changed nothing, or the commits cannot be read.
+    """
+    places, newest = set(), CommitMetadata()
+    for group, changed in moved.items():
+        targets = {TopicPartition(topic, number): (before, after) for topic, number, before, after in changed}
+        try:
+            commits = client.committed(group, targets)
+        except BrokerError:
+            return None
+        for tp, commit in commits.items():
+            before, after = targets[tp]
+            at = None if commit is None else commit.offset
+            places.add("in place" if at == after else "taken back" if at == before else "moved on")
+            newest = max(newest, CommitMetadata.of(commit) or newest, key=lambda made: made.at or 0)
+    if not places:
+        return None
+    state = places.pop() if len(places) == 1 else "moved on"
+    # The viewer may read this receipt, but perhaps not the run of the newest commit.
+    by = as_provenance(newest)
+    return {"state": state, "tool": by["tool"], "at": by["at"]}
+
+
+def read_times(client: OffsetsClient, question: Mapping[str, Any], within: float) -> dict[str, Any]:
+    """
+    Read the times of the records at offsets of a receipt.
+
+    :param question: see :func:`receipt_question`.
+    :param within: seconds for reading.
+    :return: ``times``, the columns ``before`` and ``after`` with a value for each row of the receipt: a time,
+        ``deleted`` if retention has deleted the record, ``end`` if no record follows, or ``None`` if unknown;
+        and ``problems``.
+    """
+    wanted = [
+        (row, column, TopicPartition(topic, partition), offset, LogRange(start, end))
+        for row, column, topic, partition, offset, start, end in question["offsets"]
+    ]
+    logs = client.log_ranges({tp for _, _, tp, _, _ in wanted})
+    # Neither end of a log goes back.
+    others = {tp for *_, tp, _, then in wanted if logs[tp].start < then.start or logs[tp].end < then.end}
+    there = {(tp, offset) for *_, tp, offset, _ in wanted if tp not in others and offset in logs[tp]}
+    times = read_times_at(client, there, within)
+    found: dict[str, list[str | None]] = {name: [None] * question["rows"] for name in ("before", "after")}
+    topics = {tp.topic for tp in others}
+    for row, column, tp, offset, then in wanted:
+        at = times.get((tp, offset))
+        if at is not None and offset < then.end and at > question["made_ms"] + _SKEW_MS:
+            # The record was already there, and is newer than the receipt.
+            topics.add(tp.topic)
+        elif tp not in others:
+            found[column][row] = DELETED if offset < logs[tp].start else time_text(times, tp, offset)
+    problems = [
+        f"topic {topic} has another log than when this receipt was made, or its producers' clocks are ahead: "
+        "the topic's record times are not shown"
+        for topic in sorted(topics)
+    ]
+    if len({row for row, *_ in wanted}) < question["rows"]:
+        problems.insert(0, "record times are shown only for the partitions that moved furthest")
+    return {"times": found, "problems": problems}
