@@ -110,11 +110,13 @@ class ClassicQuery:
         """Return the finished offsets; empty before the first batch."""
         if self._found is None:
             self._found = list(self._kafka_sources())
-        committed = self._execution.committedOffsets()
+        committed, planned = self._execution.committedOffsets(), self._execution.availableOffsets()
         states = []
         for source, name, options in self._found:
-            offset = committed.get(source)
-            if offset.isDefined() and (ends := _ends(name, offset.get().json())):
+            ends, limits = (_ends(name, _json(progress.get(source))) for progress in (committed, planned))
+            if ends:
+                # A query that continues from a seek shows the offsets before it for a moment (Spark 3.5).
+                ends = {tp: min(offset, limits.get(tp, offset)) for tp, offset in ends.items()}
                 states.append(SourceState(name, options, ends))
         return states
 
@@ -278,6 +280,10 @@ def _leaves(plan: Any) -> Iterator[tuple[str, Any]]:
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
         yield leaf.getClass().getSimpleName(), leaf
+
+
+def _json(offset: Any) -> str | None:
+    return offset.get().json() if offset.isDefined() else None
 
 
 def _ends(name: str, text: str | None) -> Offsets:

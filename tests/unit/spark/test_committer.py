@@ -614,6 +614,23 @@ def test_a_query_that_spark_does_not_show_is_an_error():
     assert "Spark does not report the finished offsets, so nothing is committed" in str(error)
 
 
+def test_a_query_that_fails_as_it_continues_from_a_seek_is_at_the_seeks_offsets(monkeypatch):
+    def progress(offset):
+        offset_of_source = SimpleNamespace(json=lambda: json.dumps({"orders": {"0": offset}}))
+        found = SimpleNamespace(isDefined=lambda: True, get=lambda: offset_of_source)
+        return SimpleNamespace(get=lambda source: found)
+
+    # Spark 3.5 continues from the batch before the newest one, whose offsets the seek has written.
+    execution = SimpleNamespace(
+        committedOffsets=lambda: progress(900),
+        availableOffsets=lambda: progress(100),
+        getClass=lambda: SimpleNamespace(getSimpleName=lambda: "MicroBatchExecution"),
+    )
+    query = ClassicQuery(SimpleNamespace(id="q-1", name=None, _jsq=execution))
+    monkeypatch.setattr(query, "_kafka_sources", lambda: [("source", "KafkaV2[orders]", {})])
+    assert [state.offsets for state in query.sources()] == [{ORDERS: 100}]
+
+
 def broken():
     raise RuntimeError("the JVM is gone")
 
