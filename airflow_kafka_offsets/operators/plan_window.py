@@ -176,9 +176,12 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         """
         Return the configuration from which a Spark job reads the window, for ``conf=``.
 
-        The value is a template. The task that runs the job renders it, and must run after this task.
+        The value is a template. The task that runs the job renders it, and must run after this task, in the
+        same mapped task group if there is one.
         """
-        pulled = f"{{{{ ti.xcom_pull(task_ids='{self.task_id}', key='{WINDOW_XCOM}') }}}}"
+        # Without map_indexes Airflow 3 returns the windows of all indexes.
+        index = ", map_indexes=ti.map_index" if self.get_closest_mapped_task_group() else ""
+        pulled = f"{{{{ ti.xcom_pull(task_ids='{self.task_id}', key='{WINDOW_XCOM}'{index}) }}}}"
         return {WINDOW_CONF_KEY: pulled}
 
     def execute(self, context: Context) -> dict[str, Any]:
