@@ -197,8 +197,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                 recovery = Recovery(resets, metadata, self.selection().group_ids)
                 judged = judge_recovery(client, checkpoint, receipt, recovery)
                 if judged.is_finished:
-                    parts = " and ".join(judged.passed) or "nothing was moved: all"
-                    passed = f"{parts} has passed where it was before"
+                    passed = "; ".join(f"{name} has passed its earlier position" for name in judged.passed)
+                    passed = passed or "the reset moved nothing"
                     self.log.info("Nothing to restore: %s", passed)
                     if work.failed:
                         raise AirflowFailException(

@@ -184,7 +184,7 @@ def test_a_switch_that_is_no_switch_fails_the_task_at_once():
     ("scenarios", "says"),
     [
         ({}, "found none of them; expected exactly one of to_offset, to_datetime"),
-        ({"to_offset": ""}, "found none of them"),
+        ({"to_offset": ""}, "found no value in to_offset=''; expected exactly one of to_offset"),
         ({"to_offset": 1, "shift_by": -1}, "found to_offset=1, shift_by=-1; expected exactly one"),
     ],
 )

@@ -193,7 +193,7 @@ def test_a_replay_needs_no_group(run, topic):
 def test_a_group_that_stands_elsewhere_is_told_in_the_log(run, group, caplog, holds):
     caplog.set_level(logging.WARNING)
     window = plan(run, group_id=group, start="earliest")
-    assert "A commit of this window would be refused now" in caplog.text
+    assert "A first commit of this window would be refused now" in caplog.text
     assert "-0: found 5, the range goes from 0 to 10" in caplog.text
     with pytest.raises(AirflowFailException, match="-0: found 5, the range goes from 0 to 10"):
         commit(window, group_id=group)
@@ -440,6 +440,22 @@ def test_a_group_that_kafka_forgot_was_not_moved_by_another_run(run, group, brok
     ) as refused:
         commit(window, group_id=group, fenced=fenced)
     assert "oved by" not in str(refused.value)
+
+
+@pytest.mark.parametrize("of_a_group", [True, False])
+def test_a_window_that_was_not_planned_for_the_group_says_so(
+    of_a_group, run, topic, group, new_group, holds
+):
+    other = new_group()
+    names = {"group_id": group} if of_a_group else {"topics": topic, "start": "earliest"}
+    planned = f"for group_id='{group}'" if of_a_group else "without a group"
+    with pytest.raises(AirflowFailException) as refused:
+        commit(plan(run, **names), group_id=other)
+    assert f"the window was planned {planned}, and group '{other}' is not at its start" in str(
+        refused.value
+    )
+    assert "no longer exist" not in str(refused.value)
+    assert holds(other) == {}
 
 
 # A commit that is cleared.

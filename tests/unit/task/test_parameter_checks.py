@@ -209,6 +209,26 @@ def test_a_window_whose_plan_has_no_xcom_is_refused():
         task.execute(context)
 
 
+@pytest.mark.parametrize(
+    ("operator", "name"),
+    [
+        (CommitOffsetWindowOperator, "window"),
+        (AuditWindowOperator, "window"),
+        (RestoreOffsetsOperator, "receipt"),
+        (ResetOffsetsOperator, "plan"),
+        (OffsetsReachedSensor, "target"),
+    ],
+)
+def test_the_list_of_a_mapped_task_is_refused_with_what_to_write(operator, name):
+    with DAG("d"):
+        names = GIVEN[operator] | ({"to_offset": None} if name == "plan" else {}) | {name: "{{ it }}"}
+        task = operator(task_id="t", **names)
+    task.render_template_fields({"it": "1"})
+    setattr(task, name, [{"version": 1}, {"version": 1}])
+    with pytest.raises(UsageError, match=f"^{name}: found a list, .*: map this task too, with .*expand.{name}="):
+        task.check_rendered_parameters()
+
+
 def test_a_run_without_a_data_interval_is_told_so():
     task = rendered(
         PlanOffsetWindowOperator,
