@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from waiting import Store
@@ -456,6 +457,63 @@ def test_a_window_that_was_not_planned_for_the_group_says_so(
     )
     assert "no longer exist" not in str(refused.value)
     assert holds(other) == {}
+
+
+# A commit whose trigger rule lets it run although the job has not.
+
+
+@pytest.mark.parametrize(
+    ("rule", "states", "refused"),
+    [
+        ("all_done", {"job": "failed"}, True),
+        ("all_done", {"job": "upstream_failed"}, True),
+        ("none_failed", {"job": "skipped"}, True),
+        ("all_done", {"job": "failed", "fallback": "success"}, False),
+        ("all_done", {"job": "success"}, False),
+        ("all_success", {}, False),
+        ("all_done", {}, False),
+    ],
+)
+def test_a_window_that_no_task_has_read_is_not_committed(
+    rule, states, refused, run, topic, group, holds, monkeypatch
+):
+    window = plan(run, group_id=group)
+    with DAG("flights"):
+        commit = CommitOffsetWindowOperator(
+            task_id="commit", group_id=group, window=window, fenced=False, trigger_rule=rule
+        )
+        end_cluster = EmptyOperator(task_id="end_cluster").as_teardown()
+        [EmptyOperator(task_id=name) for name in ("plan", *states)] >> commit
+        end_cluster >> commit
+    context = run.context()
+    found = {"plan": "success", "end_cluster": "success", **states}
+    monkeypatch.setattr(
+        context["ti"],
+        "get_task_states",
+        lambda dag_id, task_ids, run_ids: {run_ids[0]: {name: found[name] for name in task_ids}},
+        raising=False,
+    )
+    if refused:
+        with pytest.raises(AirflowFailException, match=rf"not read: .* \(job: {states['job']}\)"):
+            commit.execute(context)
+        assert holds(group) == {0: 5, 1: 2, 2: 0}
+    else:
+        commit.execute(context)
+        assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
+def test_an_empty_window_needs_no_job(run, topic, group, produce, holds, monkeypatch):
+    window = plan(run, group_id=group, end={topic: {"0": 5, "1": 2, "2": 0}}, on_empty="continue")
+    with DAG("flights"):
+        commit = CommitOffsetWindowOperator(
+            task_id="commit", group_id=group, window=window, fenced=False, trigger_rule="none_failed"
+        )
+        EmptyOperator(task_id="job") >> commit
+    context = run.context()
+    monkeypatch.setattr(
+        context["ti"], "get_task_states", lambda **_: pytest.fail("no state is asked for"), raising=False
+    )
+    assert commit.execute(context)["verified"]
 
 
 # A commit that is cleared.
