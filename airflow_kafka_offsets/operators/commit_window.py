@@ -125,7 +125,7 @@ class CommitOffsetWindowOperator(MovingOperator):
         ]
         if jobs and not (states := task_states(context, self, jobs)).succeeded:
             raise PlanRefusedError(
-                f"the window was not read: no task before this one has succeeded ({states.describe(jobs)}), but "
-                f"trigger_rule={self.trigger_rule.value!r} runs this one all the same. A commit would skip the "
-                "window's records: clear the job together with this task"
+                f"the window was not read: no task before this one has succeeded ({states.describe(jobs)}), "
+                f"but this one runs because of trigger_rule={self.trigger_rule.value!r}. A commit would skip "
+                "the window's records: clear the job together with this task"
             )

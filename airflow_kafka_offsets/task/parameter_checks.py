@@ -191,8 +191,8 @@ class PipelineTask(BaseOperator):
                 check_rendered(name, template, value)
             if name in _RESULTS and isinstance(value, Sequence) and not isinstance(value, str):
                 raise UsageError(
-                    f"{name}: found a list, such as the output of a mapped task; expected one value: map this "
-                    f"task too, with .partial(...).expand({name}=...), or both in a mapped task group",
+                    f"{name}: found a list, such as the output of a mapped task; expected one value: map "
+                    f"this task too, with .partial(...).expand({name}=...), or both in a mapped task group",
                     parameter=name,
                 )
 

@@ -444,17 +444,13 @@ def test_a_group_that_kafka_forgot_was_not_moved_by_another_run(run, group, brok
 
 
 @pytest.mark.parametrize("of_a_group", [True, False])
-def test_a_window_that_was_not_planned_for_the_group_says_so(
-    of_a_group, run, topic, group, new_group, holds
-):
+def test_a_window_that_was_not_planned_for_the_group_says_so(of_a_group, run, topic, group, new_group, holds):
     other = new_group()
     names = {"group_id": group} if of_a_group else {"topics": topic, "start": "earliest"}
     planned = f"for group_id='{group}'" if of_a_group else "without a group"
     with pytest.raises(AirflowFailException) as refused:
         commit(plan(run, **names), group_id=other)
-    assert f"the window was planned {planned}, and group '{other}' is not at its start" in str(
-        refused.value
-    )
+    assert f"the window was planned {planned}, and group '{other}' is not at its start" in str(refused.value)
     assert "no longer exist" not in str(refused.value)
     assert holds(other) == {}
 

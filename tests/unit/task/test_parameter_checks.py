@@ -225,7 +225,7 @@ def test_the_list_of_a_mapped_task_is_refused_with_what_to_write(operator, name)
         task = operator(task_id="t", **names)
     task.render_template_fields({"it": "1"})
     setattr(task, name, [{"version": 1}, {"version": 1}])
-    with pytest.raises(UsageError, match=f"^{name}: found a list, .*: map this task too, with .*expand.{name}="):
+    with pytest.raises(UsageError, match=f"^{name}: found a list, .*: map this task too, .*expand.{name}="):
         task.check_rendered_parameters()
 
 
