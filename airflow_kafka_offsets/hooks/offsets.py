@@ -158,8 +158,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
             lag = measure_lag(client, group_id, positions, isolation_level=isolation_level, headroom=headroom)
         if all(offset is None for offset in positions.values()):
             raise NoCommitError(
-                f"group {group_id!r} has no committed offset on {summarize(positions)}, so its lag is unknown: "
-                "correct the names, or commit first"
+                f"group {group_id!r} has no committed offset on {summarize(positions)}, so its lag is "
+                "unknown: correct the names, or commit first"
             )
         return {"version": 1, "group_id": group_id, **lag.as_json()}
 

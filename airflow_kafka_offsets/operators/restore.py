@@ -150,6 +150,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if from_file is not None:
             self.refuse_unused("with from_file, which has no partition without a commit", "on_no_commit")
             self.refuse_unused("with from_file, which does not record a move", "allow_stale")
+        if restore_when == "failed":
+            self.refuse_unused("with restore_when='failed', which needs no permission for it", "allow_stale")
         self.check_parameters()
 
     def check_checkpoint_parameters(self) -> None:

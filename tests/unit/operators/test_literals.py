@@ -245,6 +245,11 @@ def test_templates_may_fill_in_the_scenario(scenarios):
             "on_pending_batch='discard' with sink='delta' needs sink_location",
         ),
         (
+            RestoreOffsetsOperator,
+            ORDERS | {"receipt": "{{ it }}", "allow_stale": True},
+            "allow_stale would be ignored with restore_when='failed'",
+        ),
+        (
             PlanResetsOperator,
             {"pipelines": [GROUP], "to_offset": "earliest", "quiet_period": "{{ params.it }}"},
             "quiet_period would be ignored by a plan: give it to the reset that applies it",

@@ -60,6 +60,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "window_conn_id": {"window_file": "/window.json"},
     "on_no_commit": {"checkpoint_location": None, "to_offset": "committed"},
     "idle_after": {"on_idle_partition": "ignore"},
+    "allow_stale": {"restore_when": "always", "receipt": "{{ 'receipt' }}"},
     **dict.fromkeys(("plan", "max_age", "approval", "allow_self_approval"), WITH_PLAN),
     "timezone": {"every": "hour"},
 }
