@@ -620,6 +620,10 @@ def test_other_parameters_than_before_are_refused_unless_they_name_the_records(r
         AirflowFailException, match="planned its window at .* with other parameters .*end=latest"
     ):
         plan(run.clear(), group_id=group, max_records=1)
+    with pytest.raises(
+        AirflowFailException, match=f"other parameters .*group_id={group}.*kafka_config_id=kafka"
+    ):
+        plan(run.clear(), group_id={topic: group})
     times = Run("2")
     plan(times, topics=topic, start=NOON, end=HALF)
     assert plan(times.clear(), topics=topic, start=NOON, end=ONE)["records"] == 10
