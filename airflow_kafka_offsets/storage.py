@@ -320,7 +320,7 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
     except Exception as error:
         if not isinstance(error, (OSError, TypeError, ValueError)) and access_refusal(error) is None:
             raise
-        connection = parameter_text("checkpoint_conn_id")
+        connection = f"{parameter_text('checkpoint_conn_id')} for a checkpoint"
         remedy = f"check the scheme, and give the storage's connection ({connection}) if it needs one"
         if scheme == "dbfs":  # no Airflow provider supports it as a storage
             remedy = (

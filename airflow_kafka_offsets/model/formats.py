@@ -91,7 +91,7 @@ def parse_positions(
             if offset is not None and (
                 isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET
             ):
-                raise _malformed(what, f"{describe(offset)} instead of the offset of {tp}")
+                raise _malformed(what, f"{_shown(offset, describe)} instead of the offset of {tp}")
             positions[tp] = offset
     return positions
 

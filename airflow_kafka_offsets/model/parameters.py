@@ -13,6 +13,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected
 
 OutOfRangePolicy = Literal["fail", "clamp", "skip"]
@@ -122,7 +123,7 @@ def parse_duration(
         elif isinstance(text, str | int | float) and not isinstance(text, bool):
             duration = timedelta(seconds=float(text))
     if not timedelta(0) <= duration <= maximum or (not duration and not allow_zero):
-        longest = f"{maximum.days} days" if maximum.days else f"{maximum.total_seconds():g} seconds"
+        longest = plural(maximum.days, "day") if maximum.days else f"{maximum.total_seconds():g} seconds"
         expected = f"seconds, or a duration such as '10m' or 'PT10M', {'' if allow_zero else 'above 0 and '}"
         raise unexpected(parameter, value, f"{expected}of at most {longest}")
     return duration
@@ -148,7 +149,7 @@ def parse_text(value: object, parameter: str) -> str:
     if is_blank(value):
         raise parameter_error(
             parameter,
-            f" is empty: expected a value; omit {parameter_text(parameter)} to use its default",
+            f" is empty: expected a value; omit {parameter_text(parameter)} if it is not needed",
             value,
         )
     return value
@@ -235,7 +236,10 @@ def exactly_one(parameters: Mapping[str, object]) -> tuple[str, object]:
     """
     given = {name: value for name, value in parameters.items() if not is_blank(value)}
     if len(given) != 1:
-        found = ", ".join(parameter_text(name, value) for name, value in given.items()) or "none of them"
+        # An empty one may be a template, such as the data interval of a run that has none.
+        shown = given or {name: value for name, value in parameters.items() if value is not None}
+        found = ", ".join(parameter_text(name, value) for name, value in shown.items()) or "none of them"
+        found = f"no value in {found}" if shown and not given else found
         names = ", ".join(map(parameter_text, parameters))
         raise UsageError(f"found {found}; expected exactly one of {names}")
     return next(iter(given.items()))

@@ -63,10 +63,7 @@ class TopicScope:
             else:
                 partitions[topic] = None
         if not partitions:
-            raise parameter_error(
-                parameter,
-                f" is empty: expected {_FORM}; omit it to select all topics of the checkpoint or the group",
-            )
+            raise parameter_error(parameter, f" is empty: expected {_FORM}; or omit it")
         return cls(
             {topic: None if found is None else frozenset(found) for topic, found in partitions.items()},
             parameter,

@@ -130,7 +130,12 @@ def _plan_each(
 def refused_by_all(failures: Sequence[Failure]) -> PlanRefusedError:
     """Return the error of pipelines that cannot be moved, with the reason of each."""
     retriable = all(each.error.retriable for each in failures)
-    return PlanRefusedError([f"group {each}" for each in failures], retriable=retriable)
+    reasons = [
+        f"group {each.name}: {reason}"
+        for each in failures
+        for reason in getattr(each.error, "refusals", [each.error])
+    ]
+    return PlanRefusedError(reasons, retriable=retriable)
 
 
 def check_disjoint(plans: Sequence[SavedPlan]) -> None:

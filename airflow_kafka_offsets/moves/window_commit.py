@@ -180,10 +180,20 @@ def _refusals(part: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
             "the current log end lies outside the window; reset the group, or leave the topic out with "
             f"{parameter_text('topics', ...)}",
         )
+    group = group_plan.group_id
     try:
-        part.to_commit(f"group {group_plan.group_id!r}", group_plan.before, group_plan.metadata)
+        part.to_commit(f"group {group!r}", group_plan.before, group_plan.metadata)
     except WindowMismatchError as error:
-        return error.refusals
+        planned = part.source.get("group_id", group)
+        groups = planned.values() if isinstance(planned, Mapping) else [planned]
+        has_commits = all(offset is not None for offset, *_ in error.found.values())
+        if group in groups or (planned is None and has_commits):
+            return error.refusals
+        of = f"for {parameter_text('group_id', planned)}" if planned else "without a group"
+        return (
+            f"the window was planned {of}, and group {group!r} is not at its start ({error.differences}): "
+            f"give the plan and the commit the same {parameter_text('group_id')}",
+        )
     return ()
 
 
@@ -222,7 +232,8 @@ def _read_by_others(
     return [
         f"group {group_id!r} is at the end of these ranges on {summarize(partitions)}, committed by {maker}: "
         "that run has read the same records, because both windows were planned before either was committed. "
-        "Set max_active_runs=1, and remove the output of this run unless it replaces that of the other run"
+        "Let one DAG, with max_active_runs=1, read with the group, and remove the output of this run unless "
+        "it replaces that of the other run"
         for maker, partitions in makers.items()
     ]
 

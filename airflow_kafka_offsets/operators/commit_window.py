@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from airflow.sdk import Context, XComArg
+from airflow.sdk import Context, TriggerRule, XComArg
 
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.window_commit import apply_window, plan_window_commits, window_targets
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import MovingOperator
 from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.parameter_checks import is_template
+from airflow_kafka_offsets.task.run_tasks import task_states
 from airflow_kafka_offsets.task.windows import CommitMemory, load_window, split_window
 
 
@@ -28,6 +31,10 @@ class CommitOffsetWindowOperator(MovingOperator):
     other offset in any partition, nothing is committed at all. If a partition had no commit when the window
     was planned, it must still have none. All groups are compared before the first commit, and each group
     again when it is committed.
+
+    With another trigger rule than ``all_success`` the task also runs after a failed or skipped job. It then
+    refuses the window unless a task directly before it has succeeded, apart from the plan, setups and
+    teardowns.
 
     On Airflow 3.3 and later, a task that is cleared after it has committed its window succeeds without a
     commit if the group is at the window's end, or beyond, in every partition.
@@ -81,6 +88,7 @@ class CommitOffsetWindowOperator(MovingOperator):
         """Commit the window's end, and return the receipt."""
         with self.run_checked():
             window = load_window(self.window, self.window_conn_id)
+            self._check_job(context, window)
             self.committed_window = window
             targets = window_targets(window, self.selection())
             groups = {group: offsets_json(offsets) for group, offsets in targets.items()}
@@ -104,3 +112,20 @@ class CommitOffsetWindowOperator(MovingOperator):
                 if all(group_plan.after for group_plan in group_plans):
                     memory.keep()
                 return receipt
+
+    def _check_job(self, context: Context, window: OffsetWindow) -> None:
+        """Refuse a window that no task has read, if the trigger rule lets this task run all the same."""
+        if not window or self.trigger_rule == TriggerRule.ALL_SUCCESS:
+            return
+        planned_by = window.source.get("task_id")
+        jobs = [
+            task.task_id
+            for task in self.upstream_list
+            if task.task_id != planned_by and not (task.is_setup or task.is_teardown)
+        ]
+        if jobs and not (states := task_states(context, self, jobs)).succeeded:
+            raise PlanRefusedError(
+                f"the window was not read: no task before this one has succeeded ({states.describe(jobs)}), "
+                f"but this one runs because of trigger_rule={self.trigger_rule.value!r}. A commit would skip "
+                "the window's records: clear the job together with this task"
+            )

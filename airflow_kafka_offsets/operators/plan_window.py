@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 OnEmpty = Literal["skip", "fail", "continue"]
 """Action for an empty window: skip the downstream tasks, fail, or continue."""
 
+_ASKED = ("topics", "topics_pattern", "max_records", "on_no_commit", "kafka_config_id")
+"""Parameters that determine the window, besides its bounds and the group."""
+
 WINDOW_XCOM = "kafka_offsets.window"
 """Key of the XCom for a job's configuration: the window as JSON text, or the URI of its file."""
 
@@ -176,9 +179,12 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         """
         Return the configuration from which a Spark job reads the window, for ``conf=``.
 
-        The value is a template. The task that runs the job renders it, and must run after this task.
+        The value is a template. The task that runs the job renders it, and must run after this task, in the
+        same mapped task group if there is one.
         """
-        pulled = f"{{{{ ti.xcom_pull(task_ids='{self.task_id}', key='{WINDOW_XCOM}') }}}}"
+        # Without map_indexes Airflow 3 returns the windows of all indexes.
+        index = ", map_indexes=ti.map_index" if self.get_closest_mapped_task_group() else ""
+        pulled = f"{{{{ ti.xcom_pull(task_ids='{self.task_id}', key='{WINDOW_XCOM}'{index}) }}}}"
         return {WINDOW_CONF_KEY: pulled}
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -243,8 +249,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             now=now,
             **self.parse_parameters("max_records", "on_no_commit"),
         )
-        names = ("topics", "topics_pattern", "kafka_config_id", "max_records")
-        asked = {name: getattr(self, name) for name in names}
+        asked = {name: getattr(self, name) for name in _ASKED}
         asked |= {"asked": self._parameters_digest(), "planned_at": now.isoformat(timespec="seconds")}
         source = {**window.source, **asked, **memory.run}
         # The same types as from XCom or a file, so that a later comparison does not differ by a tuple.
@@ -260,11 +265,12 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             if all(bound.traits.reproducible for bound in self._bounds()):
                 self.log.info("Planned again: the parameters have changed")
                 return None
+            names = ("start", "end", "group_id", *_ASKED)
+            found = {name: window.source.get(name) for name in names}
+            planned = ", ".join(f"{name}={it}" for name, it in found.items() if it is not None)
             raise PlanRefusedError(
                 f"this run planned its window at {window.source.get('planned_at')} with other parameters "
-                f"(start={window.source.get('start')}, end={window.source.get('end')}, "
-                f"topics={window.source.get('topics')}, max_records={window.source.get('max_records')}): set "
-                "these parameters again, or trigger a new run"
+                f"({planned}): set these parameters again, or trigger a new run"
             )
         check_window(client, window, self.selection())
         self.log.info("The window that this run planned at %s", window.source.get("planned_at"))
@@ -302,6 +308,5 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     def _parameters_digest(self) -> str:
         """Return a digest of the parameters that determine the window: with others a run plans again."""
         start, end = (bound.as_text() for bound in self._bounds())
-        names = ("group_id", "topics", "topics_pattern", "max_records", "on_no_commit", "kafka_config_id")
-        asked = {"start": start, "end": end} | {name: getattr(self, name) for name in names}
+        asked = {"start": start, "end": end} | {name: getattr(self, name) for name in ("group_id", *_ASKED)}
         return digest(asked, length=12)

@@ -150,6 +150,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if from_file is not None:
             self.refuse_unused("with from_file, which has no partition without a commit", "on_no_commit")
             self.refuse_unused("with from_file, which does not record a move", "allow_stale")
+        if restore_when == "failed":
+            self.refuse_unused("with restore_when='failed', which needs no permission for it", "allow_stale")
         self.check_parameters()
 
     def check_checkpoint_parameters(self) -> None:
@@ -197,8 +199,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                 recovery = Recovery(resets, metadata, self.selection().group_ids)
                 judged = judge_recovery(client, checkpoint, receipt, recovery)
                 if judged.is_finished:
-                    parts = " and ".join(judged.passed) or "nothing was moved: all"
-                    passed = f"{parts} has passed where it was before"
+                    passed = "; ".join(f"{name} has passed its earlier position" for name in judged.passed)
+                    passed = passed or "the reset moved nothing"
                     self.log.info("Nothing to restore: %s", passed)
                     if work.failed:
                         raise AirflowFailException(

@@ -136,6 +136,6 @@ def warn_group_elsewhere(window: OffsetWindow, positions: Positions) -> None:
         )
     except WindowMismatchError as error:
         log.warning(
-            "A commit of this window would be refused now, because the group is elsewhere: %s",
+            "A first commit of this window would be refused now, because the group is elsewhere: %s",
             error.differences,
         )

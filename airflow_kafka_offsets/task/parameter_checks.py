@@ -40,6 +40,8 @@ _HINTS = {
 }
 """Frequent reasons why a template renders to an empty value."""
 
+_RESULTS = ("window", "receipt", "plan", "target")
+"""Parameters for the output of another task, which is a list if that task is mapped."""
 
 MAP_INDEX_TEMPLATE = (
     "{%% set group = task.group_id or task.checkpoint_location or task.topics %%}{%% set group = "
@@ -179,13 +181,20 @@ class PipelineTask(BaseOperator):
             self.refuse_unused(why, name)
 
     def check_rendered_parameters(self) -> None:
-        """Refuse given options that rendered to an empty value; the error names the first one."""
+        """Refuse given options that rendered to an empty value or a list; the error names the first one."""
         templates = self._templates
         if templates is None:  # nothing was rendered
             templates = {name: getattr(self, name, None) for name in self.template_fields}
         for name, template in templates.items():
+            value = getattr(self, name, None)
             if not self.may_render_blank(name, template):
-                check_rendered(name, template, getattr(self, name, None))
+                check_rendered(name, template, value)
+            if name in _RESULTS and isinstance(value, Sequence) and not isinstance(value, str):
+                raise UsageError(
+                    f"{name}: found a list, such as the output of a mapped task; expected one value: map "
+                    f"this task too, with .partial(...).expand({name}=...), or both in a mapped task group",
+                    parameter=name,
+                )
 
     def may_render_blank(self, name: str, template: object) -> bool:
         """Return whether an option has a defined meaning if it renders to an empty value."""
@@ -252,13 +261,13 @@ def _refused(path: str, given: object, found: object) -> UsageError:
     name = path.partition("[")[0]
     if not is_template(given):
         return UsageError(
-            f"{path}={given!r} is empty: expected a value; leave {name} out to use its default",
+            f"{path}={given!r} is empty: expected a value; leave {name} out if it is not needed",
             parameter=name,
         )
     text = str(given)
     hints = [hint for mark, hint in _HINTS.items() if mark in text]
     return UsageError(
         f"{path}={shorten(text)} rendered to {found!r}, which is empty: expected a value; correct the "
-        f"template, or leave {name} out to use its default{''.join(hints)}",
+        f"template, or leave {name} out if it is not needed{''.join(hints)}",
         parameter=name,
     )

@@ -214,7 +214,7 @@ def test_what_a_template_gives_that_finds_nothing_is_nothing(value):
 def test_exactly_one_scenario_is_wanted_and_empty_is_none():
     assert exactly_one({"to_offset": "", "to_datetime": "2026-03-01"}) == ("to_datetime", "2026-03-01")
     assert exactly_one({"to_offset": 0, "to_datetime": None}) == ("to_offset", 0)
-    with pytest.raises(UsageError, match="none of them"):
+    with pytest.raises(UsageError, match="found no value in to_offset=''; expected"):
         exactly_one({"to_offset": "", "to_datetime": None})
     with pytest.raises(UsageError, match="exactly one of to_offset, to_datetime"):
         exactly_one({"to_offset": 0, "to_datetime": "2026-03-01"})

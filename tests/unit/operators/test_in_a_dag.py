@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, Asset, TaskGroup
+from airflow.sdk import DAG, Asset, TaskGroup, task_group
 
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
@@ -95,6 +95,23 @@ def test_a_planned_window_goes_to_the_job_and_to_the_commit():
         WINDOW_CONF_KEY: "{{ ti.xcom_pull(task_ids='g.plan', key='kafka_offsets.window') }}"
     }
     assert commit.upstream_task_ids == {"g.plan"}
+
+
+def test_in_a_mapped_group_each_job_gets_the_window_of_its_own_index():
+    """Without map_indexes= Airflow 3 returns the windows of all indexes, or the only one that is there."""
+    plans = []
+    with DAG("d"):
+
+        @task_group
+        def hours(topics):
+            with TaskGroup("inner"):
+                plans.append(PlanOffsetWindowOperator(task_id="plan", topics=topics, start="earliest"))
+
+        hours.expand(topics=["orders", "payments"])
+    assert plans[0].spark_conf() == {
+        WINDOW_CONF_KEY: "{{ ti.xcom_pull(task_ids='hours.inner.plan', key='kafka_offsets.window', "
+        "map_indexes=ti.map_index) }}"
+    }
 
 
 def test_a_window_stays_text_where_templates_are_rendered_to_objects():

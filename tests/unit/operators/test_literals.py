@@ -184,7 +184,7 @@ def test_a_switch_that_is_no_switch_fails_the_task_at_once():
     ("scenarios", "says"),
     [
         ({}, "found none of them; expected exactly one of to_offset, to_datetime"),
-        ({"to_offset": ""}, "found none of them"),
+        ({"to_offset": ""}, "found no value in to_offset=''; expected exactly one of to_offset"),
         ({"to_offset": 1, "shift_by": -1}, "found to_offset=1, shift_by=-1; expected exactly one"),
     ],
 )
@@ -243,6 +243,11 @@ def test_templates_may_fill_in_the_scenario(scenarios):
             RestoreOffsetsOperator,
             ORDERS | {"receipt": "{{ it }}", "on_pending_batch": "discard", "sink": "delta"},
             "on_pending_batch='discard' with sink='delta' needs sink_location",
+        ),
+        (
+            RestoreOffsetsOperator,
+            ORDERS | {"receipt": "{{ it }}", "allow_stale": True},
+            "allow_stale would be ignored with restore_when='failed'",
         ),
         (
             PlanResetsOperator,

@@ -172,3 +172,12 @@ def test_a_pipeline_without_a_checkpoint_has_no_batch(topic, group, query, conte
     ]
     with pytest.raises(AirflowFailException, match="group h: checkpoint_location is missing: to_batch is a"):
         PlanResetsOperator(task_id="plans", pipelines=pipelines, to_batch=1).execute(context)
+
+
+def test_the_reasons_of_each_pipeline_say_once_that_nothing_was_changed(topic, group, context):
+    pipelines = [{"group_id": group, "topics": topic}]
+    with pytest.raises(AirflowFailException) as refused:
+        PlanResetsOperator(task_id="plans", pipelines=pipelines, to_offset=99).execute(context)
+    first = f"nothing was changed: \n  - group {group}: offset 99 of {topic}-0 is outside its log"
+    assert str(refused.value).startswith(first)
+    assert f"\n  - group {group}: offset 99 of {topic}-1 is outside its log" in str(refused.value)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from waiting import Store
@@ -193,7 +194,7 @@ def test_a_replay_needs_no_group(run, topic):
 def test_a_group_that_stands_elsewhere_is_told_in_the_log(run, group, caplog, holds):
     caplog.set_level(logging.WARNING)
     window = plan(run, group_id=group, start="earliest")
-    assert "A commit of this window would be refused now" in caplog.text
+    assert "A first commit of this window would be refused now" in caplog.text
     assert "-0: found 5, the range goes from 0 to 10" in caplog.text
     with pytest.raises(AirflowFailException, match="-0: found 5, the range goes from 0 to 10"):
         commit(window, group_id=group)
@@ -442,6 +443,75 @@ def test_a_group_that_kafka_forgot_was_not_moved_by_another_run(run, group, brok
     assert "oved by" not in str(refused.value)
 
 
+@pytest.mark.parametrize("of_a_group", [True, False])
+def test_a_window_that_was_not_planned_for_the_group_says_so(of_a_group, run, topic, group, new_group, holds):
+    other = new_group()
+    names = {"group_id": group} if of_a_group else {"topics": topic, "start": "earliest"}
+    planned = f"for group_id='{group}'" if of_a_group else "without a group"
+    with pytest.raises(AirflowFailException) as refused:
+        commit(plan(run, **names), group_id=other)
+    assert f"the window was planned {planned}, and group '{other}' is not at its start" in str(refused.value)
+    assert "no longer exist" not in str(refused.value)
+    assert holds(other) == {}
+
+
+# A commit whose trigger rule lets it run although the job has not.
+
+
+@pytest.mark.parametrize(
+    ("rule", "states", "refused"),
+    [
+        ("all_done", {"job": "failed"}, True),
+        ("all_done", {"job": "upstream_failed"}, True),
+        ("none_failed", {"job": "skipped"}, True),
+        ("all_done", {"job": "failed", "fallback": "success"}, False),
+        ("all_done", {"job": "success"}, False),
+        ("all_success", {}, False),
+        ("all_done", {}, False),
+    ],
+)
+def test_a_window_that_no_task_has_read_is_not_committed(
+    rule, states, refused, run, topic, group, holds, monkeypatch
+):
+    window = plan(run, group_id=group)
+    with DAG("flights"):
+        commit = CommitOffsetWindowOperator(
+            task_id="commit", group_id=group, window=window, fenced=False, trigger_rule=rule
+        )
+        end_cluster = EmptyOperator(task_id="end_cluster").as_teardown()
+        [EmptyOperator(task_id=name) for name in ("plan", *states)] >> commit
+        end_cluster >> commit
+    context = run.context()
+    found = {"plan": "success", "end_cluster": "success", **states}
+    monkeypatch.setattr(
+        context["ti"],
+        "get_task_states",
+        lambda dag_id, task_ids, run_ids: {run_ids[0]: {name: found[name] for name in task_ids}},
+        raising=False,
+    )
+    if refused:
+        with pytest.raises(AirflowFailException, match=rf"not read: .* \(job: {states['job']}\)"):
+            commit.execute(context)
+        assert holds(group) == {0: 5, 1: 2, 2: 0}
+    else:
+        commit.execute(context)
+        assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
+def test_an_empty_window_needs_no_job(run, topic, group, produce, holds, monkeypatch):
+    window = plan(run, group_id=group, end={topic: {"0": 5, "1": 2, "2": 0}}, on_empty="continue")
+    with DAG("flights"):
+        commit = CommitOffsetWindowOperator(
+            task_id="commit", group_id=group, window=window, fenced=False, trigger_rule="none_failed"
+        )
+        EmptyOperator(task_id="job") >> commit
+    context = run.context()
+    monkeypatch.setattr(
+        context["ti"], "get_task_states", lambda **_: pytest.fail("no state is asked for"), raising=False
+    )
+    assert commit.execute(context)["verified"]
+
+
 # A commit that is cleared.
 
 
@@ -550,6 +620,10 @@ def test_other_parameters_than_before_are_refused_unless_they_name_the_records(r
         AirflowFailException, match="planned its window at .* with other parameters .*end=latest"
     ):
         plan(run.clear(), group_id=group, max_records=1)
+    with pytest.raises(
+        AirflowFailException, match=f"other parameters .*group_id={group}.*kafka_config_id=kafka"
+    ):
+        plan(run.clear(), group_id={topic: group})
     times = Run("2")
     plan(times, topics=topic, start=NOON, end=HALF)
     assert plan(times.clear(), topics=topic, start=NOON, end=ONE)["records"] == 10

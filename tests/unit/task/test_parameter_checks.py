@@ -60,6 +60,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "window_conn_id": {"window_file": "/window.json"},
     "on_no_commit": {"checkpoint_location": None, "to_offset": "committed"},
     "idle_after": {"on_idle_partition": "ignore"},
+    "allow_stale": {"restore_when": "always", "receipt": "{{ 'receipt' }}"},
     **dict.fromkeys(("plan", "max_age", "approval", "allow_self_approval"), WITH_PLAN),
     "timezone": {"every": "hour"},
 }
@@ -207,6 +208,26 @@ def test_a_window_whose_plan_has_no_xcom_is_refused():
     task.render_template_fields(context)
     with pytest.raises(AirflowFailException, match="window=.* rendered to None.*A task has no XCom if"):
         task.execute(context)
+
+
+@pytest.mark.parametrize(
+    ("operator", "name"),
+    [
+        (CommitOffsetWindowOperator, "window"),
+        (AuditWindowOperator, "window"),
+        (RestoreOffsetsOperator, "receipt"),
+        (ResetOffsetsOperator, "plan"),
+        (OffsetsReachedSensor, "target"),
+    ],
+)
+def test_the_list_of_a_mapped_task_is_refused_with_what_to_write(operator, name):
+    with DAG("d"):
+        names = GIVEN[operator] | ({"to_offset": None} if name == "plan" else {}) | {name: "{{ it }}"}
+        task = operator(task_id="t", **names)
+    task.render_template_fields({"it": "1"})
+    setattr(task, name, [{"version": 1}, {"version": 1}])
+    with pytest.raises(UsageError, match=f"^{name}: found a list, .*: map this task too, .*expand.{name}="):
+        task.check_rendered_parameters()
 
 
 def test_a_run_without_a_data_interval_is_told_so():

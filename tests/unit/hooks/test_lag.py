@@ -1,0 +1,18 @@
+"""The lag of a group that has committed nothing is unknown, and not 0."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_kafka_offsets.errors import NoCommitError
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
+from airflow_kafka_offsets.model.offsets import TopicPartition
+
+
+def test_a_group_without_a_commit_on_the_named_topics_has_no_lag(client, make_topic, produce, new_group):
+    topic, group = make_topic(2), new_group()
+    produce(topic, {0: 3, 1: 4})
+    with pytest.raises(NoCommitError, match=f"'{group}' has no committed offset on {topic}-0, {topic}-1"):
+        KafkaOffsetsHook().lag(group, topic)
+    client.commit(group, {TopicPartition(topic, 0): 1})
+    assert KafkaOffsetsHook().lag(group, topic)["total_lag"] == 2
