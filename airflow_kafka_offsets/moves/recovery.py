@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, has_finished_since
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -24,7 +24,6 @@ from airflow_kafka_offsets.model.recovery import (
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.positions import group_positions
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def _read_moved_checkpoint(
     if again := _moved_again(made, moves, mine):
         return replace(made, not_restorable=again)
     # Without records to read, the query has no work and finishes no batch.
-    return replace(made, has_worked=has_finished_since(state, mine) or not _unread(client, receipt))
+    return replace(made, has_worked=mine.has_finished_batch(state) or not _unread(client, receipt))
 
 
 def _moved_again(made: MovedCheckpoint, moves: ArchivedMoves, move: ArchivedMove) -> str:
@@ -173,7 +172,7 @@ def plan_of_earlier_restore(
     restoring_move = None if moved is None else moves.restore_of(moved)
     if moved is None or restoring_move is None or not metadata.is_same_instance(restoring_move.made_by):
         return None
-    before, after = archived_group_offsets(checkpoint, restoring_move)
+    before, after = moves.group_offsets(restoring_move)
     source = {"restore": "receipt"}
     group_plans = plan_commits(client, after, source=source, on_out_of_range="skip")
     checkpoint_plan = restoring_move.as_plan(checkpoint.location)

@@ -24,7 +24,6 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.moves.stale import refuse_stale
-from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.places import read_file
@@ -122,8 +121,9 @@ def plan_restore_archive(
     :param how: the permissions, see :func:`plan_restore_receipt`.
     :raises CheckpointError: if there is no such archive.
     """
-    archive = ArchivedMoves(checkpoint).find(name)
-    before, after = archived_group_offsets(checkpoint, archive)
+    moves = ArchivedMoves(checkpoint)
+    archive = moves.find(name)
+    before, after = moves.group_offsets(archive)
     groups = tuple(GroupReceipt(group, before[group], after.get(group, {})) for group in before)
     receipt = Receipt(groups, archive.as_plan(checkpoint.location))
     return plan_restore_receipt(
@@ -284,6 +284,6 @@ def _with_checkpoint(
         restored = restored.with_group_plans(compared.values())
     plan = PipelinePlan.combine(group_plans, restored)
     if restored.resumes:
-        resumed = ArchivedMoves(checkpoint).find(restored.archive)
-        plan = plan.with_before(archived_group_offsets(checkpoint, resumed)[0])
+        moves = ArchivedMoves(checkpoint)
+        plan = plan.with_before(moves.group_offsets(moves.find(restored.archive))[0])
     return plan
