@@ -116,6 +116,13 @@ def verify_checkpoint(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None
             f"(batch {state.batch_id}): the query is running, or another process moves the checkpoint; stop "
             f"it; {kept}"
         )
+    begun = state.pending_batch_id
+    known = {f"offsets/{number}" for number in plan.batches[0]} | plan.file_contents.keys()
+    if plan.steps and begun is not None and f"offsets/{begun}" not in known:
+        raise CheckpointError(
+            f"{checkpoint.location}: batch {begun} was begun during the move, perhaps at the old offsets: "
+            f"the query is running; stop it; {kept}"
+        )
     # A batch that should be removed and still exists does not change the offsets of the batch before it.
     for step in plan.steps:
         if checkpoint.read_file(step.path) != step.data:
@@ -135,9 +142,9 @@ def _begin(
 ) -> None:
     """Archive the files to overwrite, unless an interrupted try did, and let no other move begin."""
     if plan.resumes:
-        _check_planned(checkpoint, plan)
         if last_check is not None:
             last_check()
+        _check_planned(checkpoint, plan)
         return
     name, undoes = str(plan.archive), plan.undoes
     if fsspec_scheme(checkpoint.location) == "dbfs":
@@ -160,6 +167,8 @@ def _begin(
         claim.check(undoes=undoes)
         if last_check is not None:
             last_check()
+        # Again, because a query may have been started during the checks.
+        _check_planned(checkpoint, plan)
     except BaseException as error:
         # Without a manifest the move never began. An unfinished move that it was to take back is then the
         # newest one again; a mark would hide it. The claim stays, so that no other move gets the number.
