@@ -12,6 +12,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.location import is_same_location
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.recovery import (
@@ -54,7 +55,7 @@ def _read_moved_checkpoint(
     """Return the current state of a receipt's checkpoint and of its move."""
     made = MovedCheckpoint(receipt.location, receipt.before, receipt.after)
     # The DAG was edited since the reset: this reset never moved the checkpoint that the DAG names now.
-    if checkpoint is None or checkpoint.location != receipt.location:
+    if checkpoint is None or not is_same_location(checkpoint.location, receipt.location):
         names = "none" if checkpoint is None else checkpoint.location
         command = f"group restore GROUP --checkpoint {receipt.location} --archive {receipt.archive} --execute"
         parameter = parameter_text("checkpoint_location")
