@@ -182,7 +182,7 @@ class ArchivedMoves:
         read = self.checkpoint.read_file
         return any(file_digest(read(path)) not in known for path, known in move.files.items())
 
-    def unfinished_refusal(self, unfinished: ArchivedMove) -> MoveUnfinishedError:
+    def unfinished_error(self, unfinished: ArchivedMove) -> MoveUnfinishedError:
         """Return the error for a move that meets an unfinished one."""
         finishes = "finishes it" if unfinished.undoes else "takes it back"
         return MoveUnfinishedError(
@@ -209,7 +209,7 @@ class ArchivedMoves:
         """
         unfinished = self.unfinished()
         if unfinished is not None and unfinished.name not in allowed:
-            raise self.unfinished_refusal(unfinished)
+            raise self.unfinished_error(unfinished)
 
     def begun_by(
         self, request: str, batches: CheckpointBatches | None = None, undoes: str | None = None
@@ -224,7 +224,7 @@ class ArchivedMoves:
         if unfinished is None or unfinished.name == undoes:
             return None
         if unfinished.request != request:
-            raise self.unfinished_refusal(unfinished)
+            raise self.unfinished_error(unfinished)
         return unfinished
 
     def refuse_taken_back(self, metadata: CommitMetadata) -> None:

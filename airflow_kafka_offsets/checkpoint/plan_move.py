@@ -1,7 +1,7 @@
 """
 Plans the move of a Spark checkpoint to other offsets or another cluster, and the restore of an earlier state.
 
-There are four kinds of moves. The query must be stopped (measured with Spark 3.5 to 4.3):
+There are four kinds of moves. The query must be stopped (measured with Spark 3.5 to 4.2):
 
 * *seek* writes other offsets into the Kafka lines of the newest batch's file in ``offsets/``. The query
   continues from there with the next batch id. No id occurs twice, so sinks that remember ids stay correct.

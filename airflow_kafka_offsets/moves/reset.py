@@ -194,7 +194,7 @@ def _open_move(
         if unfinished.request == request and (same or repeatable):
             return unfinished
         # With another target, the remaining writes would not match those that were already made.
-        raise moves.unfinished_refusal(unfinished)
+        raise moves.unfinished_error(unfinished)
     moves.refuse_taken_back(metadata)
     standing = ((each, each.made_by) for each in moves.of_query if not each.undone)
     found = (each for each, by in standing if metadata.is_same_task(by) or metadata.is_same_plan(by))
