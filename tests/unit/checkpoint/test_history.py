@@ -207,8 +207,8 @@ def test_a_checkpoint_that_is_not_there_is_not_empty(tmp_path):
 @pytest.mark.parametrize("path", ["offsets/0", "offsets/1", "commits/1"])
 def test_an_unknown_format_is_refused_with_the_name_of_its_file(path, checkpoint):
     root = checkpoint({0: 5, 1: 6}, [0, 1])
-    (root / path).write_text("v3\n{}\n-")
-    with pytest.raises(CheckpointFormatError, match=f"{path}: found version v3"):
+    (root / path).write_text("v4\n{}\n-")
+    with pytest.raises(CheckpointFormatError, match=f"{path}: found version v4"):
         history(root)
 
 
