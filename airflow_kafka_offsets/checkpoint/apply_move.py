@@ -117,8 +117,8 @@ def verify_checkpoint(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None
             f"it; {kept}"
         )
     begun = state.pending_batch_id
-    known = {f"offsets/{number}" for number in plan.batches[0]} | plan.file_contents.keys()
-    if plan.steps and begun is not None and f"offsets/{begun}" not in known:
+    known = begun is None or begun in plan.batches[0] or f"offsets/{begun}" in plan.file_contents
+    if plan.steps and not known:
         raise CheckpointError(
             f"{checkpoint.location}: batch {begun} was begun during the move, perhaps at the old offsets: "
             f"the query is running; stop it; {kept}"
