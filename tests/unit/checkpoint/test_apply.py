@@ -25,7 +25,7 @@ from checkpoint_moves import (
 )
 
 from airflow_kafka_offsets.checkpoint import apply_move
-from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -211,3 +211,10 @@ def test_a_move_during_which_a_batch_begins_is_not_done(kind, three, monkeypatch
     with pytest.raises(CheckpointError, match="batch 3 was begun during the move, .*: the query is running"):
         apply_plan(three, checkpoint_plan)
     assert not (three / f"_kafka_offsets/{checkpoint_plan.archive}/done").exists()
+
+
+def test_a_batch_that_was_finished_during_a_plan_without_a_change_names_no_archive(three, checkpoint):
+    unchanged = seek(three, 7)
+    checkpoint({3: 8}, [3])
+    with pytest.raises(CheckpointError, match=r"\(batch 3\): the query is running.*; stop it$"):
+        verify_checkpoint(SparkCheckpoint(str(three)), unchanged)
