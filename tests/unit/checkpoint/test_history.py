@@ -74,6 +74,7 @@ RECORDS: dict[tuple[str, str], list[int | None]] = {
     ("multi-kafka-file-kafka-rate", "3.5.4 4.0.0 4.2.0"): [None],
     ("subscribe-pattern", "3.5.4 4.0.0 4.2.0"): [None],
     ("named-sources-v2", "4.2.0"): [None],
+    ("named-sink", "4.2.0"): [None, 2, 4],
     ("async-progress", "4.0.0"): [None, 3, 6, 15],
     ("async-progress", "4.2.0"): [None, 3, 6, 6, 6, 9, 6],
     ("continuous", "4.0.0"): [None, 0, 20, *[0] * 11],
