@@ -20,7 +20,6 @@ import pytest
 from checkpoint_moves import files, kept_by, spark_starts, with_checksums
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError
@@ -49,8 +48,7 @@ def seek(spark: SparkCheckpoint) -> None:
 def seek_of_a_task(spark: SparkCheckpoint) -> None:
     """A seek whose retry takes up the archive of the first try, as a task does."""
     checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD)
-    archive = kept_by(spark, TOKEN)
-    if archive is not None and not ArchivedMoves(spark).has_run_since(archive):
+    if archive := kept_by(spark, TOKEN):
         checkpoint_plan = archive.resume(checkpoint_plan)
     apply_checkpoint_plan(
         spark,

@@ -53,11 +53,11 @@ def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_on
 
 
 def test_a_move_is_not_taken_up_again_after_the_query_has_run(three, checkpoint):
-    apply_plan(three, seek(three))
-    (three / "_kafka_offsets/0001-seek/done").unlink()
-    assert seek(three).resumes
+    apply_plan(three, seek(three), made_by=CommitMetadata(token="run"))
     checkpoint({3: 8}, [3])
-    checkpoint_plan = seek(three)
+    kept = kept_by(SparkCheckpoint(str(three)), "run")
+    assert kept is not None
+    checkpoint_plan = kept.resume(seek(three))
     assert (checkpoint_plan.resumes, checkpoint_plan.archive) == (False, "0002-seek")
 
 
