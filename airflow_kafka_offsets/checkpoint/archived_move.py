@@ -132,7 +132,7 @@ class ArchivedMove:
         )
 
     def resume(self, plan: CheckpointPlan) -> CheckpointPlan:
-        """Return a plan of the same request as the rest of this move; unchanged if the query has run since."""
+        """Return a plan of the same request as the rest of the move; unchanged if the query has run since."""
         if self.has_newer_batches(*plan.batches):
             return plan
         return replace(plan, before=self.before, archive=self.name, discarded=self.discarded, resumes=True)
