@@ -90,12 +90,11 @@ def plan_restore_receipt(
         plan = PipelinePlan([replace(each, notes=(*each.notes, *remarks)) for each in group_plans])
     else:
         # A new checkpoint at the same location belongs to another query.
-        query_id = checkpoint.read().query_id
-        if query_id != moved.query_id:
+        if moves.query_id != moved.query_id:
             raise PlanRefusedError(
                 f"{checkpoint.location}: the receipt is of query {shorten(moved.query_id)}, but the "
-                f"checkpoint is of query {query_id}: the checkpoint was replaced since; restore only the "
-                f"groups with {parameter_text('checkpoint_location', None)}"
+                f"checkpoint is of query {moves.query_id}: the checkpoint was replaced since; restore only "
+                f"the groups with {parameter_text('checkpoint_location', None)}"
             )
         plan = _with_checkpoint(
             client, group_plans, checkpoint, moved.before, archive, on_out_of_range, policy, log_check
