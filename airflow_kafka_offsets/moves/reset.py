@@ -69,8 +69,6 @@ def plan_reset(
     :raises MoveUnfinishedError: if a move of another request was started and not finished.
     :raises PlanRefusedError: if the pipeline's names do not match the checkpoint.
     """
-    moves = None if checkpoint is None else KnownMoves(checkpoint)
-    log_check = LogCheck(allow_new_cluster, moves=moves)
     plan = partial(
         plan_resets,
         client,
@@ -81,12 +79,14 @@ def plan_reset(
         metadata=metadata,
         interrupted=interrupted,
     )
-    if checkpoint is None or moves is None:
+    if checkpoint is None:
         if saved is None and place.batch_id is not None:
             batch = parameter_text("to_batch")
             raise parameter_error("checkpoint_location", f" is missing: {batch} is a batch of a checkpoint")
         scopes = selection.scopes() if saved is None else _exact_scopes(saved)
-        return PipelinePlan(plan(scopes, targets=saved, log_check=log_check))
+        return PipelinePlan(plan(scopes, targets=saved, log_check=LogCheck(allow_new_cluster)))
+    moves = KnownMoves(checkpoint)
+    log_check = LogCheck(allow_new_cluster, moves=moves)
     sources = movable_sources(checkpoint)
     positions = selection.assign_offsets(sources)
     who = metadata or CommitMetadata()

@@ -80,7 +80,7 @@ def plan_restore_receipt(
     group_plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
     # Only groups are restored. A note says so, because a checkpoint that stays behind makes its query read
     # all records again.
-    if moved is None or checkpoint is None or moves is None:
+    if moved is None or moves is None:
         remarks = []
         if moved is not None:
             what = f"the checkpoint {shorten(moved.location)} moved with the group"
@@ -92,12 +92,12 @@ def plan_restore_receipt(
         # A new checkpoint at the same location belongs to another query.
         if moves.query_id != moved.query_id:
             raise PlanRefusedError(
-                f"{checkpoint.location}: the receipt is of query {shorten(moved.query_id)}, but the "
+                f"{moves.checkpoint.location}: the receipt is of query {shorten(moved.query_id)}, but the "
                 f"checkpoint is of query {moves.query_id}: the checkpoint was replaced since; restore only "
                 f"the groups with {parameter_text('checkpoint_location', None)}"
             )
         plan = _with_checkpoint(
-            client, group_plans, checkpoint, moved.before, archive, on_out_of_range, policy, log_check
+            client, group_plans, moves, moved.before, archive, on_out_of_range, policy, log_check
         )
     return refuse_stale(
         plan,
@@ -246,7 +246,7 @@ def _check_names(
 def _with_checkpoint(
     client: OffsetsClient,
     group_plans: list[OffsetPlan],
-    checkpoint: SparkCheckpoint,
+    moves: ArchivedMoves,
     before: Mapping[str, Offsets],
     archive: ArchivedMove | None,
     on_out_of_range: OutOfRangePolicy,
@@ -254,6 +254,7 @@ def _with_checkpoint(
     log_check: LogCheck,
 ) -> PipelinePlan:
     """Return the plan of the groups, and of the checkpoint back to its offsets before the move."""
+    checkpoint = moves.checkpoint
     if archive is not None and archive.fails_over:
         # Its offsets of before count on another cluster: files come back as they were, or it is refused.
         restored = plan_put_back_archive(checkpoint, archive.name, policy)
@@ -283,6 +284,5 @@ def _with_checkpoint(
         restored = restored.with_group_plans(compared.values())
     plan = PipelinePlan.combine(group_plans, restored)
     if restored.resumes:
-        moves = ArchivedMoves(checkpoint)
         plan = plan.with_before(moves.group_offsets(moves.find(restored.archive))[0])
     return plan
