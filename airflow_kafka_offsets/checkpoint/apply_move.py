@@ -142,9 +142,9 @@ def _begin(
 ) -> None:
     """Archive the files to overwrite, unless an interrupted try did, and let no other move begin."""
     if plan.resumes:
+        _check_planned(checkpoint, plan)
         if last_check is not None:
             last_check()
-        _check_planned(checkpoint, plan)
         return
     name, undoes = str(plan.archive), plan.undoes
     if fsspec_scheme(checkpoint.location) == "dbfs":
@@ -167,8 +167,6 @@ def _begin(
         claim.check(undoes=undoes)
         if last_check is not None:
             last_check()
-        # Again, because a query may have been started during the checks.
-        _check_planned(checkpoint, plan)
     except BaseException as error:
         # Without a manifest the move never began. An unfinished move that it was to take back is then the
         # newest one again; a mark would hide it. The claim stays, so that no other move gets the number.

@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from checkpoint_moves import (
@@ -26,7 +26,6 @@ from checkpoint_moves import (
 
 from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, StorageError
@@ -183,27 +182,12 @@ def test_a_batch_that_was_to_be_discarded_and_has_been_finished_is_not_discarded
 
 
 @pytest.mark.parametrize("kind", MOVES)
-def test_a_batch_that_begins_during_the_last_check_is_a_running_query(kind, three):
-    earlier = [apply_plan(three, seek(three)).archive] if kind == "restore" else []
-    checkpoint_plan, at = MOVES[kind](three), offset_of(three)
-    with pytest.raises(PlanRefusedError, match="has changed since the plan was made: the query is running"):
-        apply_plan(three, checkpoint_plan, last_check=lambda: begin_batch(three))
-    assert offset_of(three) == at
-    assert [each.name for each in ArchivedMoves(SparkCheckpoint(str(three)))] == earlier
-
-
-@pytest.mark.parametrize("kind", MOVES)
-def test_a_move_during_which_a_batch_begins_is_not_done(kind, three, monkeypatch):
-    def begin_and_apply(*arguments: Any) -> None:
-        begin_batch(three)
-        apply_step(*arguments)
-
+def test_a_move_during_which_a_batch_begins_is_not_done(kind, three):
     if kind == "restore":
         apply_plan(three, seek(three))
-    checkpoint_plan, apply_step = MOVES[kind](three), apply_move._apply_step
-    monkeypatch.setattr(apply_move, "_apply_step", begin_and_apply)
+    checkpoint_plan = MOVES[kind](three)
     with pytest.raises(CheckpointError, match="batch 3 was begun during the move, .*: the query is running"):
-        apply_plan(three, checkpoint_plan)
+        apply_plan(three, checkpoint_plan, last_check=lambda: begin_batch(three))
     assert not (three / f"_kafka_offsets/{checkpoint_plan.archive}/done").exists()
 
 
