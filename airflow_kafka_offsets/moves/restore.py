@@ -284,5 +284,7 @@ def _with_checkpoint(
         restored = restored.with_group_plans(compared.values())
     plan = PipelinePlan.combine(group_plans, restored)
     if restored.resumes:
+        # Read again: another restore may have begun the resumed move meanwhile.
+        moves = ArchivedMoves(checkpoint)
         plan = plan.with_before(moves.group_offsets(moves.find(restored.archive))[0])
     return plan
