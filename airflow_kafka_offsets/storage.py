@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
-import re
 import stat
 import uuid
 from collections.abc import Iterator, Mapping
@@ -30,13 +29,10 @@ from fsspec.implementations.local import LocalFileSystem
 from airflow_kafka_offsets.cleanup import clean_up
 from airflow_kafka_offsets.errors import KafkaOffsetsError, StorageError, UsageError
 from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing_new_directories
-from airflow_kafka_offsets.model.location import PASSWORD, check_location_text, check_uri
+from airflow_kafka_offsets.model.location import PASSWORD, check_location_text, check_uri, split_scheme
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage_errors import QUERY, access_refusal, storage_error
-
-_FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
-"""Hadoop's scheme -> fsspec's scheme, if they differ or fsspec does not know Hadoop's scheme."""
 
 _DRIVER = {
     "s3": "s3fs",
@@ -58,8 +54,6 @@ _OWN = "this machine (environment, configuration files, instance profile)"
 _credentials: WeakKeyDictionary[AbstractFileSystem, str] = WeakKeyDictionary()
 """Origin of a storage's credentials, if they are not this machine's own."""
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
-
 
 def open_location(
     location: str, fs: AbstractFileSystem | None = None, storage_options: Mapping[str, Any] | None = None
@@ -79,7 +73,7 @@ def open_location(
     :raises StorageError: if the driver is not installed, or cannot be set up.
     """
     check_location_text(location)
-    scheme, rest = _split_scheme(location)
+    scheme, rest = split_scheme(location)
     if PASSWORD.match(location):
         raise UsageError(
             f"the location ({scheme}://...) holds a password, which logs would show: leave it out of the URI "
@@ -102,13 +96,7 @@ def open_location(
 
 def fsspec_scheme(location: str) -> str:
     """Return fsspec's scheme of a location, ``file`` for a path."""
-    return _split_scheme(location)[0]
-
-
-def _split_scheme(location: str) -> tuple[str, str]:
-    found = _SCHEME.match(location)
-    scheme, rest = (found[1].lower(), location[found.end() :]) if found else ("file", location)
-    return _FSSPEC_SCHEME.get(scheme, scheme), rest
+    return split_scheme(location)[0]
 
 
 def _is_elsewhere(fs: AbstractFileSystem, uri: str) -> bool:

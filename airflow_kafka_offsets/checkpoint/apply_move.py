@@ -108,13 +108,20 @@ def apply_checkpoint_plan(
 
 def verify_checkpoint(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
     """Refuse a checkpoint whose files differ from the applied plan."""
-    kept = f"the overwritten files are in archive {plan.archive}"
+    kept = "" if plan.archive is None else f"; the overwritten files are in archive {plan.archive}"
     state = checkpoint.read()
     if state.kafka_offsets != plan.after:
         raise CheckpointError(
             f"{checkpoint.location}: the offsets read back after the move are not those that were written "
             f"(batch {state.batch_id}): the query is running, or another process moves the checkpoint; stop "
-            f"it; {kept}"
+            f"it{kept}"
+        )
+    begun = state.pending_batch_id
+    known = begun is None or begun in plan.batches[0] or f"offsets/{begun}" in plan.file_contents
+    if plan.steps and not known:
+        raise CheckpointError(
+            f"{checkpoint.location}: batch {begun} was begun during the move, perhaps at the old offsets: "
+            f"the query is running; stop it{kept}"
         )
     # A batch that should be removed and still exists does not change the offsets of the batch before it.
     for step in plan.steps:
@@ -122,7 +129,7 @@ def verify_checkpoint(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None
             raise StorageUnavailableError(
                 f"{checkpoint.name(step.path)}: read back after the move, the file "
                 f"{'still exists' if step.data is None else 'differs from the written one'}: the storage did "
-                f"not apply the change, or the query is running; {kept}"
+                f"not apply the change, or the query is running{kept}"
             )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast, get_args
 
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
@@ -137,6 +138,12 @@ class ArchivedMove:
             log_ids=self.log_ids,
         )
 
+    def resume(self, plan: CheckpointPlan) -> CheckpointPlan:
+        """Return a plan of the same request as the rest of the move; unchanged if the query has run since."""
+        if self.has_newer_batches(*plan.batches):
+            return plan
+        return replace(plan, before=self.before, archive=self.name, discarded=self.discarded, resumes=True)
+
     def has_newer_batches(self, planned: Collection[int], committed: Collection[int]) -> bool:
         """Whether batches of a checkpoint were planned or finished after the move."""
         # A restore puts back batches that are newer than the newest batch at its start.
@@ -145,6 +152,10 @@ class ArchivedMove:
         return (
             max(others, default=-1) > self.newest_planned or max(finished, default=-1) > self.newest_committed
         )
+
+    def has_finished_batch(self, state: CheckpointState) -> bool:
+        """Whether the query has finished a batch since a seek; an unfinished batch does not count."""
+        return state.batch_id is not None and state.batch_id > self.newest_committed
 
     def __str__(self) -> str:
         return f"{self.name} ({self.made_by}, {self.created})"

@@ -11,19 +11,24 @@ one in its archive. They keep their names and numbers, and say nothing about the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cached_property
 from itertools import count, takewhile
 
-from airflow_kafka_offsets.checkpoint.archive import file_digest, moves_of_batch, read_archived_move
+from airflow_kafka_offsets.checkpoint.archive import (
+    file_digest,
+    moves_of_batch,
+    read_archived_move,
+    read_attachment,
+)
 from airflow_kafka_offsets.checkpoint.archive_names import archive_names
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, archive_number
 from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import Offsets, Positions
+from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_groups_file
 
 
 class ArchivedMoves:
@@ -123,6 +128,10 @@ class ArchivedMoves:
         of_receipt = (receipt.archive, receipt.before, receipt.after)
         return next((each for each in self if (each.name, each.before, each.after) == of_receipt), None)
 
+    def group_offsets(self, move: ArchivedMove) -> tuple[dict[str, Positions], dict[str, Offsets]]:
+        """Return the positions of each group before a move, and its target offsets."""
+        return read_groups_file(read_attachment(self.checkpoint, move, GROUPS_FILE))
+
     def restore_of(self, move: ArchivedMove) -> ArchivedMove | None:
         """Return the newest finished move that has undone another one; ``None`` if no move has."""
         return next((each for each in reversed(self) if each.undoes == move.name and each.done), None)
@@ -160,9 +169,36 @@ class ArchivedMoves:
         :raises CheckpointError: if the checkpoint cannot be read.
         """
         newest = self.newest
-        if newest is None or newest.is_over or has_run_since(self.checkpoint, newest, batches):
+        if newest is None or newest.is_over or self.has_run_since(newest, batches):
             return None
         return newest
+
+    def has_run_since(self, move: ArchivedMove, batches: CheckpointBatches | None = None) -> bool:
+        """Return whether the query has planned or finished a batch since a move."""
+        batches = batches or read_checkpoint_batches(self.checkpoint)
+        if move.has_newer_batches(batches.planned, batches.committed):
+            return True
+        # In an interrupted move each file still has one of the two known contents.
+        read = self.checkpoint.read_file
+        return any(file_digest(read(path)) not in known for path, known in move.files.items())
+
+    def unfinished_error(self, unfinished: ArchivedMove) -> MoveUnfinishedError:
+        """Return the error for a move that meets an unfinished one."""
+        finishes = "finishes it" if unfinished.undoes else "takes it back"
+        return MoveUnfinishedError(
+            f"{self.checkpoint.location}: move {unfinished} was begun and not finished: it is running, or "
+            "was interrupted. The same task, or the same command, finishes it when it runs again; "
+            f"{self.restore_command(unfinished.undoes or unfinished.name)} {finishes}",
+            retriable=True,
+        )
+
+    def restore_command(self, name: str, *, pending: bool = False) -> str:
+        """Return the command that takes a move back, to be quoted in an error text."""
+        discard = " --on-pending-batch discard --sink SINK" if pending else ""
+        return (
+            f"'airflow-kafka-offsets group restore GROUP --checkpoint {self.checkpoint.location} --archive "
+            f"{name}{discard} --execute'"
+        )
 
     def refuse_unfinished(self, *allowed: str | None) -> None:
         """
@@ -173,7 +209,7 @@ class ArchivedMoves:
         """
         unfinished = self.unfinished()
         if unfinished is not None and unfinished.name not in allowed:
-            raise unfinished_refusal(self.checkpoint, unfinished)
+            raise self.unfinished_error(unfinished)
 
     def begun_by(
         self, request: str, batches: CheckpointBatches | None = None, undoes: str | None = None
@@ -188,7 +224,7 @@ class ArchivedMoves:
         if unfinished is None or unfinished.name == undoes:
             return None
         if unfinished.request != request:
-            raise unfinished_refusal(self.checkpoint, unfinished)
+            raise self.unfinished_error(unfinished)
         return unfinished
 
     def refuse_taken_back(self, metadata: CommitMetadata) -> None:
@@ -218,54 +254,3 @@ class ArchivedMoves:
             f"topic after batch {failover.batch_id - 1}, where the offsets of batch {batch_id} are other "
             f"records: give batch {failover.batch_id} or a later one, or a time"
         ]
-
-
-def has_run_since(
-    checkpoint: SparkCheckpoint, archived: ArchivedMove, batches: CheckpointBatches | None = None
-) -> bool:
-    """Return whether the query has planned or finished a batch since a move."""
-    batches = batches or read_checkpoint_batches(checkpoint)
-    if archived.has_newer_batches(batches.planned, batches.committed):
-        return True
-    # In an interrupted move each file still has one of the two known contents.
-    return any(file_digest(checkpoint.read_file(path)) not in known for path, known in archived.files.items())
-
-
-def has_finished_since(state: CheckpointState, archived: ArchivedMove) -> bool:
-    """Return whether the query has finished a batch since a seek; an unfinished batch does not count."""
-    return state.batch_id is not None and state.batch_id > archived.newest_committed
-
-
-def unfinished_refusal(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> MoveUnfinishedError:
-    """Return the error for a move that meets an unfinished one."""
-    return MoveUnfinishedError(
-        f"{checkpoint.location}: move {archived} was begun and not finished: it is running, or was "
-        "interrupted. The same task, or the same command, finishes it when it runs again; "
-        f"{restore_command(checkpoint, archived.undoes or archived.name)} "
-        f"{'finishes it' if archived.undoes else 'takes it back'}",
-        retriable=True,
-    )
-
-
-def restore_command(checkpoint: SparkCheckpoint, archive: str, *, pending: bool = False) -> str:
-    """Return the command that takes a move back, to be quoted in an error text."""
-    discard = " --on-pending-batch discard --sink SINK" if pending else ""
-    return (
-        f"'airflow-kafka-offsets group restore GROUP --checkpoint {checkpoint.location} --archive "
-        f"{archive}{discard} --execute'"
-    )
-
-
-def resume_plan(
-    checkpoint: SparkCheckpoint, plan: CheckpointPlan, archived: ArchivedMove | None
-) -> CheckpointPlan:
-    """Return a plan as the rest of an interrupted move; unchanged if there is no such move."""
-    if archived is None or has_run_since(checkpoint, archived):
-        return plan
-    return replace(
-        plan,
-        before=archived.before,
-        archive=archived.name,
-        discarded=archived.discarded,
-        resumes=True,
-    )

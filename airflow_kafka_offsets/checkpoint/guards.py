@@ -129,7 +129,7 @@ def pending_refusals(
             f"{checkpoint.location}: {begun} was begun and not finished, and the query keeps state, which "
             f"may include the batch already: the batch cannot be discarded; {_FINISH}"
         ]
-    return _sink_refusals(checkpoint, batches, batches.pending[0], f"discarding {begun}", policy)
+    return _sink_refusals(checkpoint, batches, batches.batch_id + 1, f"discarding {begun}", policy)
 
 
 def _sink_refusals(

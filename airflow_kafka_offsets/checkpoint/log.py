@@ -1,7 +1,7 @@
 """
 Parses and edits the files of a checkpoint's ``offsets`` and ``commits`` directories.
 
-Functions take text and return values; none opens a file. The formats are those of Spark 3.5 to 4.2
+Functions take text and return values; none opens a file. The formats are those of Spark 3.5 to 4.3
 (``OffsetSeqLog`` and ``CommitLog`` in Spark's source)::
 
     offsets/N, v1                           offsets/N, v2 (Spark 4.2)
@@ -116,7 +116,7 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
     if refusal := size_error(name, text, "\n,{["):
         raise CheckpointFormatError(refusal)
     lines = text.split("\n")
-    version = _version(lines[0], name)
+    version = _version(lines[0], name, newest=2)
     if len(lines) < 2:
         raise _cut_off(name, "only the version line", "a line of metadata and one for each source")
     metadata = json_object(lines[1], f"{name}, line 2", "the batch's metadata") if lines[1] else {}
@@ -145,10 +145,12 @@ def check_commit_log(text: str, name: str) -> None:
     """
     Check one file of ``commits/``: a known version, and JSON. Its other content is ignored.
 
-    :raises CheckpointFormatError: if it is neither version 1 nor 2, or cut off.
+    Version 2 has the ids of the state's files, version 3 also the names of the query's sinks (Spark 4.2).
+
+    :raises CheckpointFormatError: if it is of another version, or cut off.
     """
     version_line, separator, metadata = text.partition("\n")
-    _version(version_line, name)
+    _version(version_line, name, newest=3)
     if not separator:
         raise _cut_off(name, "only the version line", "the commit's metadata after it")
     json_object(metadata, f"{name}, line 2", "the commit's metadata")
@@ -187,18 +189,18 @@ def _has_kafka_shape(value: object) -> bool:
     )
 
 
-def _version(line: str, name: str) -> int:
+def _version(line: str, name: str, newest: int) -> int:
     found = _VERSION_LINE.fullmatch(line)
     if found is None:
         shown = repr(line) if _LIKE_A_VERSION.fullmatch(line) else describe_type(line)
         raise CheckpointFormatError(
-            f"{name}: the first line is {shown}; expected the log's version, v1 or v2, as Spark writes it"
+            f"{name}: the first line is {shown}; expected the version, v1 to v{newest}, as Spark writes it"
         )
     version = int(found[1])
-    if version not in (1, 2):
+    if version > newest:
         raise CheckpointFormatError(
-            f"{name}: found version v{version}; expected v1 or v2, as Spark 3.5 to 4.2 write them: "
-            "a newer version of this package may support it"
+            f"{name}: found version v{version}; expected v1 to v{newest}, as Spark 3.5 to 4.3 write "
+            "them: a newer version of this package may support it"
         )
     return version
 

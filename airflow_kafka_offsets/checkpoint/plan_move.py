@@ -29,7 +29,7 @@ from dataclasses import replace
 from airflow_kafka_offsets.checkpoint.archive import read_copy
 from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, has_run_since, resume_plan
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.guards import (
     CheckpointBatches,
     link_refusals,
@@ -74,7 +74,6 @@ def plan_seek(
     policy = policy or CheckpointPolicy()
     request = request or digest(kind, undoes, sources_json(targets))
     batches = read_checkpoint_batches(checkpoint)
-    earlier = ArchivedMoves(checkpoint).begun_by(request, batches, undoes)
     before = batches.state.kafka_offsets
     refusals = restart_refusals(batches)
     refusals += unknown_partition_refusals(batches, targets)
@@ -90,8 +89,9 @@ def plan_seek(
         steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(after).encode()))
     without = [source.source for source in batches.state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
-    plan = _plan(checkpoint, batches, earlier, kind, after, steps, request, refusals, discarded=discarded)
-    return replace(plan, notes=notes, undoes=undoes)
+    moves = ArchivedMoves(checkpoint)
+    plan = _plan(moves, batches, kind, after, steps, request, refusals, discarded=discarded, undoes=undoes)
+    return replace(plan, notes=notes)
 
 
 def plan_truncate(
@@ -107,7 +107,6 @@ def plan_truncate(
     request = digest("truncate", batch_id)
     batches = read_checkpoint_batches(checkpoint)
     moves = ArchivedMoves(checkpoint)
-    earlier = moves.begun_by(request, batches)
     after = checkpoint.entry(batch_id).kafka_offsets if batch_id in batches.planned else {}
     # commits/N before offsets/N: between the two removals Spark would run batch N again, which is safe.
     steps = [
@@ -123,8 +122,7 @@ def plan_truncate(
     refusals += moves.failover_refusals(batch_id)
     derived = () if refusals else snapshots_after(state, batch_id + 1)
     refusals += link_refusals(checkpoint, derived)
-    discarded = batches.pending
-    plan = _plan(checkpoint, batches, earlier, "truncate", after, steps, request, refusals, discarded)
+    plan = _plan(moves, batches, "truncate", after, steps, request, refusals, discarded=batches.pending)
     return replace(plan, derived=derived)
 
 
@@ -153,20 +151,19 @@ def plan_put_back_archive(
     batches = read_checkpoint_batches(checkpoint)
     # An interrupted restore continues in the way it began: its files may look as if the query had not run.
     begun = [one for one in moves if one.undoes == archived.name and not one.copies]
-    moved = begun or archived.carried or has_run_since(checkpoint, archived, batches)
+    moved = begun or archived.carried or moves.has_run_since(archived, batches)
     if refusal := _past_failover(moves, archived, moved=bool(moved)):
         raise PlanRefusedError(refusal)
     if moved:
         return plan_seek(
             checkpoint, archived.before, policy, kind="restore", undoes=archived.name, request=request
         )
-    earlier = moves.begun_by(request, batches, archived.name)
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
     # First remove files, newest first; then write files, oldest first.
     steps.sort(key=_put_back_order)
-    plan = _plan(checkpoint, batches, earlier, "restore", archived.before, steps, request)
-    plan = replace(plan, undoes=archived.name, copies=True)
+    plan = _plan(moves, batches, "restore", archived.before, steps, request, undoes=archived.name)
+    plan = replace(plan, copies=True)
     # After a failover is taken back, the offsets belong to the logs that it has left.
     return replace(plan, log_ids=archived.left, left=archived.log_ids) if archived.is_failover else plan
 
@@ -218,7 +215,6 @@ def plan_checkpoint_failover(
     :param batches: the batches with the position of the targets; by default the present ones.
     """
     batches = batches or read_checkpoint_batches(checkpoint)
-    earlier = ArchivedMoves(checkpoint).begun_by(request, batches)
     before = batches.state.kafka_offsets
     found = [*refusals, *restart_refusals(batches), *pending_refusals(checkpoint, batches, policy)]
     if again and not policy.allow_stateful and is_stateful(checkpoint):
@@ -231,22 +227,25 @@ def plan_checkpoint_failover(
     after = {source: targets.get(source, offsets) for source, offsets in before.items()}
     if not found:
         steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(after).encode()))
-    discarded = batches.pending
-    plan = _plan(checkpoint, batches, earlier, "failover", after, steps, request, found, discarded)
+    moves = ArchivedMoves(checkpoint)
+    plan = _plan(moves, batches, "failover", after, steps, request, found, discarded=batches.pending)
     return replace(plan, log_ids=log_ids, left=left)
 
 
 def _plan(
-    checkpoint: SparkCheckpoint,
+    moves: ArchivedMoves,
     batches: CheckpointBatches,
-    earlier: ArchivedMove | None,
     kind: MoveKind,
     after: Mapping[str, Offsets],
     steps: list[Step],
     request: str,
     refusals: Sequence[str] = (),
+    *,
     discarded: tuple[int, ...] = (),
+    undoes: str | None = None,
 ) -> CheckpointPlan:
+    """Return the plan of a move; the rest of the move if the same request has begun it."""
+    checkpoint, begun = moves.checkpoint, moves.begun_by(request, batches, undoes)
     plan = CheckpointPlan(
         kind=kind,
         location=checkpoint.location,
@@ -262,8 +261,9 @@ def _plan(
         # A plan that changes no file writes no archive, and so no unfinished move.
         archive=next_archive_name(checkpoint, kind) if steps else None,
         request=request,
+        undoes=undoes,
     )
-    return resume_plan(checkpoint, plan, earlier)
+    return plan if begun is None else begun.resume(plan)
 
 
 def _put_back_order(step: Step) -> tuple[int, int, bool]:

@@ -129,16 +129,16 @@ def checkpoint_restore(
     If the query has run since, the checkpoint is moved to its offsets before the move. Groups do not move:
     see "group restore". Without --execute the command shows its plan and changes nothing.
     """
-    from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, restore_command
+    from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
     from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
     from airflow_kafka_offsets.moves.stale import refuse_stale
-    from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 
-    kept = ArchivedMoves(checkpoint).find(archive)
-    if groups := archived_group_offsets(checkpoint, kept)[1]:
+    moves = ArchivedMoves(checkpoint)
+    kept = moves.find(archive)
+    if groups := moves.group_offsets(kept)[1]:
         click.echo(
             f"Move {kept.name} is of group {', '.join(map(shorten, groups))} too, which stays where it is: "
-            f"{restore_command(checkpoint, kept.name)} moves both",
+            f"{moves.restore_command(kept.name)} moves both",
             err=True,
         )
     plan = refuse_stale(

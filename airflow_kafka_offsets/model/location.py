@@ -1,4 +1,4 @@
-"""Checks of the locations of checkpoints and files, before a storage is opened."""
+"""The locations of checkpoints and files: their checks and comparison, before a storage is opened."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.text import is_plain, shorten
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 
+_FSSPEC_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
+"""Hadoop's scheme -> fsspec's scheme, if they differ or fsspec does not know Hadoop's scheme."""
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters and changes of the text direction, which would break the lines of logs."""
 _NO_FILE_HERE = re.compile(r"(?:file|local):(?!/(?:[^/]|$)|///)", re.IGNORECASE)
@@ -16,6 +19,21 @@ PASSWORD = re.compile(r"(?i:s3[an]?)://[^/]*:|(?:[A-Za-z0-9+.-]+:)?//[^/@:]*:[^/
 """The start of a URI with a password, or of old Hadoop's ``s3a://KEY:SECRET@``: no bucket has a colon."""
 _EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
 """A part of a template, whose colons and slashes are not the location's."""
+
+
+def split_scheme(location: str) -> tuple[str, str]:
+    """Return fsspec's scheme of a location, ``file`` for a path, and the text after the scheme."""
+    found = _SCHEME.match(location)
+    scheme, rest = (found[1].lower(), location[found.end() :]) if found else ("file", location)
+    return _FSSPEC_SCHEME.get(scheme, scheme), rest
+
+
+def is_same_location(one: str, other: str) -> bool:
+    """Whether two locations differ in their spelling only, such as ``s3://lake/cp`` and ``s3a://lake/cp/``."""
+    found = {
+        (scheme, rest.removeprefix("//").rstrip("/")) for scheme, rest in map(split_scheme, (one, other))
+    }
+    return len(found) == 1
 
 
 def check_location_text(location: str) -> None:

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import load_json, offsets_json
+from airflow_kafka_offsets.model.location import is_same_location
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
@@ -193,7 +194,7 @@ class SavedPlan:
                 f"the plan is for topics {shorten(self.names.topics)}, and {parameter_text('topics')} names "
                 f"{shorten(topics)}"
             )
-        if checkpoint_location is not None and checkpoint_location != location:
+        if checkpoint_location is not None and not is_same_location(checkpoint_location, location or ""):
             refusals.append(
                 f"the plan moves {location or 'no checkpoint'}, and {parameter_text('checkpoint_location')} "
                 f"names {shorten(checkpoint_location)}"

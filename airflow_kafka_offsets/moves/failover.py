@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archive import read_attachment
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, has_run_since, resume_plan
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.errors import PlanRefusedError
@@ -41,7 +41,6 @@ from airflow_kafka_offsets.readings.failover import (
     selected_sources,
     translate_sources,
 )
-from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
@@ -152,7 +151,7 @@ def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | 
     newest = moves.newest
     if newest is None or not newest.fails_over or newest.request != request:
         return None
-    return None if has_run_since(checkpoint, newest) else newest
+    return None if moves.has_run_since(newest) else newest
 
 
 def _cluster_to_leave(
@@ -271,7 +270,7 @@ def resume_failover(
     move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: CheckpointPolicy
 ) -> FailoverPlan:
     """Return a plan that finishes a failover with its planned offsets."""
-    before, after = archived_group_offsets(checkpoint, move)
+    before, after = ArchivedMoves(checkpoint).group_offsets(move)
     plans = known_group_plans(target, after, move.left)
     ids = known_log_ids(target, {tp.topic for offsets in move.after.values() for tp in offsets})
     moved = plan_checkpoint_failover(
@@ -283,8 +282,7 @@ def resume_failover(
         left=move.left,
         refusals=other_logs_refusals(f"the failover (archive {move.name})", move.log_ids, ids),
     )
-    moved = resume_plan(checkpoint, moved, move)
     was = load_json(
         read_attachment(checkpoint, move, FAILOVER_FILE) or "{}", FAILOVER_FILE, describe=describe_type
     )
-    return replace(FailoverPlan.combine(plans, moved), was=was).with_before(before)
+    return replace(FailoverPlan.combine(plans, move.resume(moved)), was=was).with_before(before)

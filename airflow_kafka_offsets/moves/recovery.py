@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, has_finished_since
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.location import is_same_location
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.recovery import (
@@ -24,7 +25,6 @@ from airflow_kafka_offsets.model.recovery import (
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.positions import group_positions
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _read_moved_checkpoint(
     """Return the current state of a receipt's checkpoint and of its move."""
     made = MovedCheckpoint(receipt.location, receipt.before, receipt.after)
     # The DAG was edited since the reset: this reset never moved the checkpoint that the DAG names now.
-    if checkpoint is None or checkpoint.location != receipt.location:
+    if checkpoint is None or not is_same_location(checkpoint.location, receipt.location):
         names = "none" if checkpoint is None else checkpoint.location
         command = f"group restore GROUP --checkpoint {receipt.location} --archive {receipt.archive} --execute"
         parameter = parameter_text("checkpoint_location")
@@ -96,7 +96,7 @@ def _read_moved_checkpoint(
     if again := _moved_again(made, moves, mine):
         return replace(made, not_restorable=again)
     # Without records to read, the query has no work and finishes no batch.
-    return replace(made, has_worked=has_finished_since(state, mine) or not _unread(client, receipt))
+    return replace(made, has_worked=mine.has_finished_batch(state) or not _unread(client, receipt))
 
 
 def _moved_again(made: MovedCheckpoint, moves: ArchivedMoves, move: ArchivedMove) -> str:
@@ -173,7 +173,7 @@ def plan_of_earlier_restore(
     restoring_move = None if moved is None else moves.restore_of(moved)
     if moved is None or restoring_move is None or not metadata.is_same_instance(restoring_move.made_by):
         return None
-    before, after = archived_group_offsets(checkpoint, restoring_move)
+    before, after = moves.group_offsets(restoring_move)
     source = {"restore": "receipt"}
     group_plans = plan_commits(client, after, source=source, on_out_of_range="skip")
     checkpoint_plan = restoring_move.as_plan(checkpoint.location)

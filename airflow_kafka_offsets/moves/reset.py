@@ -9,12 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
-from airflow_kafka_offsets.checkpoint.archived_moves import (
-    has_run_since,
-    restore_command,
-    resume_plan,
-    unfinished_refusal,
-)
 from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends, source_offsets_at_batch
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.errors import CheckpointError, MisnamedError, PlanRefusedError
@@ -31,7 +25,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
 from airflow_kafka_offsets.moves.group_reset import plan_positions, plan_resets
-from airflow_kafka_offsets.readings.known_moves import KnownMoves, archived_group_offsets
+from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets
@@ -75,8 +69,6 @@ def plan_reset(
     :raises MoveUnfinishedError: if a move of another request was started and not finished.
     :raises PlanRefusedError: if the pipeline's names do not match the checkpoint.
     """
-    moves = None if checkpoint is None else KnownMoves(checkpoint)
-    log_check = LogCheck(allow_new_cluster, moves=moves)
     plan = partial(
         plan_resets,
         client,
@@ -87,12 +79,14 @@ def plan_reset(
         metadata=metadata,
         interrupted=interrupted,
     )
-    if checkpoint is None or moves is None:
+    if checkpoint is None:
         if saved is None and place.batch_id is not None:
             batch = parameter_text("to_batch")
             raise parameter_error("checkpoint_location", f" is missing: {batch} is a batch of a checkpoint")
         scopes = selection.scopes() if saved is None else _exact_scopes(saved)
-        return PipelinePlan(plan(scopes, targets=saved, log_check=log_check))
+        return PipelinePlan(plan(scopes, targets=saved, log_check=LogCheck(allow_new_cluster)))
+    moves = KnownMoves(checkpoint)
+    log_check = LogCheck(allow_new_cluster, moves=moves)
     sources = movable_sources(checkpoint)
     positions = selection.assign_offsets(sources)
     who = metadata or CommitMetadata()
@@ -103,7 +97,7 @@ def plan_reset(
     resumed = open_move if open_move is not None and open_move.request == request else None
     if open_move is not None and resumed is None:
         if saved is None:
-            _refuse_relative_to_own_move(checkpoint, open_move, place)
+            _refuse_relative_to_own_move(moves, open_move, place)
         else:
             # A saved plan has its own start, also after an earlier move of this task.
             open_move = None
@@ -112,7 +106,7 @@ def plan_reset(
     if open_move is None:
         moves.log_unfinished_recovery(sources, who)
     else:
-        before, planned = archived_group_offsets(checkpoint, open_move)
+        before, planned = moves.group_offsets(open_move)
         if resumed is not None:
             # An interrupted move has saved its target offsets, which are used now.
             targets, log_check = planned, _check_of(resumed, allow_new_cluster)
@@ -129,7 +123,7 @@ def plan_reset(
     if open_move is None:
         return PipelinePlan.combine(groups, plan_seek(checkpoint, of_sources, policy, request=request))
     resumes = resumed is not None
-    checkpoint_plan = _plan_from(open_move, checkpoint, of_sources, policy, request, resumes=resumes)
+    checkpoint_plan = _plan_from(open_move, moves, of_sources, policy, request, resumes=resumes)
     return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
 
 
@@ -138,21 +132,21 @@ def _exact_scopes(targets: Mapping[str, Offsets]) -> dict[str, TopicScope]:
     return {group: TopicScope.exactly(offsets) for group, offsets in targets.items() if offsets}
 
 
-def _refuse_relative_to_own_move(checkpoint: SparkCheckpoint, open_move: ArchivedMove, place: Place) -> None:
+def _refuse_relative_to_own_move(moves: KnownMoves, open_move: ArchivedMove, place: Place) -> None:
     """Refuse another place that depends on where this task's own move has left the pipeline."""
     traits = place.traits
     # The move has rewritten this batch's file, so the end of the batch has changed.
     if traits.relative or traits.starts_from_commits or place == Place("batch", open_move.batch_id):
         raise PlanRefusedError(
-            f"{checkpoint.location}: this task has already moved the checkpoint with other parameters "
+            f"{moves.checkpoint.location}: this task has already moved the checkpoint with other parameters "
             f"(archive {open_move.name}), and nothing was committed since: undo that move first "
-            f"({restore_command(checkpoint, open_move.name)}){dag_text(', or trigger a new run')}"
+            f"({moves.restore_command(open_move.name)}){dag_text(', or trigger a new run')}"
         )
 
 
 def _plan_from(
     open_move: ArchivedMove,
-    checkpoint: SparkCheckpoint,
+    moves: KnownMoves,
     targets: Mapping[str, Offsets],
     policy: CheckpointPolicy | None,
     request: str,
@@ -160,16 +154,15 @@ def _plan_from(
     resumes: bool,
 ) -> CheckpointPlan:
     """Plan the checkpoint's part of a reset whose task has already moved the checkpoint."""
-    if resumes and not has_run_since(checkpoint, open_move):
-        plan = plan_seek(checkpoint, targets, policy, request=open_move.request)
-        return resume_plan(checkpoint, plan, open_move)
-    plan = plan_seek(checkpoint, targets, policy, request=request, keep_pending_batch=resumes)
+    if resumes and not moves.has_run_since(open_move):
+        return open_move.resume(plan_seek(moves.checkpoint, targets, policy, request=open_move.request))
+    plan = plan_seek(moves.checkpoint, targets, policy, request=request, keep_pending_batch=resumes)
     plan = replace(plan, before=open_move.before, carried=True)
     if resumes and not plan.steps and plan.after == open_move.after:
         # The query has started a batch at the target, and has not finished it.
         plan = replace(plan, archive=open_move.name, resumes=True)
     if resumes and plan.refusals:
-        way_out = f"or undo this task's move: {restore_command(checkpoint, open_move.name, pending=True)}"
+        way_out = f"or undo this task's move: {moves.restore_command(open_move.name, pending=True)}"
         plan = replace(plan, refusals=(*plan.refusals, way_out))
     return plan
 
@@ -193,7 +186,7 @@ def _open_move(
     :param cleared: whether the task continues its move after it was cleared too, because it has downstream
         tasks.
     """
-    checkpoint, unfinished = moves.checkpoint, moves.unfinished()
+    unfinished = moves.unfinished()
     if unfinished is not None:
         same = metadata.is_same_task(unfinished.made_by) or not (metadata.run or unfinished.made_by.run)
         follows = place.traits.relative or place.traits.starts_from_commits
@@ -201,7 +194,7 @@ def _open_move(
         if unfinished.request == request and (same or repeatable):
             return unfinished
         # With another target, the remaining writes would not match those that were already made.
-        raise unfinished_refusal(checkpoint, unfinished)
+        raise moves.unfinished_error(unfinished)
     moves.refuse_taken_back(metadata)
     standing = ((each, each.made_by) for each in moves.of_query if not each.undone)
     found = (each for each, by in standing if metadata.is_same_task(by) or metadata.is_same_plan(by))
@@ -212,9 +205,9 @@ def _open_move(
     if not (cleared or retried):
         return None
     # On a retry, other commits to the group do not matter while the checkpoint is still at the target.
-    if retried and not any(moves.in_effect(mine.number)) and not has_run_since(checkpoint, mine):
+    if retried and not any(moves.in_effect(mine.number)) and not moves.has_run_since(mine):
         return mine
-    _, after = archived_group_offsets(checkpoint, mine)
+    _, after = moves.group_offsets(mine)
     still = any(
         (by := CommitMetadata.of(commit)) is not None and metadata.is_same_task(by)
         for group, offsets in after.items()

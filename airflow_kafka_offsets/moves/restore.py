@@ -24,7 +24,6 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.moves.stale import refuse_stale
-from airflow_kafka_offsets.readings.known_moves import archived_group_offsets
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.readings.places import read_file
@@ -81,7 +80,7 @@ def plan_restore_receipt(
     group_plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
     # Only groups are restored. A note says so, because a checkpoint that stays behind makes its query read
     # all records again.
-    if moved is None or checkpoint is None or moves is None:
+    if moved is None or moves is None:
         remarks = []
         if moved is not None:
             what = f"the checkpoint {shorten(moved.location)} moved with the group"
@@ -91,15 +90,14 @@ def plan_restore_receipt(
         plan = PipelinePlan([replace(each, notes=(*each.notes, *remarks)) for each in group_plans])
     else:
         # A new checkpoint at the same location belongs to another query.
-        query_id = checkpoint.read().query_id
-        if query_id != moved.query_id:
+        if moves.query_id != moved.query_id:
             raise PlanRefusedError(
-                f"{checkpoint.location}: the receipt is of query {shorten(moved.query_id)}, but the "
-                f"checkpoint is of query {query_id}: the checkpoint was replaced since; restore only the "
-                f"groups with {parameter_text('checkpoint_location', None)}"
+                f"{moves.checkpoint.location}: the receipt is of query {shorten(moved.query_id)}, but the "
+                f"checkpoint is of query {moves.query_id}: the checkpoint was replaced since; restore only "
+                f"the groups with {parameter_text('checkpoint_location', None)}"
             )
         plan = _with_checkpoint(
-            client, group_plans, checkpoint, moved.before, archive, on_out_of_range, policy, log_check
+            client, group_plans, moves, moved.before, archive, on_out_of_range, policy, log_check
         )
     return refuse_stale(
         plan,
@@ -122,8 +120,9 @@ def plan_restore_archive(
     :param how: the permissions, see :func:`plan_restore_receipt`.
     :raises CheckpointError: if there is no such archive.
     """
-    archive = ArchivedMoves(checkpoint).find(name)
-    before, after = archived_group_offsets(checkpoint, archive)
+    moves = ArchivedMoves(checkpoint)
+    archive = moves.find(name)
+    before, after = moves.group_offsets(archive)
     groups = tuple(GroupReceipt(group, before[group], after.get(group, {})) for group in before)
     receipt = Receipt(groups, archive.as_plan(checkpoint.location))
     return plan_restore_receipt(
@@ -247,7 +246,7 @@ def _check_names(
 def _with_checkpoint(
     client: OffsetsClient,
     group_plans: list[OffsetPlan],
-    checkpoint: SparkCheckpoint,
+    moves: ArchivedMoves,
     before: Mapping[str, Offsets],
     archive: ArchivedMove | None,
     on_out_of_range: OutOfRangePolicy,
@@ -255,6 +254,7 @@ def _with_checkpoint(
     log_check: LogCheck,
 ) -> PipelinePlan:
     """Return the plan of the groups, and of the checkpoint back to its offsets before the move."""
+    checkpoint = moves.checkpoint
     if archive is not None and archive.fails_over:
         # Its offsets of before count on another cluster: files come back as they were, or it is refused.
         restored = plan_put_back_archive(checkpoint, archive.name, policy)
@@ -284,6 +284,7 @@ def _with_checkpoint(
         restored = restored.with_group_plans(compared.values())
     plan = PipelinePlan.combine(group_plans, restored)
     if restored.resumes:
-        resumed = ArchivedMoves(checkpoint).find(restored.archive)
-        plan = plan.with_before(archived_group_offsets(checkpoint, resumed)[0])
+        # Read again: another restore may have begun the resumed move meanwhile.
+        moves = ArchivedMoves(checkpoint)
+        plan = plan.with_before(moves.group_offsets(moves.find(restored.archive))[0])
     return plan

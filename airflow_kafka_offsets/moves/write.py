@@ -230,7 +230,7 @@ def recommit_overtaken(
                 log.warning(
                     "Group %r was committed by %s in the meantime: committing it again",
                     group_plan.group_id,
-                    makers[:1],
+                    makers[0] if makers else "another client",
                 )
                 late.append(group_plan)
             elif other:

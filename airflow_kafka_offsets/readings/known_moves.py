@@ -14,34 +14,22 @@ from collections.abc import Collection, Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archive import read_attachment
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, has_finished_since, restore_command
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     Offsets,
-    Positions,
     TopicPartition,
     committed_offsets,
     summarize,
 )
-from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_groups_file
 from airflow_kafka_offsets.model.recovery import MovedCheckpoint, shortfall
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
-
-
-def archived_group_offsets(
-    checkpoint: SparkCheckpoint, archive: ArchivedMove
-) -> tuple[dict[str, Positions], dict[str, Offsets]]:
-    """Return the positions of each group before a move, and its target offsets."""
-    return read_groups_file(read_attachment(checkpoint, archive, GROUPS_FILE))
 
 
 class KnownMoves(ArchivedMoves):
@@ -64,7 +52,7 @@ class KnownMoves(ArchivedMoves):
             return None
         missed = MovedCheckpoint(self.checkpoint.location, moved.before, moved.after, sources).shortfall
         if not missed and commits:
-            before, after = archived_group_offsets(self.checkpoint, moved)
+            before, after = self.group_offsets(moved)
             for group, held in commits.items():
                 to = {tp: offset for tp, offset in after.get(group, {}).items() if tp in held}
                 missed = missed or shortfall(
@@ -74,7 +62,7 @@ class KnownMoves(ArchivedMoves):
             return None
         return (
             f"recovery {moved} is neither finished nor undone: {missed}: let its run continue, or undo the "
-            f"recovery: {restore_command(self.checkpoint, moved.name)}"
+            f"recovery: {self.restore_command(moved.name)}"
         )
 
     def log_unfinished_recovery(self, sources: Mapping[str, Offsets], metadata: CommitMetadata) -> None:
@@ -111,7 +99,7 @@ class KnownMoves(ArchivedMoves):
         # A commit by the command line belongs to no run, so there is nothing to check.
         if moved is None or not run.run or not moved.name.endswith("-seek"):
             return
-        if not run.is_same_run(moved.made_by) or has_finished_since(self.checkpoint.read(), moved):
+        if not run.is_same_run(moved.made_by) or moved.has_finished_batch(self.checkpoint.read()):
             return
         # Partitions that moved forward, for example to the log end, may have had no record to read.
         back = {
@@ -143,7 +131,7 @@ class KnownMoves(ArchivedMoves):
             return ()
         first = min(known.values())
         moves = {
-            each.number: archived_group_offsets(self.checkpoint, each)[1]
+            each.number: self.group_offsets(each)[1]
             for each in takewhile(lambda each: each.number > first, self.of_query)
             if not each.undone
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, has_run_since
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.lag import Lag
@@ -69,10 +69,11 @@ def _checkpoint_states(checkpoint: SparkCheckpoint, move: CheckpointPlan, saved:
     if saved.left is None:
         return compare(move.before, move.after)
     # The offsets of two clusters cannot be compared. The newest move names the cluster.
-    newest = ArchivedMoves(checkpoint).on_cluster
+    moves = ArchivedMoves(checkpoint)
+    newest = moves.on_cluster
     mine = newest is not None and newest.made_by.plan == saved.digest
     if newest is not None and (mine or newest.undoes):
-        if not newest.is_over and not has_run_since(checkpoint, newest):
+        if not newest.is_over and not moves.has_run_since(newest):
             return {"moved", "not moved"}
     elif newest is not None and saved.left.is_other_cluster(newest.log_ids):
         return {"elsewhere"}

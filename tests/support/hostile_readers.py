@@ -25,7 +25,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archive import file_digest
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, unfinished_refusal
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.batch import batch_bounds, finished_batch_ends
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
@@ -617,9 +617,8 @@ def _read_manifest(data: bytes) -> None:
             try:
                 if not done:
                     checkpoint.remove_file("_kafka_offsets/0001-seek/done")
-                if unfinished := ArchivedMoves(checkpoint).unfinished():
-                    # It is shown, and a command with its names is recommended.
-                    raise unfinished_refusal(checkpoint, unfinished)
+                # An unfinished move is shown, and a command with its names is recommended.
+                ArchivedMoves(checkpoint).refuse_unfinished()
                 apply_checkpoint_plan(checkpoint, plan_put_back_archive(checkpoint), quiet_period=0)
             except KafkaOffsetsError as error:
                 refused = error

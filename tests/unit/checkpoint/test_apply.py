@@ -25,10 +25,10 @@ from checkpoint_moves import (
 )
 
 from airflow_kafka_offsets.checkpoint import apply_move
-from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import PlanRefusedError, StorageError
+from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,10 @@ def written_ago(root: Path, seconds: float) -> None:
     for path in root.rglob("*"):
         if path.is_file():
             os.utime(path, (time.time() - seconds,) * 2)
+
+
+def begin_batch(root: Path) -> None:
+    shutil.copy(root / "offsets/2", root / "offsets/3")
 
 
 @pytest.fixture
@@ -91,7 +95,7 @@ def test_a_move_does_not_wait(age, offset, quiet_period, three, caplog):
 @pytest.mark.parametrize(
     "write",
     [
-        lambda root: shutil.copy(root / "offsets/2", root / "offsets/3"),
+        begin_batch,
         lambda root: [shutil.copy(root / d / "2", root / d / "3") for d in ("offsets", "commits")],
         lambda root: os.utime(root / "commits/2", (1, 1)),
     ],
@@ -138,7 +142,7 @@ def test_a_move_on_a_storage_that_cannot_remove_files_does_not_begin(three, monk
 def test_a_batch_that_begins_is_seen_on_a_storage_without_times(three, waiting):
     spark = SparkCheckpoint(str(three), fs=TimelessFileSystem())
     before = files(three)
-    waiting(lambda: shutil.copy(three / "offsets/2", three / "offsets/3"))
+    waiting(lambda: begin_batch(three))
     with pytest.raises(PlanRefusedError, match="the query is running"):
         apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0.3)
     assert files(three) == before | {"offsets/3": before["offsets/2"]}
@@ -175,3 +179,20 @@ def test_a_batch_that_was_to_be_discarded_and_has_been_finished_is_not_discarded
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
         apply_plan(begun, checkpoint_plan)
     assert files(begun) == before
+
+
+@pytest.mark.parametrize("kind", MOVES)
+def test_a_move_during_which_a_batch_begins_is_not_done(kind, three):
+    if kind == "restore":
+        apply_plan(three, seek(three))
+    checkpoint_plan = MOVES[kind](three)
+    with pytest.raises(CheckpointError, match="batch 3 was begun during the move, .*: the query is running"):
+        apply_plan(three, checkpoint_plan, last_check=lambda: begin_batch(three))
+    assert not (three / f"_kafka_offsets/{checkpoint_plan.archive}/done").exists()
+
+
+def test_a_batch_that_was_finished_during_a_plan_without_a_change_names_no_archive(three, checkpoint):
+    unchanged = seek(three, 7)
+    checkpoint({3: 8}, [3])
+    with pytest.raises(CheckpointError, match=r"\(batch 3\): the query is running.*; stop it$"):
+        verify_checkpoint(SparkCheckpoint(str(three)), unchanged)

@@ -20,7 +20,6 @@ import pytest
 from checkpoint_moves import files, kept_by, spark_starts, with_checksums
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.archived_moves import resume_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError
@@ -50,7 +49,7 @@ def seek_of_a_task(spark: SparkCheckpoint) -> None:
     """A seek whose retry takes up the archive of the first try, as a task does."""
     checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}}, DISCARD)
     if archive := kept_by(spark, TOKEN):
-        checkpoint_plan = resume_plan(spark, checkpoint_plan, archive)
+        checkpoint_plan = archive.resume(checkpoint_plan)
     apply_checkpoint_plan(
         spark,
         checkpoint_plan,

@@ -73,6 +73,7 @@ RECORDS: dict[tuple[str, str], list[int | None]] = {
     ("multi-kafka-file-kafka-rate", "3.5.4 4.0.0 4.2.0"): [None],
     ("subscribe-pattern", "3.5.4 4.0.0 4.2.0"): [None],
     ("named-sources-v2", "4.2.0"): [None],
+    ("named-sink", "4.2.0"): [None, 2, 4],
     ("async-progress", "4.0.0"): [None, 3, 6, 15],
     ("async-progress", "4.2.0"): [None, 3, 6, 6, 6, 9, 6],
     ("continuous", "4.0.0"): [None, 0, 20, *[0] * 11],
@@ -206,8 +207,8 @@ def test_a_checkpoint_that_is_not_there_is_not_empty(tmp_path):
 @pytest.mark.parametrize("path", ["offsets/0", "offsets/1", "commits/1"])
 def test_an_unknown_format_is_refused_with_the_name_of_its_file(path, checkpoint):
     root = checkpoint({0: 5, 1: 6}, [0, 1])
-    (root / path).write_text("v3\n{}\n-")
-    with pytest.raises(CheckpointFormatError, match=f"{path}: found version v3"):
+    (root / path).write_text("v4\n{}\n-")
+    with pytest.raises(CheckpointFormatError, match=f"{path}: found version v4"):
         history(root)
 
 

@@ -155,7 +155,7 @@ def test_no_text_raises_anything_but_a_refusal(text):
         (f"v1\n{METADATA}\n{KAFKA}\n\n0", "line 4: found nothing"),
         (f'v1\n{METADATA}\n0\n{{"orders":{{"0":4', "line 4"),
         (f"v1\n{METADATA}\nnot JSON", "line 3"),
-        (f"v3\n{METADATA}\n{KAFKA}", "version v3; expected v1 or v2"),
+        (f"v3\n{METADATA}\n{KAFKA}", "version v3; expected v1 to v2"),
         (f"v0\n{METADATA}\n{KAFKA}", "'v0'"),
         (f"V1\n{METADATA}\n{KAFKA}", "'V1'"),
         (f"{METADATA}\n{KAFKA}", "first line"),
@@ -248,13 +248,14 @@ def test_kafkas_shape_with_anything_that_is_no_offset_is_refused(text):
         "v1\n{}",
         'v1\n{"nextBatchWatermarkMs":0}\n',
         'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["388a16a2"]]}}',
+        'v3\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{},"sinkMetadataMap":{"out":{"isActive":true}}}',
     ],
 )
-def test_commit_logs_of_both_versions_are_accepted(text):
+def test_commit_logs_of_every_version_are_accepted(text):
     check_commit_log(text, "cp/commits/7")
 
 
-@pytest.mark.parametrize("text", ["", "v1", "v1\n", 'v1\n{"nextBatch', "v3\n{}", "{}", "v1\n0", "v1\n{}\n{}"])
+@pytest.mark.parametrize("text", ["", "v1", "v1\n", 'v1\n{"nextBatch', "v4\n{}", "{}", "v1\n0", "v1\n{}\n{}"])
 def test_a_malformed_commit_log_is_refused_with_its_name(text):
     with pytest.raises(CheckpointFormatError, match=r"^cp/commits/7.*expected"):
         check_commit_log(text, "cp/commits/7")

@@ -19,7 +19,7 @@ from checkpoint_moves import (
 )
 from written_query import Query
 
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, resume_plan
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
@@ -38,7 +38,7 @@ def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_on
     assert kept is not None
 
     checkpoint_plan = apply_plan(
-        begun, resume_plan(spark, seek(begun, **DISCARD), kept), made_by=CommitMetadata(token="run")
+        begun, kept.resume(seek(begun, **DISCARD)), made_by=CommitMetadata(token="run")
     )
 
     assert (checkpoint_plan.resumes, checkpoint_plan.archive, checkpoint_plan.discarded) == (
@@ -53,12 +53,11 @@ def test_an_interrupted_move_is_taken_up_again_with_its_archive_and_undone_in_on
 
 
 def test_a_move_is_not_taken_up_again_after_the_query_has_run(three, checkpoint):
-    spark = SparkCheckpoint(str(three))
     apply_plan(three, seek(three), made_by=CommitMetadata(token="run"))
     checkpoint({3: 8}, [3])
-    kept = kept_by(spark, "run")
+    kept = kept_by(SparkCheckpoint(str(three)), "run")
     assert kept is not None
-    checkpoint_plan = resume_plan(spark, seek(three), kept)
+    checkpoint_plan = kept.resume(seek(three))
     assert (checkpoint_plan.resumes, checkpoint_plan.archive) == (False, "0002-seek")
 
 

@@ -145,6 +145,15 @@ def test_a_batch_that_the_file_sink_has_recorded_is_not_discarded(names, begun, 
     )
 
 
+def test_a_batch_id_that_was_left_out_is_not_used_again_once_the_sink_has_recorded_it(
+    checkpoint, tmp_path, assert_refused
+):
+    # Without offsets/3, Spark numbers its next batch 3 after batch 4 was discarded.
+    root = checkpoint(THREE | {4: 9}, [0, 1, 2])
+    out = file_sink(tmp_path / "out", "2", "3")
+    assert_refused(root, seek(root, **discarding("file", out)), "the sink has recorded batch 3")
+
+
 @pytest.mark.parametrize("names", [("2.compact",), ("1", "2", "3.tmp")])
 def test_a_batch_that_the_file_sink_has_not_recorded_is_discarded(names, begun, tmp_path):
     apply_plan(begun, seek(begun, **discarding("file", file_sink(tmp_path / "out", *names))))

@@ -21,6 +21,7 @@ from airflow_kafka_offsets import cleanup
 from airflow_kafka_offsets.checkpoint import reader
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageError, StorageUnavailableError, UsageError
+from airflow_kafka_offsets.model.location import is_same_location
 from airflow_kafka_offsets.model.text import MAX_SIZE
 from airflow_kafka_offsets.storage import (
     list_names,
@@ -48,6 +49,23 @@ def test_every_spelling_of_a_local_directory_is_understood(location, path):
     fs, root = open_location(location)
     assert isinstance(fs, LocalFileSystem)
     assert root == path
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("s3a://lake/cp", "s3://lake/cp/", True),
+        ("abfss://cps@lake.dfs.core.windows.net/cp", "abfs://cps@lake.dfs.core.windows.net/cp", True),
+        ("file:/data/cp", "/data/cp/", True),
+        ("FILE:///data/cp", "file:/data/cp", True),
+        ("s3a://lake/cp", "gs://lake/cp", False),
+        ("s3a://lake/cp", "s3a://lake/cp2", False),
+        ("hdfs://nn1/cp", "hdfs://nn2/cp", False),
+        ("/data/cp", "", False),
+    ],
+)
+def test_two_spellings_of_a_location_are_known(one, other, same):
+    assert is_same_location(one, other) == is_same_location(other, one) == same
 
 
 def test_a_relative_path_is_relative_to_the_working_directory():

@@ -307,6 +307,12 @@ def test_a_plan_with_a_checkpoint_is_refused_for_a_task_that_names_none(with_che
     assert groups_only.plan().name_refusals("g", None) == []
 
 
+def test_a_plan_fits_a_task_that_spells_its_location_otherwise(with_checkpoint):
+    saved = with_checkpoint.plan()
+    assert saved.name_refusals("g", f"file:{saved.checkpoint.location}/") == []
+    assert "the plan moves" in saved.name_refusals("g", f"{saved.checkpoint.location}2")[0]
+
+
 @pytest.mark.parametrize(
     "value", ["", "[]", "{}", {"plan_only": True}, {"digest": "x", "plan_only": True}, None, 3]
 )

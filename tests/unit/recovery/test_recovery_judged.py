@@ -214,6 +214,15 @@ def test_a_checkpoint_that_the_restore_no_longer_names_is_named_and_the_group_is
     assert (committed(pipeline.group, pipeline.topic), query.stands()) == (READ, BACK)
 
 
+@pytest.mark.parametrize("spelling", ["file:{}", "file://{}/", "{}/"])
+def test_a_checkpoint_that_the_restore_spells_otherwise_is_put_back(spelling, pipeline):
+    receipt = pipeline.run("reset")
+    pipeline.names["checkpoint_location"] = spelling.format(pipeline.query.location)
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+    assert pipeline.at() == (READ, READ)
+
+
 def test_a_checkpoint_that_was_replaced_is_named_and_the_group_is_put_back(pipeline):
     receipt = pipeline.run("reset")
     pipeline.query.write("metadata", '{"id": "99999999-0000-0000-0000-000000000000"}')
