@@ -312,6 +312,9 @@ class ListenerMover(Mover):
             def newest_batch(self) -> int:
                 return 1
 
+            def newest_move(self) -> int:
+                return 0
+
             def forget(self) -> None:
                 """Nothing is kept."""
 
