@@ -16,6 +16,7 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
+from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
@@ -329,6 +330,7 @@ def _refuse_overtaken(run: Run, target: Target, newest: int) -> None:
     :param newest: number of the newest move of the checkpoint that has committed to the group.
     """
     query = run.query
+    _note_passed_move(run)
     ended = not _try(query.is_active)
     # If the first attempt after the end has failed, the group may have been moved since.
     known = run.group_moves.setdefault(target, 0 if ended and run.attempts else newest)
@@ -343,6 +345,18 @@ def _refuse_overtaken(run: Run, target: Target, newest: int) -> None:
     # The query writes its own position into the checkpoint with its next batch.
     run.group_moves[target], run.checkpoint_move = newest, _try(query.newest_move)
     log.warning("Kafka offsets: query %s: %s", query.name, MOVED_WHILE_RUNNING)
+
+
+def _note_passed_move(run: Run) -> None:
+    """Note a move of the checkpoint while the query was idle: with its next batch the query goes past it."""
+    # A checkpoint is moved after a time without batches, so a busy query need not list the archive.
+    paused = run.committed is not None and run.committed + QUIET_PERIOD <= time.monotonic()
+    # After a failed attempt the batch may be older than the move.
+    if paused and run.batch is not None and not run.attempts:
+        newest = _try(run.query.newest_move)
+        # In this order: a move that is seen before the query is active was made while it ran.
+        if newest is not None and _try(run.query.is_active):
+            run.checkpoint_move = newest
 
 
 def _try(function: Callable[[], T]) -> T | None:

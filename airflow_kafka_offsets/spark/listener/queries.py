@@ -128,7 +128,8 @@ class ClassicQuery:
     def newest_move(self) -> int | None:
         """Return the number of the checkpoint's newest move, 0 without a move; this lists the archive."""
         log = self._execution.commitLog()
-        files, archive = log.fileManager(), log.metadataPath().getParent().suffix(f"/{DIRECTORY}")
+        # Not the parent's suffix(): Hadoop reads a colon in the parent's own name as the end of a scheme.
+        files, archive = log.fileManager(), log.metadataPath().suffix(f"/../{DIRECTORY}")
         listed = files.list(archive) if files.exists(archive) else ()
         names = filter(ARCHIVE_NAME.fullmatch, [str(each.getPath().getName()) for each in listed])
         for name in sorted(names, key=archive_number, reverse=True):

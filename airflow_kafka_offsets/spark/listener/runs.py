@@ -21,7 +21,7 @@ class Run:
 
     query: RunningQuery
     checkpoint_move: int | None
-    """Number of the checkpoint's newest move when the run began; ``None`` if it cannot be read."""
+    """Number of the checkpoint's newest move that came before or during the run; ``None`` if unknown."""
     batch: int | None = None
     """Id of the newest finished batch; ``None`` if it must be read from the query."""
     finished: bool = False

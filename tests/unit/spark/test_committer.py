@@ -503,6 +503,22 @@ def test_a_move_that_a_running_query_has_gone_past_does_not_keep_it_from_its_las
         assert group.held["g", ORDERS].offset == query.ends[ORDERS]
 
 
+@pytest.mark.parametrize("batch", [1, None])
+def test_a_checkpoint_that_was_moved_alone_while_a_query_was_idle(group, now, batch):
+    query = in_jvm()
+    committer = following(query, group.client)
+    query.ends = {ORDERS: 5}
+    finish(committer)
+    now[0], query.move = now[0] + 3600, 1
+    query.ends = {ORDERS: 9 if batch else 5}
+    finish(committer, batch=batch)
+    now[0], query.active = now[0] + 1, False
+    committer.record_ended("run-1")
+    committer.flush(2)
+    # With another batch the query has written its own position into the checkpoint, after the move.
+    assert len(committer.outcomes.errors) == (0 if batch else 1)
+
+
 def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committer, group, query, now):
     query.ends = {ORDERS: 5}
     finish(committer)
