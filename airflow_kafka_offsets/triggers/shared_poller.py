@@ -211,8 +211,13 @@ class SharedPoller:
 
 
 def plain_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a configuration without callbacks, which are new objects each time that it is read."""
-    return {name: value for name, value in config.items() if not callable(value)}
+    """Return a configuration with names for its callbacks, which are new objects at each reading."""
+    return {name: _name(value) if callable(value) else value for name, value in config.items()}
+
+
+def _name(callback: Callable[..., Any]) -> str:
+    named = callback if hasattr(callback, "__qualname__") else type(callback)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], None]) -> None:

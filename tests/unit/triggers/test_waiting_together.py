@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -294,6 +295,21 @@ def test_a_connection_that_was_changed_counts_for_new_and_old_waits(groups, monk
     with open_client(elsewhere) as client:
         client.commit(group, {TopicPartition(topic, 0): 0})
     assert [reading.as_json()["total_lag"] for reading in asyncio.run(run())] == [5, 9, 9]
+
+
+def test_another_token_function_is_a_changed_connection():
+    """A new function object of the same name is not: callbacks are imported or made at each reading."""
+
+    class Login:
+        def token(self, _):
+            return "token", 0.0
+
+    def settings(oauth_cb):
+        return shared_poller.plain_settings({"bootstrap.servers": "kafka:9092", "oauth_cb": oauth_cb})
+
+    assert settings(Login().token) == settings(Login().token)
+    assert settings(partial(max, 1)) == settings(partial(max, 1))
+    assert settings(max) != settings(min)
 
 
 def request(interval, longest=None, ends=float("inf"), group="g"):
