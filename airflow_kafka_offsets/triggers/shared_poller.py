@@ -102,6 +102,8 @@ class SharedPoller:
         self.settings = plain_settings(config)
         self.read_at = 0.0
         """When the connection was last read, by the monotonic clock."""
+        self.is_checked = False
+        """Whether the connection is being read again."""
         self.outdated = False
         """Whether the connection has other settings now."""
         self._config = config
