@@ -18,7 +18,7 @@ _SURE_OUTAGES = (502, 503, 504)
 """With the other statuses a service may also answer a request without credentials."""
 _SHORTEST = 0.5
 """Seconds: a service that works may take as long, so nothing is learned in less time."""
-_USER = re.compile("(?<=//)[^/?#]*@")
+_USER = re.compile(r"(?<=^http://)[^/?#]*@|(?<=^https://)[^/?#]*@", re.IGNORECASE)
 _TRY_AGAIN = "try again when the service works"
 
 
