@@ -97,7 +97,9 @@ class Call(Deadline):
         text = f"{who} refused ({failure}): {remedy_for(code)}"
         seen = (failure, *background_errors.failures)
         no_token = next((each for each in seen if each.code == NO_TOKEN), None)
-        if no_token and code in RETRIABLE | {NO_TOKEN}:
+        # The client connects to no broker before it has a token.
+        looked_for = any(each.code == "_RESOLVE" or "Connect to " in each.text for each in seen)
+        if no_token and (code == NO_TOKEN or (code in RETRIABLE and not looked_for)):
             kind = TokenUnavailableError
             remedy = no_token.remedy or "try again"
             text = f"no token to log in to {self.servers} with ({no_token.text}): {remedy}"

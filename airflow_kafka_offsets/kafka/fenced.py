@@ -142,6 +142,8 @@ class FencedCommit:
 
     def _commit(self, connection: Connection, part: Offsets, call: Call) -> None:
         def read_back(offsets: Offsets) -> list[TopicPartition]:
+            # Until they were read back.
+            self._uncertain = True
             found = committed_offsets(self._read(call))
             return [tp for tp, offset in offsets.items() if found[tp] == offset]
 

@@ -68,7 +68,9 @@ def find_cause(config: Mapping[str, Any], errors: Iterable[str], timeout: float)
 
     :param errors: the client's error texts so far.
     """
-    return probe_token_service(config, min(timeout, _LONGEST)) or probe_listener(config, errors, timeout)
+    deadline = Deadline(timeout)
+    found = probe_token_service(config, min(timeout, _LONGEST))
+    return found or probe_listener(config, errors, deadline.seconds_left)
 
 
 def probe_listener(config: Mapping[str, Any], errors: Iterable[str], timeout: float) -> Failure | None:

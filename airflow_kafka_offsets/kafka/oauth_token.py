@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import Mapping
 from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, TokenUnavailableError
 from airflow_kafka_offsets.kafka.failures import NO_TOKEN, Failure
+from airflow_kafka_offsets.model.text import shorten
 
 _OUTAGES = (408, 425, 429, 500, 502, 503, 504)
 """HTTP statuses after which librdkafka asks again for 50 seconds, before it reports an error."""
+_SURE_OUTAGES = (502, 503, 504)
+"""With the other statuses a service may also answer a request without credentials."""
+_SHORTEST = 0.5
+"""Seconds: a service that works may take as long, so nothing is learned in less time."""
+_USER = re.compile(r"(?<=^http://)[^/?#]*@|(?<=^https://)[^/?#]*@", re.IGNORECASE)
 _TRY_AGAIN = "try again when the service works"
 
 
@@ -53,31 +60,46 @@ def get_token(config: Mapping[str, Any]) -> list[Any] | None:
 
 def probe_token_service(config: Mapping[str, Any], timeout: float) -> Failure | None:
     """
-    Return why the service that librdkafka asks gives no token; ``None`` if it works, or is not needed.
+    Return why the service that librdkafka asks gives no token; ``None`` if it works, or is not asked.
 
-    The request contains no credentials: a service that works refuses it.
+    The request contains no credentials: a service that works refuses it. Only a failure that is sure to be
+    librdkafka's too has a remedy, which ends the call.
     """
     endpoint = str(config.get("sasl.oauthbearer.token.endpoint.url", ""))
-    if not needs_token(config) or not endpoint.lower().startswith(("http://", "https://")):
+    is_asked = str(config.get("sasl.oauthbearer.method")).lower() == "oidc" and "oauth_cb" not in config
+    if not (is_asked and needs_token(config) and endpoint.lower().startswith(("http://", "https://"))):
+        return None
+    if timeout < _SHORTEST:
         return None
     # Imported here, because few connections need it.
-    from http.client import HTTPException
+    from http.client import HTTPException, InvalidURL
     from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
+    from urllib.request import Request, getproxies, urlopen
 
-    request = Request(endpoint, b"grant_type=client_credentials")  # noqa: S310  # the scheme was checked
+    # Python would take a user in the URL for a part of the host's name.
+    address = _USER.sub("", endpoint, count=1)
+    request = Request(address, b"grant_type=client_credentials")  # noqa: S310  # the scheme was checked
     # The client itself verifies the certificate.
     unverified = ssl.create_default_context()
     unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+    # Python and the client do not always use the same proxy: they read HTTP_PROXY and NO_PROXY differently.
+    sure = not getproxies()
     try:
         urlopen(request, timeout=timeout, context=unverified).close()  # noqa: S310
     except HTTPError as error:
         error.close()
-        if error.code in _OUTAGES:
-            return Failure(NO_TOKEN, f"the token service answers with HTTP status {error.code}", _TRY_AGAIN)
-    except (OSError, HTTPException, ValueError) as error:
+        if error.code not in _OUTAGES:
+            return None
+        found = f"the token service answers with HTTP status {error.code}"
+        sure = sure and error.code in _SURE_OUTAGES
+    except (InvalidURL, ValueError):
+        # The error quotes the URL, which may contain a secret.
+        found = "the token service does not answer: its URL is not valid"
+    except (OSError, HTTPException) as error:
         reason = error.reason if isinstance(error, URLError) else error
-        # A slow service may still answer the client, which waits longer.
-        remedy = "" if isinstance(reason, TimeoutError) else _TRY_AGAIN
-        return Failure(NO_TOKEN, f"the token service does not answer: {reason}", remedy)
-    return None
+        found = f"the token service does not answer: {shorten(str(reason), 300)}"
+        # A slow service may still answer the client, which waits longer, and has other settings of TLS.
+        sure = sure and not isinstance(reason, TimeoutError | ssl.SSLError)
+    else:
+        return None
+    return Failure(NO_TOKEN, found, _TRY_AGAIN if sure else "")

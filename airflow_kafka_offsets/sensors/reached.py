@@ -70,7 +70,10 @@ class OffsetsReachedSensor(OffsetsSensor):
         # A template may have another value in each poll. Its text shows whether the target was corrected.
         written = (self._templates or {}).get("target", self.target)
         written = str(written) if isinstance(written, str | datetime) else None
-        frozen_for = digest(wait.parameters | {"target": written, "stalled_after": None, "tolerance": None})
+        given = wait.parameters | {"target": written, "stalled_after": None, "tolerance": None}
+        # No sensor's parameter; earlier versions have kept targets without it.
+        del given["cluster"]
+        frozen_for = digest(given)
         kept = memory.target
         if kept is not None and kept.get("for") == frozen_for:
             return replace(wait, target=kept["offsets"], cluster=kept.get("cluster", ""))

@@ -116,15 +116,23 @@ async def _join(kafka_config_id: str, request: PollRequest) -> SharedPoller:
 
 async def _has_changed(kafka_config_id: str, poller: SharedPoller) -> bool:
     """Return whether the connection has other settings now than when the poller was opened."""
-    if not poller.outdated and time.monotonic() > poller.read_at + RECHECK:
-        poller.read_at = time.monotonic()
+    if not (poller.outdated or poller.is_checked) and time.monotonic() > poller.read_at + RECHECK:
+        poller.is_checked = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(_check(kafka_config_id, poller)), CALL)
+    return poller.outdated
+
+
+async def _check(kafka_config_id: str, poller: SharedPoller) -> None:
+    try:
         # If the secrets backend does not answer, the known settings count.
         with suppress(Exception):
-            config = await asyncio.wait_for(_read_connection(kafka_config_id), CALL)
+            config = await _read_connection(kafka_config_id)
             poller.outdated = poller.settings != plain_settings(config)
         if poller.outdated:
             _retire(kafka_config_id, poller)
-    return poller.outdated
+    finally:
+        poller.read_at, poller.is_checked = time.monotonic(), False
 
 
 def _leave(kafka_config_id: str, request: PollRequest, poller: SharedPoller) -> None:
@@ -141,8 +149,13 @@ def _retire(kafka_config_id: str, poller: SharedPoller) -> None:
             del _pollers[kafka_config_id]
 
 
+async def _read_connection(kafka_config_id: str) -> dict[str, Any]:
+    # The answer to a request that is cut off would be taken for the answer to the next one (Airflow 3.1).
+    return await asyncio.shield(_ask_airflow(kafka_config_id))
+
+
 @sync_to_async
-def _read_connection(kafka_config_id: str) -> dict[str, Any]:
+def _ask_airflow(kafka_config_id: str) -> dict[str, Any]:
     # In an event loop, Airflow's connections must be read in a thread, through Airflow's own bridge. Imported
     # here because a DAG file with a trigger does not need the Kafka client.
     from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook

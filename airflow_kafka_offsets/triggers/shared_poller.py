@@ -102,6 +102,8 @@ class SharedPoller:
         self.settings = plain_settings(config)
         self.read_at = 0.0
         """When the connection was last read, by the monotonic clock."""
+        self.is_checked = False
+        """Whether the connection is being read again."""
         self.outdated = False
         """Whether the connection has other settings now."""
         self._config = config
@@ -211,8 +213,13 @@ class SharedPoller:
 
 
 def plain_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a configuration without callbacks, which are new objects each time that it is read."""
-    return {name: value for name, value in config.items() if not callable(value)}
+    """Return a configuration with names for its callbacks, which are new objects at each reading."""
+    return {name: _name(value) if callable(value) else value for name, value in config.items()}
+
+
+def _name(callback: Callable[..., Any]) -> str:
+    named = callback if hasattr(callback, "__qualname__") else type(callback)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], None]) -> None:

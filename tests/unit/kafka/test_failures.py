@@ -11,6 +11,7 @@ from airflow_kafka_offsets.errors import (
     BrokerError,
     BrokerUnavailableError,
     GroupActiveError,
+    TokenUnavailableError,
     UnknownTopicPartitionError,
 )
 from airflow_kafka_offsets.kafka.explain import Call
@@ -139,6 +140,16 @@ def test_a_login_that_is_refused_for_another_reason_than_its_password_says_what_
 ):
     found = Failure.from_error(KafkaError(getattr(KafkaError, name), text)).remedy
     assert found.endswith(remedy) if name == "_TRANSPORT" or not remedy else remedy in found
+
+
+def test_a_broker_that_was_looked_for_does_not_lack_a_token():
+    """The token service was slower than the probe, and then the client, with its token, found no broker."""
+    seen = BackgroundErrors()
+    seen.add_failures([Failure(NO_TOKEN, "the token service does not answer: timed out")])
+    call, failure = Call("asking", "broker:1", 1), Failure("_TIMED_OUT", "timed out")
+    assert isinstance(call.explain(failure, background_errors=seen), TokenUnavailableError)
+    seen.add_failures([Failure("_TRANSPORT", "Connect to ipv4#10.0.0.1:1 failed: Connection refused")])
+    assert not isinstance(call.explain(failure, background_errors=seen), TokenUnavailableError)
 
 
 def test_what_the_client_refuses_was_not_asked_of_a_broker():

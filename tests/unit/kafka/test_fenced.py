@@ -51,3 +51,23 @@ def test_a_group_that_cannot_be_read_any_more_is_an_error_with_what_was_written(
     window = OffsetWindow({first: OffsetRange(0, 5)}, frozenset({first}))
     with pytest.raises(BrokerUnavailableError, match=f"no usable answer; {outcome}"):
         commit_window(client, new_group(), window)
+
+
+def test_a_refused_commit_that_cannot_be_read_back_does_not_say_that_nothing_was_written(
+    client, make_topic, new_group, monkeypatch
+):
+    """The client reports the refusal of one partition for all of them."""
+    first, read, left = TopicPartition(make_topic(1), 0), GroupCommits.read, [None]
+
+    def read_once(*given):
+        if not left:
+            raise BrokerUnavailableError("no usable answer")
+        left.pop()
+        return read(*given)
+
+    refused = Failure("OFFSET_METADATA_TOO_LARGE", "too large")
+    monkeypatch.setattr(fenced, "send_commit", lambda _, offsets, *__: dict.fromkeys(offsets, refused))
+    monkeypatch.setattr(GroupCommits, "read", read_once)
+    window = OffsetWindow({first: OffsetRange(0, 5)}, frozenset({first}))
+    with pytest.raises(BrokerUnavailableError, match="no usable answer; it is not known whether all offsets"):
+        commit_window(client, new_group(), window)

@@ -178,7 +178,7 @@ def test_a_token_function_that_returns_no_token_is_to_be_corrected(ask, returned
 
 
 @pytest.fixture
-def token_service():
+def token_service(monkeypatch):
     """token_service(status, body, seconds) -> the configuration of a login that has its token from there."""
 
     class Service(BaseHTTPRequestHandler):
@@ -208,6 +208,9 @@ def token_service():
             "sasl.oauthbearer.token.endpoint.url": f"http://{LOOPBACK}:{server.server_port}/token",
         }
 
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
     with ThreadingHTTPServer((LOOPBACK, 0), Service) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield start
@@ -231,6 +234,33 @@ def test_a_token_service_works_if_it_refuses_a_request_without_credentials(token
     assert (probe_token_service(token_service(status), 5) is not None) is outage
 
 
+def test_a_token_service_that_may_answer_the_client_does_not_end_a_call(token_service, monkeypatch):
+
+    def ends_the_call(config):
+        found = probe_token_service(config, 5)
+        assert found is not None
+        return found.remedy != ""
+
+    for status in (429, 500):  # the status may be the answer to a request without credentials
+        assert not ends_the_call(token_service(status))
+    assert ends_the_call(token_service(503))
+    https = {"sasl.oauthbearer.token.endpoint.url": f"https://{LOOPBACK}:{free_port()}/token"}
+    assert ends_the_call(token_service(503) | https)
+    monkeypatch.setenv("HTTP_PROXY", f"http://{LOOPBACK}:1")  # librdkafka does not use it
+    assert not ends_the_call(token_service(401))
+
+
+def test_a_token_service_that_is_not_asked_in_time_says_nothing(token_service):
+    assert probe_token_service(token_service(401), 0.0) is None
+
+
+def test_a_secret_in_the_url_of_a_token_service_is_not_shown(token_service):
+    config, name = token_service(401), "sasl.oauthbearer.token.endpoint.url"
+    of_user = config | {name: config[name].replace("//", "//airflow:hunter2@")}
+    assert probe_token_service(of_user, 5) is None
+    assert "hunter2" not in str(probe_token_service(config | {name: config[name] + "?s=hunter2 x"}, 5))
+
+
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/token", "http://", "http://a..b/", "http://a b/"])
 def test_an_address_without_a_token_service_gives_no_token(token_service, address):
     config = token_service(503) | {"sasl.oauthbearer.token.endpoint.url": address}
@@ -238,7 +268,12 @@ def test_an_address_without_a_token_service_gives_no_token(token_service, addres
 
 
 def test_no_token_service_is_asked_for_another_login(token_service):
-    for other in ({"sasl.mechanisms": "PLAIN"}, {"security.protocol": "SSL"}):
+    for other in (
+        {"sasl.mechanisms": "PLAIN"},
+        {"security.protocol": "SSL"},
+        {"sasl.oauthbearer.method": "default"},
+        {"oauth_cb": lambda _: ("token", 0.0)},
+    ):
         assert probe_token_service(token_service(503) | other, 5) is None
 
 

@@ -7,9 +7,11 @@ import json
 import threading
 import time
 from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from deadlines import until, until_async
 from memory_broker import MemoryBroker
 from memory_clients import open_client
@@ -22,6 +24,7 @@ from airflow_kafka_offsets.errors import (
     StorageError,
     UnknownTopicPartitionError,
 )
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka import client as kafka_client
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -294,6 +297,53 @@ def test_a_connection_that_was_changed_counts_for_new_and_old_waits(groups, monk
     with open_client(elsewhere) as client:
         client.commit(group, {TopicPartition(topic, 0): 0})
     assert [reading.as_json()["total_lag"] for reading in asyncio.run(run())] == [5, 9, 9]
+
+
+def test_a_slow_answer_of_airflow_is_not_cut_off(groups, monkeypatch):
+    """In Airflow 3.1, each later request of the triggerer would get the answer to the one before it."""
+    monkeypatch.setattr(poll, "RECHECK", 0.0)
+    monkeypatch.setattr(poll, "CALL", 0.1)
+    (group,), (topic,) = groups(1)
+    read, ends = KafkaOffsetsHook.client_config, []
+
+    async def send():
+        try:
+            await asyncio.sleep(2.0 if ends else 0.0)
+        except asyncio.CancelledError:
+            ends.append("cut off")
+            raise
+        ends.append("answered")
+
+    def client_config(hook):
+        async_to_sync(send)()
+        return read(hook)
+
+    async def run():
+        wait = LagWait(group_id=group, topics=topic, max_lag=0)
+        async with aclosing(poll_repeatedly(wait, 0.1)) as outcomes:
+            for _ in range(2):  # no second request before the first one is answered
+                assert isinstance(await asyncio.wait_for(anext(outcomes), DEADLINE), Reading)
+            await until_async(lambda: len(ends) > 1, "the answer")
+            await asyncio.sleep(0.2)
+
+    monkeypatch.setattr(KafkaOffsetsHook, "client_config", client_config)
+    asyncio.run(run())
+    assert ends == ["answered", "answered"]
+
+
+def test_another_token_function_is_a_changed_connection():
+    """A new function object of the same name is not: callbacks are imported or made at each reading."""
+
+    class Login:
+        def token(self, _):
+            return "token", 0.0
+
+    def settings(oauth_cb):
+        return shared_poller.plain_settings({"bootstrap.servers": "kafka:9092", "oauth_cb": oauth_cb})
+
+    assert settings(Login().token) == settings(Login().token)
+    assert settings(partial(max, 1)) == settings(partial(max, 1))
+    assert settings(max) != settings(min)
 
 
 def request(interval, longest=None, ends=float("inf"), group="g"):
