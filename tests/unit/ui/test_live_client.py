@@ -104,6 +104,19 @@ def test_a_viewer_who_leaves_does_not_cancel_it_for_the_others(start):
     assert asyncio.run(one_leaves()).error is None
 
 
+def test_a_server_that_ends_does_not_cancel_what_the_process_is_about_to_answer(start):
+    live = start()
+
+    async def end_at_once():
+        viewer = asyncio.ensure_future(live.ask("now", pipeline("slow")))
+        while live._child is None or not live._child._open:
+            await asyncio.sleep(0.01)
+        viewer.cancel()
+
+    asyncio.run(end_at_once())
+    assert ask(live, "other").value["asked"] == 2
+
+
 def test_a_failure_keeps_the_last_good_answer(start):
     live = start(max_age=0.0, deadline=1.0)
     good = ask(live)
