@@ -197,8 +197,7 @@ def _measure(server: Server, client: httpx.Client, viewers: Executor) -> None:
     listed = client.get(f"{tab}/pipelines").json()
     say(f"The tab's list of {len(listed['pipelines'])} pipelines: {cold:.2f} s, again {warm * 1000:.0f} ms")
     histories = [
-        f"{tab}/dags/{each['dag_id']}/pipelines/{each['key']}/history?batches=false"
-        for each in listed["pipelines"]
+        f"{tab}/dags/{each['dag_id']}/pipelines/{each['key']}/history" for each in listed["pipelines"]
     ]
     receipts = [f"{tab}/dags/large/runs/many__{number}/tasks/commit/-1" for number in range(RECEIPTS)]
     one = [histories[0]] * VIEWERS

@@ -7,12 +7,12 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
@@ -20,6 +20,8 @@ from airflow_kafka_offsets.ui.airflow_api import run_in_thread
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 from airflow_kafka_offsets.ui.worker_process import WorkerProcess
+
+T = TypeVar("T")
 
 Question = Literal["now", "batches", "times", "wait"]
 
@@ -116,13 +118,14 @@ class LiveClient:
             return Answer(error=f"no run has rendered {names_open} yet, so Kafka cannot be asked")
         names = {name: pipeline.names.get(name) for name in PIPELINE_PARAMETERS}
         request = {"question": question, "names": names, **more}
-        # A receipt may have tens of thousands of partitions.
-        key = await run_in_thread(partial(digest, request, length=64)) if more else digest(request, length=64)
-        return await self._answers.get(key, lambda: self._read(key, request))
+        # A receipt may have tens of thousands of partitions, and a process that hangs does not take them.
+        run = run_in_thread if more else _run_here
+        key = await run(partial(digest, request, length=64))
+        return await self._answers.get(key, lambda: self._read(key, request, run))
 
-    async def _read(self, key: str, request: Mapping[str, Any]) -> Answer:
+    async def _read(self, key: str, request: Mapping[str, Any], run: Callable[..., Awaitable[Any]]) -> Answer:
         try:
-            asked = self._running().ask(request, self._deadline)
+            asked = await run(self._running().ask, request, self._deadline)
         except _UNSTARTED as error:
             why = getattr(error, "strerror", error)
             found: dict[str, Any] = {"error": f"the process that reads from Kafka cannot be started ({why})"}
@@ -141,6 +144,10 @@ class LiveClient:
             environment = {**os.environ, "_AIRFLOW_PROCESS_CONTEXT": "server"}
             self._child = WorkerProcess(self._worker, environment)
         return self._child
+
+
+async def _run_here(work: Callable[..., T], *arguments: Any) -> T:
+    return work(*arguments)
 
 
 def _size(answer: Answer) -> int:

@@ -136,10 +136,7 @@ async def task_instance_now(
     instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
     question = await run_in_thread(instances.instance_question, instance)
     answer = Answer() if question is None else await _live(request).ask(**question)
-    # After an error there are no earlier values.
-    known = {"problems": []} | (answer.value or {}) if answer.error is None else {"problems": [answer.error]}
-    found = {**dict.fromkeys(("times", "since", "wait")), **known}
-    return json_response({**found, "state": instance.row["state"], "read_at": answer.read_at})
+    return await run_in_thread(_instance_now, instance.row["state"], answer)
 
 
 def json_response(found: Mapping[str, Any]) -> Response:
@@ -228,6 +225,13 @@ def _now(answer: Answer, value: Mapping[str, Any], partitions: bool) -> Response
     found = {**NOTHING_READ, **value, "read_at": answer.read_at, "error": error}
     found["stale_since"] = answer.read_at if error else None
     return json_response(found if partitions else {**found, "partitions": None})
+
+
+def _instance_now(state: str | None, answer: Answer) -> Response:
+    # After an error there are no earlier values.
+    known = {"problems": []} | (answer.value or {}) if answer.error is None else {"problems": [answer.error]}
+    found = {**dict.fromkeys(("times", "since", "wait")), **known}
+    return json_response({**found, "state": state, "read_at": answer.read_at})
 
 
 def _history(moves: list[dict[str, Any]], problems: list[str], answer: Answer) -> dict[str, Any]:

@@ -69,6 +69,7 @@ class WorkerProcess:
     def ask(self, question: Mapping[str, Any], seconds: float) -> Future[dict[str, Any]]:
         """Return the future answer; without one at the deadline, it is ``{"error": the reason}``."""
         answer: Future[dict[str, Any]] = Future()
+        answer.set_running_or_notify_cancel()  # who no longer waits for it must not cancel it
         with self._lock:
             if self._ended:
                 answer.set_result({"error": _ENDED})

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -16,6 +17,7 @@ from airflow_kafka_offsets.ui.live_client import Answer, LiveClient, pack_json
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 from airflow_kafka_offsets.ui.provenance import as_provenance
 from airflow_kafka_offsets.ui.routes import json_response
+from airflow_kafka_offsets.ui.worker_process import WorkerProcess
 
 WITHIN = 20.0
 
@@ -102,6 +104,19 @@ def test_a_viewer_who_leaves_does_not_cancel_it_for_the_others(start):
     assert asyncio.run(one_leaves()).error is None
 
 
+def test_a_server_that_ends_does_not_cancel_what_the_process_is_about_to_answer(start):
+    live = start()
+
+    async def end_at_once():
+        viewer = asyncio.ensure_future(live.ask("now", pipeline("slow")))
+        while live._child is None or not live._child._open:
+            await asyncio.sleep(0.01)
+        viewer.cancel()
+
+    asyncio.run(end_at_once())
+    assert ask(live, "other").value["asked"] == 2
+
+
 def test_a_failure_keeps_the_last_good_answer(start):
     live = start(max_age=0.0, deadline=1.0)
     good = ask(live)
@@ -123,6 +138,24 @@ def test_a_question_that_is_longer_than_a_pipe_is_answered_too(start):
 
     assert ask(live, "g" * 500_000).value["asked"] == 1
     assert ask(live).value["asked"] == 2
+
+
+def test_a_large_question_is_not_sent_in_the_event_loop_which_would_wait_for_a_process_that_hangs(
+    start, monkeypatch
+):
+    live, sent_in, send = start(), [], WorkerProcess.ask
+
+    def noted(*given):
+        sent_in.append(threading.current_thread())
+        return send(*given)
+
+    monkeypatch.setattr(WorkerProcess, "ask", noted)
+
+    answer = asyncio.run(live.ask("times", pipeline("g"), moved="g" * 500_000))
+
+    assert answer.error is None
+    assert sent_in
+    assert threading.current_thread() not in sent_in
 
 
 def test_a_process_that_reads_nothing_is_replaced(start):
