@@ -154,9 +154,12 @@ def plan_failover_command(
     start_admin_process()
     state = StateFile(file)
     with state.locked():
-        if not rest:
-            state.refuse_begun("give --rest to plan the others")
         begun = state.begun()
+        # A pipeline that was reset has not failed over: it must not be left out of the plan.
+        if any(member.plan.left is None for member in begun):
+            state.refuse_begun("plan the failover in a file of its own")
+        elif not rest:
+            state.refuse_begun("give --rest to plan the others")
         moved = {member.plan.names.checkpoint_location for member in begun}
         every = [names for names in every if names.checkpoint_location not in moved]
         if not every:
