@@ -101,6 +101,12 @@ def test_a_topic_of_the_mirrors_own_is_not_taken_for_the_copy(pipeline, source_a
         )
     pipeline.plan(source, pipeline.mirror, mirror=Mirror("standby", topics={"orders": "orders"}))
     pipeline.plan(source, pipeline.mirror, mirror=Mirror("standby", prefix="primary."))
+    # Which of several clusters is the pipeline's is not known.
+    target.create("berlin.orders")
+    target.create("mm2-offset-syncs.berlin.internal")
+    every = r"'orders' and 'berlin.orders' and 'primary.orders': .* \('berlin.' or 'primary.'\)"
+    with pytest.raises(MisnamedError, match=every):
+        pipeline.plan(source, pipeline.mirror)
 
 
 def test_an_interrupted_failover_is_finished_by_the_same_request_of_another_tool(pipeline, monkeypatch):
