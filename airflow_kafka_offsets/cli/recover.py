@@ -154,10 +154,10 @@ def plan_failover_command(
     start_admin_process()
     state = StateFile(file)
     with state.locked():
-        begun = state.begun()
-        # A pipeline that was reset has not failed over: it must not be left out of the plan.
+        begun, own_file = state.begun(), "plan the failover in a file of its own"
+        # Pipelines that were reset, or moved to another cluster, must not be left out of the plan.
         if any(member.plan.left is None for member in begun):
-            state.refuse_begun("plan the failover in a file of its own")
+            state.refuse_begun(own_file)
         elif not rest:
             state.refuse_begun("give --rest to plan the others")
         moved = {member.plan.names.checkpoint_location for member in begun}
@@ -165,6 +165,9 @@ def plan_failover_command(
         if not every:
             raise UsageError(f"{file}: each pipeline has begun to move: nothing is left to plan")
         clients = connect_both(broker, to, every, min(max_active, len(every)), ask_source=not source_is_down)
+        _, mirror = clients[0]
+        if any(member.plan.log_ids.cluster not in ("", mirror.cluster_id()) for member in begun):
+            state.refuse_begun(own_file)
         allowed = replace(policy, checkpoint=execution.policy)
         plans, failures = plan_failovers(every, checkpoint_of, clients, policy=allowed)
         if not plans:

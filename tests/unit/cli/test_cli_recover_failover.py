@@ -379,6 +379,18 @@ def test_pipelines_that_were_reset_are_not_left_out_of_a_failover(pipelines, opt
     assert some.stages() == {"applied": 1}
 
 
+def test_pipelines_that_are_on_another_mirror_are_not_left_out_of_the_next_failover(pipelines):
+    some = pipelines(2)
+    some.list([some.entry("etl-0")])
+    some.run("plan-failover")
+    some.run("apply", "--execute")
+    some.list([some.entry(name) for name in some.names])
+    some.brokers["mirror"].cluster_id = "cluster-third"
+    refused = some.run("plan-failover", "--rest", code=2)
+    assert "plan the failover in a file of its own" in refused.err
+    assert some.stages() == {"applied": 1}
+
+
 def test_those_that_have_not_begun_are_planned_again_beside_the_others(pipelines):
     some = pipelines(3)
     some.queries["etl-1"].plan(2, {"orders": {0: 95}})
