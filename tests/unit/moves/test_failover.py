@@ -265,6 +265,9 @@ def test_a_check_says_that_a_failover_would_be_refused_for_the_state_of_the_quer
 
     pipeline.query.write("state/0/0/1.delta", "state")
     assert "keeps state" not in notes()
+    pipeline.query.root.joinpath(READINESS).rename(pipeline.query.root / "kept")
+    assert "keeps state" not in notes()  # without kept data the position is unknown, which is another refusal
+    pipeline.query.root.joinpath("kept").rename(pipeline.query.root / READINESS)
     pipeline.query.run(1, {"orders": {0: 95}})
     assert "keeps state (state/): without the source a failover is refused, because at most 5 rec" in notes()
 
