@@ -102,8 +102,8 @@ def gather_evidence(
     if source is None:
         notes.append(f"the source does not answer: {_fallback_note(kept)}")
         return replace(kept, syncs=syncs), {}, notes
-    # The kept data shows that the cluster had the topics; without it, the connection may lead to another one.
-    logs, deleted = existing_logs(source, partitions) if kept.at else (source.log_ranges(partitions), [])
+    # Data kept on this cluster shows that it had the topics; else the connection may lead to another one.
+    logs, deleted = existing_logs(source, partitions) if kept.cluster else (source.log_ranges(partitions), [])
     notes += deleted
     ends = kept.ends | {tp: log.end for tp, log in logs.items()}
     read = read_last(source, sources, logs, kept.read)

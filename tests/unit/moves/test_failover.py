@@ -235,7 +235,10 @@ def test_a_topic_that_was_deleted_on_the_source_is_moved_with_what_commits_have_
     plan = pipeline.plan()
     assert [each.translation.offset for each in plan.translated] == [80]
     assert "orders-0: deleted, so only what commits have kept is known" in plan.notes
-    # Without that, the connection may lead to any cluster.
+    # Without that, or the cluster's id in it, the connection may lead to any cluster.
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | {"cluster": ""}))
+    with pytest.raises(UnknownTopicPartitionError, match="orders-0 is not on"):
+        pipeline.plan()
     kept.unlink()
     with pytest.raises(UnknownTopicPartitionError, match="orders-0 is not on"):
         pipeline.plan()
