@@ -160,8 +160,9 @@ def plan_failover_command(
             state.refuse_begun(own_file)
         elif not rest:
             state.refuse_begun("give --rest to plan the others")
-        moved = {member.plan.names.checkpoint_location for member in begun}
-        every = [names for names in every if names.checkpoint_location not in moved]
+        # By group, topics and checkpoint: a changed entry is planned, and refused, rather than left out.
+        moved = [member.plan.names[:3] for member in begun]
+        every = [names for names in every if names[:3] not in moved]
         if not every:
             raise UsageError(f"{file}: each pipeline has begun to move: nothing is left to plan")
         clients = connect_both(broker, to, every, min(max_active, len(every)), ask_source=not source_is_down)
