@@ -154,14 +154,21 @@ def plan_failover_command(
     start_admin_process()
     state = StateFile(file)
     with state.locked():
-        if not rest:
+        begun, own_file = state.begun(), "plan the failover in a file of its own"
+        # Pipelines that were reset, or moved to another cluster, must not be left out of the plan.
+        if any(member.plan.left is None for member in begun):
+            state.refuse_begun(own_file)
+        elif not rest:
             state.refuse_begun("give --rest to plan the others")
-        begun = state.begun()
-        moved = {member.plan.names.checkpoint_location for member in begun}
-        every = [names for names in every if names.checkpoint_location not in moved]
+        # By group, topics and checkpoint: a changed entry is planned, and refused, rather than left out.
+        moved = [member.plan.names[:3] for member in begun]
+        every = [names for names in every if names[:3] not in moved]
         if not every:
             raise UsageError(f"{file}: each pipeline has begun to move: nothing is left to plan")
         clients = connect_both(broker, to, every, min(max_active, len(every)), ask_source=not source_is_down)
+        _, mirror = clients[0]
+        if any(member.plan.log_ids.cluster not in ("", mirror.cluster_id()) for member in begun):
+            state.refuse_begun(own_file)
         allowed = replace(policy, checkpoint=execution.policy)
         plans, failures = plan_failovers(every, checkpoint_of, clients, policy=allowed)
         if not plans:

@@ -215,7 +215,8 @@ def kinds_text(kinds: Mapping[str, int]) -> str:
 
 def again_text(translated: Iterable[TranslatedPartition]) -> str:
     """Return a sentence about the records that may be read again; empty if no record may be."""
-    again = {each.partition: each.translation.again for each in translated if not each.translation.exact}
+    # An unknown position is refused, or counted from the log start.
+    again = {each.partition: each.translation.again for each in translated if each.translation.again}
     if not again:
         return ""
     return f"at most {plural(sum(again.values()), 'record')} may be read again on {summarize(again)}"

@@ -11,6 +11,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.recovery_tasks import SUCCESS
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.window_commit import apply_window, plan_window_commits, window_targets
 from airflow_kafka_offsets.operators.base import Parser
@@ -19,6 +20,9 @@ from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.run_tasks import task_states
 from airflow_kafka_offsets.task.windows import CommitMemory, load_window, split_window
+
+_MAY_HAVE_READ = frozenset({SUCCESS, "skipped", "removed"})
+"""States of the instances of a mapped job that has succeeded; Airflow removes those of a shorter list."""
 
 
 class CommitOffsetWindowOperator(MovingOperator):
@@ -123,9 +127,15 @@ class CommitOffsetWindowOperator(MovingOperator):
             for task in self.upstream_list
             if task.task_id != planned_by and not (task.is_setup or task.is_teardown)
         ]
-        if jobs and not (states := task_states(context, self, jobs)).succeeded:
+        if not jobs:
+            return
+        found = task_states(context, self, jobs)
+        if not any(
+            SUCCESS in states and _MAY_HAVE_READ.issuperset(states) for states in found.states.values()
+        ):
             raise PlanRefusedError(
-                f"the window was not read: no task before this one has succeeded ({states.describe(jobs)}), "
-                f"but this one runs because of trigger_rule={self.trigger_rule.value!r}. A commit would skip "
-                "the window's records: clear the job together with this task"
+                f"no task directly before this one has succeeded ({found.describe(jobs)}), but this one runs "
+                f"because of trigger_rule={self.trigger_rule.value!r}. If the window was not read, a commit "
+                "would skip its records: clear the job together with this task. If another task has read it, "
+                "order that task directly before this one"
             )

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
@@ -103,8 +102,8 @@ def gather_evidence(
     if source is None:
         notes.append(f"the source does not answer: {_fallback_note(kept)}")
         return replace(kept, syncs=syncs), {}, notes
-    # The kept data shows that the cluster had the topics; without it, the connection may lead to another one.
-    logs, deleted = existing_logs(source, partitions) if kept.at else (source.log_ranges(partitions), [])
+    # Data kept on this cluster shows that it had the topics; else the connection may lead to another one.
+    logs, deleted = existing_logs(source, partitions) if kept.cluster else (source.log_ranges(partitions), [])
     notes += deleted
     ends = kept.ends | {tp: log.end for tp, log in logs.items()}
     read = read_last(source, sources, logs, kept.read)
@@ -121,12 +120,14 @@ def _refuse_names_without_prefix(target: OffsetsClient, mirror: Mirror, topics: 
     if mirror.prefix or mirror.without:
         return
     there = target.partitions()
-    for alias, topic in product(source_aliases(there), sorted(set(topics) - mirror.topics.keys())):
-        if {topic, copy := f"{alias}.{topic}"} <= there.keys():
+    aliases = source_aliases(there)
+    for topic in sorted((set(topics) & there.keys()) - mirror.topics.keys()):
+        if copies := [copy for alias in aliases if (copy := f"{alias}.{topic}") in there]:
+            prefixes = " or ".join(repr(copy.removesuffix(topic)) for copy in copies)
             raise MisnamedError(
                 [
-                    f"the mirror has {topic!r} and {copy!r}: name the copy with {mirror_key('prefix')} "
-                    f"({f'{alias}.'!r}), or each topic with {names_key()}"
+                    f"the mirror has {' and '.join(map(repr, [topic, *copies]))}: name the copy with "
+                    f"{mirror_key('prefix')} ({prefixes}), or each topic with {names_key()}"
                 ]
             )
 

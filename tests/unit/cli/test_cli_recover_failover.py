@@ -367,6 +367,42 @@ def test_after_the_first_move_it_is_not_planned_again(planned):
     assert some.stages() == {"applied": 2}
 
 
+@pytest.mark.parametrize("options", [(), ("--rest",)])
+def test_pipelines_that_were_reset_are_not_left_out_of_a_failover(pipelines, options):
+    some = pipelines(2)
+    some.list([some.entry("etl-0")])
+    some.run("plan", "--to-offset", "60", "--sink", "noop", *SOURCE)
+    some.run("apply", "--execute", *SOURCE)
+    some.list([some.entry(name) for name in some.names])
+    refused = some.run("plan-failover", *options, code=2)
+    assert "plan the failover in a file of its own" in refused.err
+    assert some.stages() == {"applied": 1}
+
+
+def test_pipelines_that_are_on_another_mirror_are_not_left_out_of_the_next_failover(pipelines):
+    some = pipelines(2)
+    some.list([some.entry("etl-0")])
+    some.run("plan-failover")
+    some.run("apply", "--execute")
+    some.list([some.entry(name) for name in some.names])
+    some.brokers["mirror"].cluster_id = "cluster-third"
+    refused = some.run("plan-failover", "--rest", code=2)
+    assert "plan the failover in a file of its own" in refused.err
+    assert some.stages() == {"applied": 1}
+
+
+def test_a_changed_entry_of_a_pipeline_that_was_moved_is_not_left_out_unseen(pipelines):
+    some = pipelines(2)
+    some.list([some.entry("etl-0")])
+    some.run("plan-failover")
+    some.run("apply", "--execute")
+    some.list([some.entry("etl-0", group_id="other"), some.entry("etl-1")])
+    refused = some.run("plan-failover", "--rest", code=1)
+    assert "Error: group other: nothing was changed" in refused.err
+    assert "is already on cluster cluster-mirror" in refused.err
+    assert some.stages() == {"applied": 1, "planned": 1}
+
+
 def test_those_that_have_not_begun_are_planned_again_beside_the_others(pipelines):
     some = pipelines(3)
     some.queries["etl-1"].plan(2, {"orders": {0: 95}})

@@ -101,6 +101,12 @@ def test_a_topic_of_the_mirrors_own_is_not_taken_for_the_copy(pipeline, source_a
         )
     pipeline.plan(source, pipeline.mirror, mirror=Mirror("standby", topics={"orders": "orders"}))
     pipeline.plan(source, pipeline.mirror, mirror=Mirror("standby", prefix="primary."))
+    # Which of several clusters is the pipeline's is not known.
+    target.create("berlin.orders")
+    target.create("mm2-offset-syncs.berlin.internal")
+    every = r"'orders' and 'berlin.orders' and 'primary.orders': .* \('berlin.' or 'primary.'\)"
+    with pytest.raises(MisnamedError, match=every):
+        pipeline.plan(source, pipeline.mirror)
 
 
 def test_an_interrupted_failover_is_finished_by_the_same_request_of_another_tool(pipeline, monkeypatch):
@@ -229,7 +235,10 @@ def test_a_topic_that_was_deleted_on_the_source_is_moved_with_what_commits_have_
     plan = pipeline.plan()
     assert [each.translation.offset for each in plan.translated] == [80]
     assert "orders-0: deleted, so only what commits have kept is known" in plan.notes
-    # Without that, the connection may lead to any cluster.
+    # Without that, or the cluster's id in it, the connection may lead to any cluster.
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | {"cluster": ""}))
+    with pytest.raises(UnknownTopicPartitionError, match="orders-0 is not on"):
+        pipeline.plan()
     kept.unlink()
     with pytest.raises(UnknownTopicPartitionError, match="orders-0 is not on"):
         pipeline.plan()
@@ -259,6 +268,9 @@ def test_a_check_says_that_a_failover_would_be_refused_for_the_state_of_the_quer
 
     pipeline.query.write("state/0/0/1.delta", "state")
     assert "keeps state" not in notes()
+    pipeline.query.root.joinpath(READINESS).rename(pipeline.query.root / "kept")
+    assert "keeps state" not in notes()  # without kept data the position is unknown, which is another refusal
+    pipeline.query.root.joinpath("kept").rename(pipeline.query.root / READINESS)
     pipeline.query.run(1, {"orders": {0: 95}})
     assert "keeps state (state/): without the source a failover is refused, because at most 5 rec" in notes()
 
