@@ -279,7 +279,7 @@ move_options = checkpoint_move_options(*_execution_options)
 reset_options = add_options(
     place_options, out_of_range_option, no_commit_option, new_cluster_option, move_options
 )
-"""The options of a command that resets: its target, what is allowed, and the :data:`move_options`."""
+"""The options of a command that resets: its target, its permissions, and the :data:`move_options`."""
 
 truncate_options = checkpoint_move_options(*_execution_options, policy=_sink_options)
 """The :data:`move_options` of truncate: it always discards batches, and restores the state too."""

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _INTERNAL = (OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata")
 
 _MANY = 200
-"""Number of topics from which on the list of all topics is read: each topic takes a request of its own."""
+"""Above this number of topics, the list of all topics is read: otherwise each topic takes a request."""
 
 
 class Topics:

@@ -92,7 +92,7 @@ class Mirror:
 
 
 def source_aliases(topics: Iterable[str]) -> list[str]:
-    """Return MirrorMaker's aliases of a mirror's sources, from the names of its own topics on the mirror."""
+    """Return the aliases of a mirror's sources, which MirrorMaker's internal topics on the mirror contain."""
     found = filter(None, map(_OWN_TOPICS.fullmatch, topics))
     return sorted({each["syncs"] or each["checkpoints"] for each in found})
 

@@ -204,7 +204,7 @@ def _reading_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
 
 
 def group_receipts(value: Value) -> list[Mapping[str, Any]]:
-    """Return the parts of a receipt, one for each group; what is not a part is left out."""
+    """Return the parts of a receipt, one for each group, without invalid parts."""
     groups = value.get("groups")
     return [part for part in groups if isinstance(part, Mapping)] if isinstance(groups, list) else [value]
 
@@ -223,7 +223,7 @@ def offset_cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
 
 
 def mapping_in(value: Value, name: str) -> Value:
-    """Return a mapping inside a value; empty if there is none."""
+    """Return a mapping inside a value, or an empty one."""
     found = value.get(name)
     return found if isinstance(found, Mapping) else {}
 

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
@@ -16,7 +16,6 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
-from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
@@ -27,12 +26,9 @@ from airflow_kafka_offsets.readings.log_ids import known_log_ids
 from airflow_kafka_offsets.spark.commit import driver_metadata
 from airflow_kafka_offsets.spark.listener.outcomes import Outcomes
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target, group_targets
-from airflow_kafka_offsets.spark.listener.refusals import MOVED_WHILE_RUNNING, moved_since_error
-from airflow_kafka_offsets.spark.listener.runs import Run
+from airflow_kafka_offsets.spark.listener.runs import Run, answer_of
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 PAUSE = 1.0
 """Minimum seconds between two commits of a running query: many batches may end in that time."""
@@ -91,7 +87,7 @@ class Committer:
 
     def follow(self, run_id: str, query: RunningQuery) -> None:
         """Follow a query from now on."""
-        run = Run(query, checkpoint_move=_try(query.newest_move))
+        run = Run(query, checkpoint_move=answer_of(query.newest_move))
         with self._noting:
             self._runs.setdefault(run_id, run)
 
@@ -175,7 +171,7 @@ class Committer:
         with self._noting:
             runs = dict(self._runs)
         for run_id, run in runs.items():
-            if run.ended is None and not _try(run.query.is_active):
+            if run.ended is None and not answer_of(run.query.is_active):
                 self.record_ended(run_id)
 
     def _wanted(self) -> list[Run]:
@@ -210,7 +206,9 @@ class Committer:
         with self._noting:
             runs = list(self._runs.values())
         for run in (each for each in runs if each.idle and each.retention is None and each.committed):
-            minutes = [_try(self._clients[settings].offsets_retention_minutes) for settings in run.clients]
+            minutes = [
+                answer_of(self._clients[settings].offsets_retention_minutes) for settings in run.clients
+            ]
             run.retention = min((60.0 * each for each in minutes if each is not None), default=math.inf)
 
     def _commit(self, run: Run) -> None:
@@ -288,7 +286,7 @@ class Committer:
             check_group_follows(
                 group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
             )
-            _refuse_overtaken(run, target, newest_move(found, query.query_id))
+            run.refuse_overtaken(target, newest_move(found, query.query_id))
             run.claims.setdefault(target, set()).update(offsets)
 
         try:
@@ -320,49 +318,4 @@ class Committer:
         with self._noting:
             used = {settings for run in self._runs.values() for settings in run.clients}
         for settings in self._clients.keys() - used:
-            _try(self._clients.pop(settings).close)
-
-
-def _refuse_overtaken(run: Run, target: Target, newest: int) -> None:
-    """
-    Refuse the last offsets of a query whose checkpoint was moved after the query's end.
-
-    :param newest: number of the newest move of the checkpoint that has committed to the group.
-    """
-    query = run.query
-    _note_passed_move(run)
-    ended = not _try(query.is_active)
-    # If the first attempt after the end has failed, the group may have been moved since.
-    known = run.group_moves.setdefault(target, 0 if ended and run.attempts else newest)
-    # Later commits of other runs hide a move from the group, but not from the checkpoint.
-    archived = _try(query.newest_move) if ended else None
-    if archived is not None and run.checkpoint_move is not None:
-        newest, known = archived, run.checkpoint_move
-    if newest <= known:
-        return
-    if ended:
-        raise moved_since_error(target.group_id, query.name)
-    # The query writes its own position into the checkpoint with its next batch.
-    run.group_moves[target], run.checkpoint_move = newest, _try(query.newest_move)
-    log.warning("Kafka offsets: query %s: %s", query.name, MOVED_WHILE_RUNNING)
-
-
-def _note_passed_move(run: Run) -> None:
-    """Note a move of the checkpoint while the query was idle: with its next batch the query goes past it."""
-    # A checkpoint is moved after a time without batches, so a busy query need not list the archive.
-    paused = run.committed is not None and run.committed + QUIET_PERIOD <= time.monotonic()
-    # After a failed attempt the batch may be older than the move.
-    if paused and run.batch is not None and not run.attempts:
-        newest = _try(run.query.newest_move)
-        # In this order: a move that is seen before the query is active was made while it ran.
-        if newest is not None and _try(run.query.is_active):
-            run.checkpoint_move = newest
-
-
-def _try(function: Callable[[], T]) -> T | None:
-    """Return a function's result, or ``None`` if the JVM, the server or the broker does not answer."""
-    try:
-        return function()
-    except Exception as error:  # noqa: BLE001  # py4j, or a Spark that shuts down, may raise anything
-        log.debug("No answer: %s", error)
-        return None
+            answer_of(self._clients.pop(settings).close)
