@@ -90,10 +90,9 @@ def group_lag(
 def _lag_of_one(
     client: OffsetsClient, name: str, scope: TopicScope, isolation_level: IsolationLevel, headroom: bool
 ) -> CommandReading:
-    from airflow_kafka_offsets.readings.positions import group_positions, measure_lag
+    from airflow_kafka_offsets.readings.positions import group_lag as read_lag
 
-    positions = group_positions(client, name, scope)
-    lag = measure_lag(client, name, positions, isolation_level=isolation_level, headroom=headroom)
+    lag = read_lag(client, name, scope, isolation_level=isolation_level, headroom=headroom)
     return CommandReading({"version": 1, "group_id": name, **lag.as_json()}, [lag.table()])
 
 

@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowOptionalProviderFeatureException,
 )
 
-from airflow_kafka_offsets.errors import NoCommitError, SetupError, UsageError
+from airflow_kafka_offsets.errors import SetupError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import client_config as check_config
@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.drift import parse_grace, reports_json
 from airflow_kafka_offsets.model.formats import format_csv, log_json, offsets_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.kafka_security import SERVERS
-from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions, summarize
+from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions
 from airflow_kafka_offsets.model.parameters import parse_interval, parse_time
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -31,8 +31,8 @@ from airflow_kafka_offsets.moves.write import delete_groups
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import (
+    group_lag,
     group_positions,
-    measure_lag,
     partitions_in_scope,
     refuse_missing_partitions,
 )
@@ -154,13 +154,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
         :raises NoCommitError: if the group has no commit at all on the topics.
         """
         with self.get_offsets_client() as client:
-            positions = group_positions(client, group_id, TopicScope.parse(topics))
-            lag = measure_lag(client, group_id, positions, isolation_level=isolation_level, headroom=headroom)
-        if all(offset is None for offset in positions.values()):
-            raise NoCommitError(
-                f"group {group_id!r} has no committed offset on {summarize(positions)}, so its lag is "
-                "unknown: correct the names, or commit first"
-            )
+            scope = TopicScope.parse(topics)
+            lag = group_lag(client, group_id, scope, isolation_level=isolation_level, headroom=headroom)
         return {"version": 1, "group_id": group_id, **lag.as_json()}
 
     def log_offsets(

@@ -39,6 +39,12 @@ def test_group_lag_has_stable_keys_and_null_for_no_commit(value, group, topic):
     }
 
 
+def test_a_group_without_a_commit_on_the_named_topic_has_no_lag(do):
+    done = do("group lag nobody-ever --topic TOPIC --output json")
+    assert done.code == 1
+    assert "'nobody-ever' has no committed offset on" in done.err
+
+
 def test_the_lag_of_several_groups_is_a_line_for_each_and_one_without_commits_an_error(do, group):
     done = do("group lag GROUP nobody-ever")
     assert done.code == 1
