@@ -28,7 +28,7 @@ from airflow_kafka_offsets.cli.options import (
     topics_option,
 )
 from airflow_kafka_offsets.cli.watch import CommandReading, show_repeatedly, watch_option
-from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.names import parse_group
@@ -90,10 +90,24 @@ def group_lag(
 def _lag_of_one(
     client: OffsetsClient, name: str, scope: TopicScope, isolation_level: IsolationLevel, headroom: bool
 ) -> CommandReading:
-    from airflow_kafka_offsets.readings.positions import group_lag as read_lag
+    from airflow_kafka_offsets.readings.positions import group_positions, measure_lag, refuse_no_commit
 
-    lag = read_lag(client, name, scope, isolation_level=isolation_level, headroom=headroom)
-    return CommandReading({"version": 1, "group_id": name, **lag.as_json()}, [lag.table()])
+    positions = group_positions(client, name, scope)
+    try:
+        refuse_no_commit(name, positions)
+    except NoCommitError:
+        # Like Kafka's tool: a group with members is shown, and one that does not exist is an error.
+        if not client.describe_groups([name])[name].members:
+            raise
+    lag = measure_lag(client, name, positions, isolation_level=isolation_level, headroom=headroom)
+    return CommandReading({"version": 1, "group_id": name, **_lag_json(lag)}, [lag.table()])
+
+
+def _lag_json(lag: Lag) -> dict[str, Any]:
+    value = lag.as_json()
+    if all(row.lag is None for row in lag.partitions):  # without commits there is no lag, which is not lag 0
+        value |= dict.fromkeys(("total_lag", "max_partition_lag", "lost"))
+    return value
 
 
 def _lags_of_many(
@@ -111,10 +125,7 @@ def _lags_of_many(
         if isinstance(lag, Lag):
             counts = (lag.total, lag.max_partition_lag, lag.lost) if lag.partitions else (None, None, None)
             rows.append((escape_controls(name), str(len(lag.partitions)), *map(offset_cell, counts)))
-            value = lag.as_json()
-            if not lag.partitions:  # a group without commits has no lag, which differs from lag 0
-                value |= dict.fromkeys(("total_lag", "max_partition_lag", "lost"))
-            values.append({"group_id": name, **value})
+            values.append({"group_id": name, **_lag_json(lag)})
         else:
             errors.append(f"{escape_controls(name)}: {lag}")
             values.append({"group_id": name, "error": str(lag)})

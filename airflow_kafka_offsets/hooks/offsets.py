@@ -31,10 +31,11 @@ from airflow_kafka_offsets.moves.write import delete_groups
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import (
-    group_lag,
     group_positions,
+    measure_lag,
     partitions_in_scope,
     refuse_missing_partitions,
+    refuse_no_commit,
 )
 
 CALL_TIMEOUT = 30.0
@@ -154,8 +155,9 @@ class KafkaOffsetsHook(KafkaBaseHook):
         :raises NoCommitError: if the group has no commit at all on the topics.
         """
         with self.get_offsets_client() as client:
-            scope = TopicScope.parse(topics)
-            lag = group_lag(client, group_id, scope, isolation_level=isolation_level, headroom=headroom)
+            positions = group_positions(client, group_id, TopicScope.parse(topics))
+            refuse_no_commit(group_id, positions)
+            lag = measure_lag(client, group_id, positions, isolation_level=isolation_level, headroom=headroom)
         return {"version": 1, "group_id": group_id, **lag.as_json()}
 
     def log_offsets(

@@ -169,26 +169,13 @@ def measure_lag(
     return lag.with_headroom(read_headrooms(client, lag.counted_positions, logs, strict=False))
 
 
-def group_lag(
-    client: OffsetsReader,
-    group_id: str,
-    scope: TopicScope,
-    *,
-    isolation_level: IsolationLevel = "read_uncommitted",
-    headroom: bool = False,
-) -> Lag:
-    """
-    Return the lag of a group on the partitions in scope.
-
-    :raises NoCommitError: if the group has no commit at all there: its lag is unknown, and not 0.
-    """
-    positions = group_positions(client, group_id, scope)
+def refuse_no_commit(group_id: str, positions: Positions) -> None:
+    """Refuse positions without any commit: the lag of the group is unknown, and not 0."""
     if all(offset is None for offset in positions.values()):
         raise NoCommitError(
             f"group {group_id!r} has no committed offset on {summarize(positions)}, so its lag is unknown: "
             "correct the names, or commit first"
         )
-    return measure_lag(client, group_id, positions, isolation_level=isolation_level, headroom=headroom)
 
 
 def measure_group_lags(

@@ -666,10 +666,12 @@ def test_describe_simple_consumer_group(describes, lags, halves, new_group, boot
         consumer.close()
 
 
-def test_describe_non_offset_commit_group(describes, lags, hundred, new_group, join_group):
+def test_describe_non_offset_commit_group(describes, lags, ours, hundred, new_group, join_group):
     group = new_group()
     join_group(group, hundred)
     state, members = describes(group)
     assert (state, len(members)) == ("Stable", 1)
     # Ours has nothing to go by but the topic; Kafka's tool knows it from the member.
     assert lags(group, "--topic", hundred) == [(hundred, 0, None, 100, None)]
+    found = json.loads(ours("group", "lag", group, "--topic", hundred, "--output", "json").stdout)
+    assert found["total_lag"] is None
