@@ -93,13 +93,14 @@ def _lag_of_one(
     from airflow_kafka_offsets.readings.positions import group_positions, measure_lag, refuse_no_commit
 
     positions = group_positions(client, name, scope)
+    # This also refuses missing partitions.
+    lag = measure_lag(client, name, positions, isolation_level=isolation_level, headroom=headroom)
     try:
         refuse_no_commit(name, positions)
     except NoCommitError:
         # Like Kafka's tool: a group with members is shown, and one that does not exist is an error.
         if not client.describe_groups([name])[name].members:
             raise
-    lag = measure_lag(client, name, positions, isolation_level=isolation_level, headroom=headroom)
     return CommandReading({"version": 1, "group_id": name, **_lag_json(lag)}, [lag.table()])
 
 

@@ -156,8 +156,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
         """
         with self.get_offsets_client() as client:
             positions = group_positions(client, group_id, TopicScope.parse(topics))
-            refuse_no_commit(group_id, positions)
             lag = measure_lag(client, group_id, positions, isolation_level=isolation_level, headroom=headroom)
+        refuse_no_commit(group_id, positions)
         return {"version": 1, "group_id": group_id, **lag.as_json()}
 
     def log_offsets(
