@@ -137,8 +137,11 @@ class ProgressHistory:
         return seconds if seconds > 0 else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the history as plain JSON."""
-        return {"first": self.first, "last": self.last, "falls": list(self.falls)}
+        """Return the history as plain JSON; Airflow refuses tuples in a task's state."""
+        if self.last is None:
+            return {}
+        last, *falls = ([at, [*amounts], rise] for at, amounts, rise in (self.last, *self.falls))
+        return {"first": self.first, "last": last, "falls": falls}
 
     @classmethod
     def from_json(cls, value: object) -> ProgressHistory:

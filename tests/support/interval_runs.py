@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow.sdk import Asset
+from waiting import as_kept
 
 from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
 
@@ -180,7 +181,7 @@ class _Kept:
 
     def set(self, key: str, value: Any) -> None:
         self._airflow.step()
-        self._airflow.kept.setdefault(self._name, {})[key] = json.loads(json.dumps(value))
+        self._airflow.kept.setdefault(self._name, {})[key] = as_kept(value)
         self._airflow.step()
 
 

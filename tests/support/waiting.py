@@ -14,6 +14,7 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk import timezone
+from pydantic import JsonValue, TypeAdapter
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
@@ -67,11 +68,16 @@ def lag_sensor(group: str | None, **parameters: Any) -> Any:
     return ConsumerGroupLagSensor(task_id="gate", group_id=group, **parameters)
 
 
+def as_kept(value: Any) -> Any:
+    """Return a value of a task's or an asset's state as Airflow keeps it; it refuses tuples, unlike json."""
+    return json.loads(json.dumps(TypeAdapter(JsonValue).validate_python(value)))
+
+
 class Store(dict[str, Any]):
     """A task's state, which Airflow 3.3 keeps over reschedules and retries."""
 
     def set(self, key: str, value: Any, **_kept_for: Any) -> None:
-        self[key] = json.loads(json.dumps(value))
+        self[key] = as_kept(value)
 
 
 class TaskInstance:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
 from airflow.sdk import Asset, AssetWatcher
 from deadlines import until_async
-from waiting import again
+from waiting import again, as_kept
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.pipeline import KafkaPipeline
@@ -26,7 +25,7 @@ class AssetState(dict):
         return self.get(key, default)
 
     async def aset(self, key, value):
-        self[key] = json.loads(json.dumps(value))
+        self[key] = as_kept(value)
 
     async def says(self, fired):
         """Wait until the trigger has noted that it has fired, or that the backlog is gone."""
