@@ -52,9 +52,10 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
     reading without its partitions: ``group_id``, ``total_lag``, ``max_partition_lag``, ``lost``, ``topics``,
     and ``time_lag`` with ``min_time_lag``. No parameter is templated, because a watcher belongs to no run.
 
-    On Airflow 3.3 and later, which keeps state for assets, the trigger does not fire again after a restart of
-    the triggerer. On earlier versions it fires once more after a restart while the backlog stays. The trigger
-    never ends because of an error: it logs the error and polls again.
+    On Airflow 3.3 and later, which keeps state for an asset, the trigger does not fire again after a restart
+    of the triggerer. On earlier versions, and if two assets have an equal trigger, it fires once more after a
+    restart while the backlog stays. The trigger never ends because of an error: it logs the error and polls
+    again.
 
     Durations are seconds, a timedelta or text such as ``10m`` or ``PT10M``.
 
