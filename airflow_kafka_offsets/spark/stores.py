@@ -179,8 +179,8 @@ class SqlOffsetStore:
         found = [_offset(pipeline, *row) for row in connection.execute(rows)]
         if again := [tp for (tp, _), (other, _) in pairwise(found) if tp == other]:
             raise OffsetsFormatError(
-                f"pipeline {pipeline!r} of the store: found several rows of {summarize(again)}; expected one: "
-                "remove the wrong rows, and give the table the primary key of create_table()"
+                f"pipeline {pipeline!r} of the store: found several rows of {summarize(again)}; expected "
+                "one: remove the wrong rows, and give the table the primary key of create_table()"
             )
         return dict(found)
 
