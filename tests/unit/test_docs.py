@@ -10,7 +10,7 @@ from pathlib import Path
 import doc_examples
 import pytest
 import tomllib
-from airflow.sdk.log import redact
+from airflow.providers.common.compat.sdk import redact
 from sqlalchemy import make_url
 
 import airflow_kafka_offsets
