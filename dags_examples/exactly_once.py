@@ -16,6 +16,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from airflow.sdk import DAG, BaseHook
+from airflow.sdk.log import mask_secret
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -38,8 +39,11 @@ departures = KafkaPipeline(
 
 
 def database_url(conn_id: str) -> str:
-    """Return a connection as SQLAlchemy's URL; Airflow masks the password in rendered fields."""
-    return str(BaseHook.get_hook(conn_id).sqlalchemy_url.render_as_string(hide_password=False))
+    """Return a connection as SQLAlchemy's URL, and let Airflow mask it in rendered fields and logs."""
+    url = str(BaseHook.get_hook(conn_id).sqlalchemy_url.render_as_string(hide_password=False))
+    # Airflow masks the password itself, which is not in the URL if a character such as @ is escaped there.
+    mask_secret(url)
+    return url
 
 
 with DAG(

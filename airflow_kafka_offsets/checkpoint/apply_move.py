@@ -36,6 +36,12 @@ from airflow_kafka_offsets.storage import fsspec_scheme, modified_at
 
 log = logging.getLogger(__name__)
 
+_INSTEAD = {
+    "dbfs": "in the cloud's own storage, such as abfss:// or s3a://",
+    "hdfs": "over HTTP, webhdfs://host:port/path",
+}
+"""fsspec's schemes of drivers that rename no file over another -> which location to give."""
+
 
 def apply_checkpoint_plan(
     checkpoint: SparkCheckpoint,
@@ -147,11 +153,10 @@ def _begin(
             last_check()
         return
     name, undoes = str(plan.archive), plan.undoes
-    if fsspec_scheme(checkpoint.location) == "dbfs":
+    if (scheme := fsspec_scheme(checkpoint.location)) in _INSTEAD:
         raise StorageError(
-            f"{checkpoint.location}: fsspec's driver of this storage cannot remove files, which a move "
-            "needs: give the location in the cloud's own storage, such as abfss:// or s3a://; nothing was "
-            "changed"
+            f"{checkpoint.location}: fsspec's driver of this storage cannot replace a file as a whole, which "
+            f"a move needs: give the location {_INSTEAD[scheme]}; nothing was changed"
         )
     with _explained("the checkpoint was not changed"):
         claim = Claim(checkpoint, name)

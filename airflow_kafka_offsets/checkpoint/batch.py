@@ -37,7 +37,8 @@ def batch_bounds(
 
     :param batch_id: a batch in ``offsets/``; the batch before it must be there too.
     :param source: the only source to return.
-    :raises CheckpointError: if the batch is not planned, or its start offsets are no longer kept.
+    :raises CheckpointError: if the batch is not planned, or its start offsets are not known or no longer
+        kept.
     :raises UsageError: if there is no such source.
     """
     ends = _kafka_sources(checkpoint.entry(batch_id))
@@ -59,7 +60,17 @@ def batch_bounds(
             f"{checkpoint.location}: batch {batch_id} has no offsets of {kind}; its Kafka sources: "
             f"{', '.join(sorted(ends)) or 'none'}"
         )
-    starts |= {name: _first_offsets(checkpoint, name) for name in wanted if ends[name] and name not in starts}
+    begun = {name for name in wanted if ends[name] and name not in starts}
+    earlier = begun and before > 0 and checkpoint.has("offsets", before - 1)
+    # A query starts at the offsets of the two newest batches, but runs a batch again from those of one batch.
+    if earlier and (returned := begun & checkpoint.entry(before - 1).kafka_offsets.keys()):
+        raise CheckpointError(
+            f"{checkpoint.location}: only batch {before} was without source {', '.join(sorted(returned))}, "
+            f"so its start in batch {batch_id} is not known: Spark continues where the source was, but if "
+            "the batch runs again, at the first offsets of the source; run the query without the source, "
+            "then add it under another name"
+        )
+    starts |= {name: _first_offsets(checkpoint, name) for name in begun}
     return {name: (starts.get(name, {}), ends[name]) for name in wanted}
 
 

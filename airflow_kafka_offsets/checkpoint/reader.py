@@ -26,6 +26,7 @@ from airflow_kafka_offsets.errors import (
     CheckpointNotFoundError,
     StorageUnavailableError,
 )
+from airflow_kafka_offsets.model.location import hadoop_path
 from airflow_kafka_offsets.model.text import is_plain
 from airflow_kafka_offsets.storage import (
     decode,
@@ -89,7 +90,8 @@ class SparkCheckpoint:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.location = location
-        self.fs, self.root = open_location(location, fs, storage_options)
+        self.fs, path = open_location(location, fs, storage_options)
+        self.root = hadoop_path(path)
 
     def read(self) -> CheckpointState:
         """

@@ -17,6 +17,7 @@ _NO_FILE_HERE = re.compile(r"(?:file|local):(?!/(?:[^/]|$)|///)", re.IGNORECASE)
 _NO_BUCKET = re.compile(r"(?:s3[an]?|gs|gcs|abfss?|wasbs?|az):(?!//[^/])", re.IGNORECASE)
 PASSWORD = re.compile(r"(?i:s3[an]?)://[^/]*:|(?:[A-Za-z0-9+.-]+:)?//[^/@:]*:[^/@]*@")
 """The start of a URI with a password, or of old Hadoop's ``s3a://KEY:SECRET@``: no bucket has a colon."""
+_SLASHES = re.compile("/+")
 _EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
 """A part of a template, whose colons and slashes are not the location's."""
 
@@ -31,9 +32,15 @@ def split_scheme(location: str) -> tuple[str, str]:
 def is_same_location(one: str, other: str) -> bool:
     """Whether two locations differ in their spelling only, such as ``s3://lake/cp`` and ``s3a://lake/cp/``."""
     found = {
-        (scheme, rest.removeprefix("//").rstrip("/")) for scheme, rest in map(split_scheme, (one, other))
+        (scheme, hadoop_path(rest.removeprefix("//")).rstrip("/"))
+        for scheme, rest in map(split_scheme, (one, other))
     }
     return len(found) == 1
+
+
+def hadoop_path(path: str) -> str:
+    """Return a path as Spark reads it: Hadoop takes several slashes for one, and an object store does not."""
+    return _SLASHES.sub("/", path)
 
 
 def check_location_text(location: str) -> None:

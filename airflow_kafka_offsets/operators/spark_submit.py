@@ -62,7 +62,7 @@ class KafkaSparkSubmitOperator(SparkSubmitOperator):
 
     def _refuse_cluster_mode(self) -> None:
         mode = self._deploy_mode
-        if mode is None:
+        if not mode:
             with suppress(AirflowNotFoundException):  # the operator ignores this error too
                 mode = BaseHook.get_connection(self._conn_id).extra_dejson.get("deploy-mode")
         # spark-submit's own option, which the two above become, wins over its configuration.

@@ -48,7 +48,8 @@ def batch_ranges(
     :param spark: the session, to read log starts with its Kafka client.
     :param client_config: librdkafka's settings, to read log starts with confluent-kafka.
     :return: the range of each partition in the batch; empty for a partition without new records.
-    :raises CheckpointError: if the batch is not planned, or its start is no longer in the checkpoint.
+    :raises CheckpointError: if the batch is not planned, or its start is not known or no longer in the
+        checkpoint.
     :raises UsageError: if there is no such Kafka source, or several read the same partition.
     """
     if isinstance(checkpoint, str):

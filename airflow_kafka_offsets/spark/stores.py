@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -175,7 +176,13 @@ class SqlOffsetStore:
         rows = rows.where(columns.pipeline == pipeline).order_by(columns.topic, columns.partition)
         if lock:
             rows = rows.with_for_update()
-        return dict(_offset(pipeline, *row) for row in connection.execute(rows))
+        found = [_offset(pipeline, *row) for row in connection.execute(rows)]
+        if again := [tp for (tp, _), (other, _) in pairwise(found) if tp == other]:
+            raise OffsetsFormatError(
+                f"pipeline {pipeline!r} of the store: found several rows of {summarize(again)}; expected "
+                "one: remove the wrong rows, and give the table the primary key of create_table()"
+            )
+        return dict(found)
 
     def _write(self, connection: Connection, pipeline: str, ends: Offsets, stored: Offsets) -> None:
         rows = {
@@ -243,6 +250,7 @@ def _refuse_autocommit(connection: Connection) -> None:
         connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"
         # The setting of sa.create_engine(isolation_level=...) is only visible at the driver's connection.
         or getattr(driver, "autocommit", None) is True
+        or getattr(driver, "get_autocommit", bool)()  # MySQL's drivers
         # SQLite's driver does not report autocommit, but then no transaction is open after a write.
         or getattr(driver, "in_transaction", None) is False
     ):

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
@@ -35,7 +36,8 @@ def kafka_options_file(kafka_config_id: str = "kafka_default") -> Iterator[Path]
     _remove_left_behind(directory)
     path = directory / _PATTERN.replace("*", uuid.uuid4().hex)
     before = os.environ.get(OPTIONS_FILE)
-    with open(path, "x", encoding="utf-8", opener=_for_the_owner) as file:  # has an opener
+    # Mode "x" follows no link.
+    with open(path, "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
         try:
             # The lock is held until this process ends, in whatever way it ends.
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -49,10 +51,6 @@ def kafka_options_file(kafka_config_id: str = "kafka_default") -> Iterator[Path]
                 os.environ.pop(OPTIONS_FILE, None)
             else:
                 os.environ[OPTIONS_FILE] = before
-
-
-def _for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW, 0o600)
 
 
 def _remove_left_behind(directory: Path) -> None:

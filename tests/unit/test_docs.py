@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import doc_examples
 import pytest
 import tomllib
+from airflow.providers.common.compat.sdk import redact
+from sqlalchemy import make_url
 
 import airflow_kafka_offsets
 from airflow_kafka_offsets.kafka.config import client_config, dropped_keys
+from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "dags_examples").glob("*.py"))
@@ -77,6 +81,19 @@ def test_a_page_shows_the_dag_of_each_platform():
     pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "platforms").glob("*.md"))
     for file in PLATFORMS:
         assert f"<!-- dags_examples/platforms/{file.name}:" in pages, file.name
+
+
+@pytest.mark.parametrize("name", ["audited_window", "exactly_once"])
+def test_a_database_url_in_an_example_is_masked_in_rendered_fields(name, monkeypatch):
+    password = f"p@ss w/rd of {name}"
+    for conn_id in ("DEPARTURES", "LAKE"):
+        connection = {"conn_type": "postgres", "host": "host", "login": "user", "password": password}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id}", json.dumps(connection))
+    dag = runpy.run_path(str(ROOT / "dags_examples" / f"{name}.py"))["dag"]
+    (job,) = (task for task in dag.tasks if isinstance(task, KafkaSparkSubmitOperator))
+    url = job.render_template(job.env_vars, {"run_id": "manual"}, dag.get_template_env())["DATABASE_URL"]
+    assert make_url(url).password == password
+    assert redact(url) == "***"
 
 
 def test_the_sdist_has_the_files_that_its_tests_read():

@@ -128,13 +128,16 @@ def test_a_move_waits_on_a_storage_that_does_not_tell_when_files_were_written(th
     assert offset_of(three) == 3
 
 
-def test_a_move_on_a_storage_that_cannot_remove_files_does_not_begin(three, monkeypatch):
+@pytest.mark.parametrize(
+    ("location", "instead"), [("dbfs:/jobs/cp", "abfss://"), ("hdfs://namenode/jobs/cp", "webhdfs://")]
+)
+def test_a_move_on_a_storage_that_cannot_replace_files_does_not_begin(three, location, instead, monkeypatch):
     written_ago(three, 3600)
     before = files(three)
     spark = SparkCheckpoint(str(three))
     checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}})
-    monkeypatch.setattr(spark, "location", "dbfs:/jobs/cp")
-    with pytest.raises(StorageError, match="cannot remove files"):
+    monkeypatch.setattr(spark, "location", location)
+    with pytest.raises(StorageError, match=f"cannot replace a file.*{instead}.*nothing was changed"):
         apply_checkpoint_plan(spark, checkpoint_plan, quiet_period=0)
     assert files(three) == before
 

@@ -58,6 +58,8 @@ def test_every_spelling_of_a_local_directory_is_understood(location, path):
         ("abfss://cps@lake.dfs.core.windows.net/cp", "abfs://cps@lake.dfs.core.windows.net/cp", True),
         ("file:/data/cp", "/data/cp/", True),
         ("FILE:///data/cp", "file:/data/cp", True),
+        ("s3a://lake//cps///cp", "s3://lake/cps/cp", True),
+        ("hdfs:///nn/cp", "hdfs://nn/cp", False),
         ("s3a://lake/cp", "gs://lake/cp", False),
         ("s3a://lake/cp", "s3a://lake/cp2", False),
         ("hdfs://nn1/cp", "hdfs://nn2/cp", False),

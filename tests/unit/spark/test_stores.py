@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, select, text, update
 from sqlalchemy.pool import StaticPool
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, WindowMismatchError
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError, WindowMismatchError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.spark.stores import SqlOffsetStore
 
@@ -62,8 +63,8 @@ class Job:
 
 
 @contextmanager
-def new_job():
-    engine = create_engine("sqlite://", poolclass=StaticPool)
+def new_job(**connect_args):
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args=connect_args)
     yield Job(engine)
     engine.dispose()
 
@@ -143,3 +144,31 @@ def test_a_row_that_no_job_has_saved_is_refused(column, value):
             job.store.load("shop")
         with pytest.raises(OffsetsFormatError), job.engine.begin() as connection:
             job.store.save(connection, "shop", {TopicPartition("orders", 0): OffsetRange(5, 6)})
+
+
+def test_a_driver_of_mysql_that_commits_each_statement_is_refused():
+    class Driver(sqlite3.Connection):
+        autocommit = sqlite3.Connection.commit
+        """A method in these drivers."""
+
+        def get_autocommit(self):
+            return True
+
+    with new_job(factory=Driver) as job, pytest.raises(UsageError, match="AUTOCOMMIT"):
+        job.run({TopicPartition("orders", 0): OffsetRange(0, 10)})
+
+
+def test_a_table_without_a_primary_key_in_which_a_partition_has_two_rows_is_refused():
+    with new_job() as job:
+        with job.engine.begin() as connection:
+            connection.execute(text("DROP TABLE kafka_offsets"))
+            connection.execute(
+                text("CREATE TABLE kafka_offsets (pipeline, topic, partition, until_offset, updated_at)")
+            )
+            for until in (5, 10):
+                row = f"('shop', 'orders', 0, {until}, '2026-03-01 00:00:00')"
+                connection.execute(text(f"INSERT INTO kafka_offsets VALUES {row}"))
+        with pytest.raises(OffsetsFormatError, match="pipeline 'shop'.*orders-0.*primary key"):
+            job.store.load("shop")
+        with pytest.raises(OffsetsFormatError):
+            job.run({TopicPartition("orders", 0): OffsetRange(10, 12)})

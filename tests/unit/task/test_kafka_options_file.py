@@ -123,7 +123,9 @@ def test_the_operator_has_the_file_while_the_job_runs(tmp_path, submits, fails):
     assert "kafka-options" not in repr(fields)
 
 
-@pytest.mark.parametrize("where", ["deploy_mode", "conf", "connection", "connection over conf"])
+@pytest.mark.parametrize(
+    "where", ["deploy_mode", "conf", "connection", "connection over conf", "connection over nothing"]
+)
 def test_a_driver_on_another_machine_is_refused(submits, monkeypatch, where):
     submits(lambda: pytest.fail("submitted"))
     given: dict[str, Any] = {
@@ -131,6 +133,7 @@ def test_a_driver_on_another_machine_is_refused(submits, monkeypatch, where):
         "conf": {"conf": {"spark.submit.deployMode": "cluster"}},
         "connection": {},
         "connection over conf": {"conf": {"spark.submit.deployMode": "client"}},
+        "connection over nothing": {"deploy_mode": ""},
     }
     if where.startswith("connection"):
         spark = {"conn_type": "spark", "host": "spark://m", "port": 7077, "extra": {"deploy-mode": "cluster"}}
