@@ -23,11 +23,12 @@ from airflow_kafka_offsets.model.parameters import (
 from airflow_kafka_offsets.model.place import RESETS, Place
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE
+from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.planned_move import ApprovedPlan, PlannedMoveOperator
+from airflow_kafka_offsets.operators.planned_move import PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
@@ -247,7 +248,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             images = BeforeImages(context)
             with self.open_client() as client:
                 if work.succeeded:
-                    plan = self._plan_nothing(client, checkpoint, work.succeeded, metadata, approved)
+                    plan = self._plan_nothing(client, checkpoint, work.succeeded, metadata)
                     # The teardown reads this receipt to determine what to take back.
                     return self.repeat_receipt(context, plan)
                 now = datetime.now(tz=timezone.utc)
@@ -296,13 +297,18 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 images.finish()
                 return receipt
 
+    def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
+        """Return a plan whose receipt also names the pipeline, for a restore that has no names."""
+        plan = super().with_connections(plan)
+        names = {name: plain_names(getattr(self, name)) for name in PIPELINE_PARAMETERS}
+        return replace(plan, provenance={**plan.provenance, "names": names})
+
     def _plan_nothing(
         self,
         client: OffsetsClient,
         checkpoint: SparkCheckpoint | None,
         work: Sequence[str],
         metadata: CommitMetadata,
-        approved: ApprovedPlan | None,
     ) -> PipelinePlan:
         """Return the plan of a reset that moves nothing: its work was finished, and was not cleared."""
         movers = commit_identities(metadata, {self.task_id, *tasks_that_move(self)})
@@ -312,6 +318,4 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             "the records again, clear it too",
             *(", ".join(work), self.task_id),
         )
-        # A restore may take the names of the pipeline from the receipt.
-        names = {} if approved is None else {"names": approved.saved.names.as_json()}
-        return replace(plan, provenance=names)
+        return plan
