@@ -195,7 +195,10 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                     restore(None)
                     raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
                 moved_by = self._setups or set(tasks_that_move(self)) - {self.task_id}
-                resets = commit_identities(metadata, moved_by)
+                # A restore that is mapped over receipts is numbered by these: an instance of the reset that
+                # has failed or was skipped has none.
+                instances = max(map(len, task_states(context, self, moved_by).states.values()), default=0)
+                resets = commit_identities(metadata, moved_by, instances)
                 recovery = Recovery(resets, metadata, self.selection().group_ids)
                 judged = judge_recovery(client, checkpoint, receipt, recovery)
                 if judged.is_finished:

@@ -88,17 +88,18 @@ def tasks_that_move(task: BaseOperator) -> list[str]:
     return [name for name, kind in kinds.items() if getattr(kind, "moves_on_purpose", False) is True]
 
 
-def commit_identities(metadata: CommitMetadata, task_ids: Collection[str]) -> set[str]:
+def commit_identities(metadata: CommitMetadata, task_ids: Collection[str], instances: int = 1) -> set[str]:
     """
     Return the identities that other tasks of a run have in their commits.
 
-    The tasks have the same map index or are not mapped, and are in the same iteration of a task loop or
-    outside the loop.
+    The tasks are in the same iteration of a task loop or outside the loop. They are not mapped or have the
+    same map index, unless there are more instances.
     """
+    indexes = {-1, metadata.map_index, *(range(instances) if instances > 1 else ())}
     return {
         replace(metadata, task=name, map_index=index, iteration=loop, key="").identity
         for name in task_ids
-        for index in {-1, metadata.map_index}
+        for index in indexes
         for loop in {None, metadata.iteration}
     }
 
