@@ -32,6 +32,7 @@ from airflow_kafka_offsets.operators.planned_move import PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
+from airflow_kafka_offsets.task.mapped import has_map_index
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.run_tasks import (
     commit_identities,
@@ -203,6 +204,8 @@ class ResetOffsetsOperator(PlannedMoveOperator):
         """Check also that one scenario is given, or that templates may render to one."""
         super().check_parameters()
         self.check_names()
+        if self.stop_after_failure is True and not has_map_index(self):
+            self.refuse_unused("by a task that is not mapped", "stop_after_failure")
         if self.plan is not None:
             return
         given = {name: value for name in RESETS if not is_blank(value := getattr(self, name))}

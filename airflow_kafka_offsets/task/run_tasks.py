@@ -11,7 +11,7 @@ from typing import Any
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, BaseOperator, Context
 
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.task.identity import iteration, map_index
@@ -65,8 +65,8 @@ def task_states(context: Context, task: BaseOperator, task_ids: Collection[str])
 def skip_after_failure(context: Context) -> None:
     """Skip an index of a mapped task if another index has failed in this run."""
     ti: Any = context.get("ti")
-    if not hasattr(ti, "get_task_states") or map_index(context) < 0:
-        return
+    if map_index(context) < 0:
+        raise UsageError("stop_after_failure would be ignored by a task that is not mapped: leave it out")
     states = {key.rpartition("_"): str(state) for key, state in _instances(ti, [ti.task_id]).items()}
     failed = [
         index

@@ -172,7 +172,11 @@ def test_an_index_that_has_not_begun_is_skipped_after_a_failure(pipeline, plan):
         return {context["ti"].run_id: {"reset_0": "failed", "reset_1": "running"}}
 
     context["ti"].get_task_states = states
-    task = ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0, stop_after_failure=True)
+    task = ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0, stop_after_failure="true")
+    with pytest.raises(
+        AirflowFailException, match="stop_after_failure would be ignored by a task that is not"
+    ):
+        task.execute(pipeline.context("reset"))
     with pytest.raises(AirflowSkipException, match="map index 0 of reset has failed in this run"):
         task.execute(context)
     assert pipeline.at() == (READ, READ)

@@ -107,6 +107,20 @@ def test_a_mapped_restore_takes_its_receipt_back_although_an_earlier_reset_has_l
     assert committed(group, topic) == {0: 8}
 
 
+def test_a_task_that_is_mapped_by_itself_or_in_a_group_may_stop_after_a_failure():
+    with DAG("d") as dag:
+        stops: Any = {"shift_by": -3, "stop_after_failure": True, **NAMES}
+        alone = ResetOffsetsOperator.partial(task_id="alone", **stops).expand(group_id=["a", "b"])
+
+        @task_group
+        def recover(group_id):
+            ResetOffsetsOperator(task_id="reset", group_id=group_id, **stops)
+
+        recover.expand(group_id=["a", "b"])
+    tasks: Any = alone.unmap({"group_id": "a"}), dag.get_task("recover.reset")
+    assert [task.stop_after_failure for task in tasks] == [True, True]
+
+
 def recovery(*jobs):
     with DAG("d"):
         reset = ResetOffsetsOperator(task_id="reset", group_id="b", shift_by=-3, **NAMES)

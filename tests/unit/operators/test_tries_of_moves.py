@@ -83,7 +83,7 @@ def test_a_group_is_not_left_at_the_target_of_other_parameters(edited, topic, gr
 def test_a_try_after_a_write_is_not_skipped_as_not_begun(topic, group, commit, monkeypatch):
     commit(group, topic, {0: 5, 1: 5})
     store = Store()
-    one = {"stop_after_failure": True, "to_offset": 2}
+    one = {"stop_after_failure": "true", "to_offset": 2}
     with monkeypatch.context() as patch:
         patch.setattr(BeforeImages, "finish", kill)
         with pytest.raises(KilledError):
