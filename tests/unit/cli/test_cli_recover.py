@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import shutil
 
@@ -190,7 +191,7 @@ def test_a_disk_that_cannot_lock_is_not_taken_for_another_process(planned, recov
         raise OSError(errno.ENOLCK, "No locks available")
 
     few = planned(1)
-    monkeypatch.setattr(recovery_file.fcntl, "flock", no_locks)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     done = recovering("apply", few, "--execute")
     assert (done.code, few.stages()) == (2, {"planned": 1})
     assert done.err.endswith(
