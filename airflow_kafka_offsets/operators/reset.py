@@ -32,7 +32,7 @@ from airflow_kafka_offsets.operators.planned_move import PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
-from airflow_kafka_offsets.task.mapped import has_map_index
+from airflow_kafka_offsets.task.mapped import is_being_mapped
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.run_tasks import (
     commit_identities,
@@ -43,9 +43,6 @@ from airflow_kafka_offsets.task.run_tasks import (
 from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 
@@ -204,7 +201,8 @@ class ResetOffsetsOperator(PlannedMoveOperator):
         """Check also that one scenario is given, or that templates may render to one."""
         super().check_parameters()
         self.check_names()
-        if self.stop_after_failure is True and not has_map_index(self):
+        mapped = is_being_mapped(self) or self.get_closest_mapped_task_group()
+        if self.stop_after_failure is True and not mapped:
             self.refuse_unused("by a task that is not mapped", "stop_after_failure")
         if self.plan is not None:
             return
@@ -250,8 +248,14 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             checkpoint = self.open_checkpoint()
             images = BeforeImages(context)
             with self.open_client() as client:
-                if work.succeeded:
-                    plan = self._plan_nothing(client, checkpoint, work.succeeded, metadata)
+                if done := work.succeeded:
+                    movers = commit_identities(metadata, {self.task_id, *tasks_that_move(self)})
+                    plan = plan_without_move(client, checkpoint, self.selection(), movers, done)
+                    self.log.info(
+                        "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with "
+                        "%s. To read the records again, clear it too",
+                        *(", ".join(done), self.task_id),
+                    )
                     # The teardown reads this receipt to determine what to take back.
                     return self.repeat_receipt(context, plan)
                 now = datetime.now(tz=timezone.utc)
@@ -305,20 +309,3 @@ class ResetOffsetsOperator(PlannedMoveOperator):
         plan = super().with_connections(plan)
         names = {name: plain_names(getattr(self, name)) for name in PIPELINE_PARAMETERS}
         return replace(plan, provenance={**plan.provenance, "names": names})
-
-    def _plan_nothing(
-        self,
-        client: OffsetsClient,
-        checkpoint: SparkCheckpoint | None,
-        work: Sequence[str],
-        metadata: CommitMetadata,
-    ) -> PipelinePlan:
-        """Return the plan of a reset that moves nothing: its work was finished, and was not cleared."""
-        movers = commit_identities(metadata, {self.task_id, *tasks_that_move(self)})
-        plan = plan_without_move(client, checkpoint, self.selection(), movers, work)
-        self.log.info(
-            "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
-            "the records again, clear it too",
-            *(", ".join(work), self.task_id),
-        )
-        return plan

@@ -35,14 +35,12 @@ class BeforeImages:
         self._kept: Mapping[str, Any] = kept if isinstance(kept, Mapping) else {}
 
     @property
-    def interrupted(self) -> bool | None:
-        """
-        Whether the task was cleared while a try had not finished its move; ``None`` if this is unknown.
-
-        The commits of tries since then have the token of this one.
-        """
-        cleared = self._kept.get("mark") != self._mark or bool(self._kept.get("continues"))
-        return None if self._store is None else self._unfinished and cleared
+    def interrupted(self) -> bool:
+        """Whether the task was cleared while a try had not finished its move, as far as this is known."""
+        # Commits of tries since the Clear have the token of this one.
+        return self._unfinished and (
+            self._kept.get("mark") != self._mark or bool(self._kept.get("continues"))
+        )
 
     @property
     def _unfinished(self) -> bool:

@@ -37,11 +37,6 @@ def is_being_mapped(task: object) -> bool:
     return bool(getattr(task, "_BaseOperator__from_mapped", False))
 
 
-def has_map_index(task: Any) -> bool:
-    """Return whether a task, whose constructor runs, is mapped by itself or with its task group."""
-    return is_being_mapped(task) or task.get_closest_mapped_task_group() is not None
-
-
 def is_group_argument(value: object) -> bool:
     """Return whether a value is an argument of a mapped task group, known only when the task runs."""
     # Airflow does not export the class, and its module has moved between versions.
