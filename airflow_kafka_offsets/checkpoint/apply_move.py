@@ -181,10 +181,11 @@ def _begin(
 
 @contextmanager
 def _explained(state: str) -> Iterator[None]:
-    """Append to an error the state that it leaves."""
+    """Append to an error of the storage the state that it leaves."""
+    # If the query runs, the same move would not finish the rest but meet the batch that the query has begun.
     try:
         yield
-    except (CheckpointError, StorageError) as error:
+    except StorageError as error:
         raise error.append(state) from error.__cause__
 
 

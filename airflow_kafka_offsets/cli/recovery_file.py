@@ -93,10 +93,13 @@ class StateFile:
         with self.path.with_name(self.path.name + ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise KafkaOffsetsError(
                     f"{self.path}: another process is running this recovery: wait until it has ended"
                 ) from None
+            except OSError as error:
+                why = f"{self.path}: cannot be locked ({error.strerror})"
+                raise UsageError(f"{why}: copy FILE and its progress to a disk of this machine") from None
             yield
 
 

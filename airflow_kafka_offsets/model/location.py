@@ -29,13 +29,17 @@ def split_scheme(location: str) -> tuple[str, str]:
     return _FSSPEC_SCHEME.get(scheme, scheme), rest
 
 
+def one_spelling(location: str) -> str:
+    """Return the same text for each spelling of a location, such as ``s3://lake/cp`` and ``s3a://lake/cp/``."""
+    scheme, rest = split_scheme(location)
+    whole = rest.removeprefix("//")
+    path = whole.rstrip("/") or whole[:1]
+    return path if scheme == "file" else f"{scheme}://{path}"
+
+
 def is_same_location(one: str, other: str) -> bool:
-    """Whether two locations differ in their spelling only, such as ``s3://lake/cp`` and ``s3a://lake/cp/``."""
-    found = {
-        (scheme, hadoop_path(rest.removeprefix("//")).rstrip("/"))
-        for scheme, rest in map(split_scheme, (one, other))
-    }
-    return len(found) == 1
+    """Whether two locations differ in their spelling only."""
+    return one_spelling(one) == one_spelling(other)
 
 
 def hadoop_path(path: str) -> str:

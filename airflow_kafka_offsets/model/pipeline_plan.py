@@ -40,8 +40,8 @@ class PipelinePlan:
 
     :param checkpoint_plan: ``None`` if only groups move.
     :param may_be_empty: whether a plan without anything to write is accepted.
-    :param provenance: more keys of the receipt: ids of the Airflow connections that a task uses, and about an
-        applied saved plan ``plan`` (its digest), ``names`` and ``approval``.
+    :param provenance: more keys of the receipt: ids of the Airflow connections that a task uses, the
+        ``names`` of its pipeline, and about an applied saved plan ``plan`` (its digest) and ``approval``.
     """
 
     group_plans: Sequence[OffsetPlan]

@@ -13,6 +13,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
 from airflow_kafka_offsets.model.fleet import Failure
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.location import one_spelling
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
@@ -150,7 +151,7 @@ def check_disjoint(plans: Sequence[SavedPlan]) -> None:
             for tp in group.after
         }
         if each.checkpoint is not None:
-            parts.add((f"checkpoint {each.checkpoint.location}", ""))
+            parts.add((f"checkpoint {one_spelling(each.checkpoint.location)}", ""))
         if twice := sorted(moved & parts):
             raise PlanRefusedError(
                 f"two pipelines move {twice[0][0]}: give them one entry, with a group for each topic"

@@ -43,7 +43,12 @@ def judge_recovery(
     if receipt.checkpoint is not None:
         moved = _read_moved_checkpoint(client, checkpoint, receipt.checkpoint, recovery.restore)
     commits = {group.group_id: client.committed(group.group_id, group.after) for group in groups}
-    return judge(groups, commits, moved, recovery)
+    verdict = judge(groups, commits, moved, recovery)
+    if receipt.verified:
+        return verdict
+    # The reset was marked while it ran. It may have moved nothing, and then the positions prove nothing.
+    ended = "the reset has ended before it read its offsets back"
+    return replace(verdict, shortfalls=(ended, *verdict.shortfalls))
 
 
 def _read_moved_checkpoint(

@@ -193,10 +193,13 @@ def commit_groups(
         except (BrokerError, GroupMovedError, PlanRefusedError) as error:
             error.progress = CommitProgress(group_plan.group_id, tuple(written))
             if written:
-                error.append(
-                    f"written before: group {', '.join(written)}; run the task or command again to finish "
-                    "the rest"
-                )
+                rest = "run the task or command again to finish the rest"
+                # A command without a checkpoint leaves nothing by which its next run would find these moved.
+                if "shift_by" in group_plan.source and not (
+                    metadata.token or metadata.plan or metadata.query
+                ):
+                    rest = "run the command again for the others only, since it would shift these twice"
+                error.append(f"written before: group {', '.join(written)}; {rest}")
             raise
         written.append(group_plan.group_id)
         partitions = plural(len(group_plan.after), "partition")

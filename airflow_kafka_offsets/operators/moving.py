@@ -240,8 +240,9 @@ class PipelineMovingOperator(MovingOperator):
             # The default of kafka_config_id shows no wish.
             if value not in (None, "kafka_default") and plain_names(value) != names.get(name):
                 raise UsageError(
-                    f"{parameter_text(name, value)} is not that of the plan ({shorten(names.get(name))}), "
-                    f"which names the pipeline without {parameter_text('group_id')}: leave it out",
+                    f"{parameter_text(name, value)} is not that of the plan or receipt "
+                    f"({shorten(names.get(name))}), which names the pipeline without "
+                    f"{parameter_text('group_id')}: leave it out",
                     parameter=name,
                 )
         for name in PIPELINE_PARAMETERS:

@@ -106,8 +106,13 @@ class PlannedMoveOperator(PipelineMovingOperator):
         if self.approval is None:
             return ApprovedPlan(saved)
         approval = Approval.parse(self.approval)
-        allowed = self.parse_parameter("allow_self_approval")
-        triggered_by = getattr(context.get("dag_run"), "triggering_user_name", None)
+        allowed, run = self.parse_parameter("allow_self_approval"), context.get("dag_run")
+        if not allowed and not hasattr(run, "triggering_user_name"):
+            raise PlanRefusedError(
+                "allow_self_approval=False cannot be checked: Airflow before 3.1.2 does not tell a task who "
+                "triggered its run; upgrade Airflow, or leave allow_self_approval out"
+            )
+        triggered_by = getattr(run, "triggering_user_name", None)
         if refusals := approval.refusals(saved.digest, triggered_by, allow_self_approval=allowed):
             raise PlanRefusedError(refusals)
         return ApprovedPlan(saved, approval)

@@ -23,14 +23,16 @@ from airflow_kafka_offsets.model.parameters import (
 from airflow_kafka_offsets.model.place import RESETS, Place
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE
+from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.planned_move import ApprovedPlan, PlannedMoveOperator
+from airflow_kafka_offsets.operators.planned_move import PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
+from airflow_kafka_offsets.task.mapped import is_being_mapped
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.run_tasks import (
     commit_identities,
@@ -41,9 +43,6 @@ from airflow_kafka_offsets.task.run_tasks import (
 from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 
@@ -202,6 +201,9 @@ class ResetOffsetsOperator(PlannedMoveOperator):
         """Check also that one scenario is given, or that templates may render to one."""
         super().check_parameters()
         self.check_names()
+        mapped = is_being_mapped(self) or self.get_closest_mapped_task_group()
+        if self.stop_after_failure is True and not mapped:
+            self.refuse_unused("by a task that is not mapped", "stop_after_failure")
         if self.plan is not None:
             return
         given = {name: value for name in RESETS if not is_blank(value := getattr(self, name))}
@@ -246,8 +248,14 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             checkpoint = self.open_checkpoint()
             images = BeforeImages(context)
             with self.open_client() as client:
-                if work.succeeded:
-                    plan = self._plan_nothing(client, checkpoint, work.succeeded, metadata, approved)
+                if done := work.succeeded:
+                    movers = commit_identities(metadata, {self.task_id, *tasks_that_move(self)})
+                    plan = plan_without_move(client, checkpoint, self.selection(), movers, done)
+                    self.log.info(
+                        "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with "
+                        "%s. To read the records again, clear it too",
+                        *(", ".join(done), self.task_id),
+                    )
                     # The teardown reads this receipt to determine what to take back.
                     return self.repeat_receipt(context, plan)
                 now = datetime.now(tz=timezone.utc)
@@ -296,22 +304,8 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 images.finish()
                 return receipt
 
-    def _plan_nothing(
-        self,
-        client: OffsetsClient,
-        checkpoint: SparkCheckpoint | None,
-        work: Sequence[str],
-        metadata: CommitMetadata,
-        approved: ApprovedPlan | None,
-    ) -> PipelinePlan:
-        """Return the plan of a reset that moves nothing: its work was finished, and was not cleared."""
-        movers = commit_identities(metadata, {self.task_id, *tasks_that_move(self)})
-        plan = plan_without_move(client, checkpoint, self.selection(), movers, work)
-        self.log.info(
-            "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
-            "the records again, clear it too",
-            *(", ".join(work), self.task_id),
-        )
-        # A restore may take the names of the pipeline from the receipt.
-        names = {} if approved is None else {"names": approved.saved.names.as_json()}
-        return replace(plan, provenance=names)
+    def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
+        """Return a plan whose receipt also names the pipeline, for a restore that has no names."""
+        plan = super().with_connections(plan)
+        names = {name: plain_names(getattr(self, name)) for name in PIPELINE_PARAMETERS}
+        return replace(plan, provenance={**plan.provenance, "names": names})

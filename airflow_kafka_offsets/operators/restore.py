@@ -86,8 +86,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     Returns the receipt of the restore, or ``None`` if nothing had to be restored.
 
     :param receipt: result of the reset, usually ``reset.output``. The whole receipt is restored; ``topics``
-        does not limit it. The receipt of a reset with a ``plan`` names the pipeline, so ``group_id`` and the
-        other names may be left out. (templated)
+        does not limit it. The receipt of a reset task names the pipeline, so ``group_id`` and the other names
+        may be left out. (templated)
     :param from_file: instead of a receipt, URI of a file in Kafka's CSV with the offsets to restore, such as
         an archive's ``before.csv`` or a file from ``group reset --save``. (templated)
     :param restore_when: ``failed`` (default) restores only if the recovery is not finished, and then fails;
@@ -105,7 +105,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
 
     operation: ClassVar[Operation] = "restore"
     needs_group: ClassVar[bool] = False
-    """The receipt of a saved plan names the group itself."""
+    """The receipt of a reset task names the group itself."""
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
         "receipt": lambda value, name: Receipt.parse(
@@ -195,7 +195,10 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                     restore(None)
                     raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
                 moved_by = self._setups or set(tasks_that_move(self)) - {self.task_id}
-                resets = commit_identities(metadata, moved_by)
+                # A restore that is mapped over receipts is numbered by these: an instance of the reset that
+                # has failed or was skipped has none.
+                instances = max(map(len, task_states(context, self, moved_by).states.values()), default=0)
+                resets = commit_identities(metadata, moved_by, instances)
                 recovery = Recovery(resets, metadata, self.selection().group_ids)
                 judged = judge_recovery(client, checkpoint, receipt, recovery)
                 if judged.is_finished:

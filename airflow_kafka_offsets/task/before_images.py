@@ -35,9 +35,17 @@ class BeforeImages:
         self._kept: Mapping[str, Any] = kept if isinstance(kept, Mapping) else {}
 
     @property
-    def interrupted(self) -> bool | None:
-        """Whether an earlier try has written and did not finish; ``None`` if this is unknown."""
-        return None if self._store is None else bool(self._kept) and not self._kept.get("done")
+    def interrupted(self) -> bool:
+        """Whether the task was cleared while a try had not finished its move, as far as this is known."""
+        # Commits of tries since the Clear have the token of this one.
+        return self._unfinished and (
+            self._kept.get("mark") != self._mark or bool(self._kept.get("continues"))
+        )
+
+    @property
+    def _unfinished(self) -> bool:
+        """Whether an earlier try may have written, and did not finish."""
+        return bool(self._kept) and not self._kept.get("done")
 
     def with_first(
         self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata, *, has_followers: bool
@@ -68,7 +76,7 @@ class BeforeImages:
         An earlier try of this task was interrupted, and another client has committed since. So the group does
         not show whether that try had moved it.
         """
-        if not self.interrupted or self._kept.get("mark") != self._mark:
+        if not self._unfinished or self._kept.get("mark") != self._mark:
             return plan
         groups = []
         for group in plan.group_plans:
@@ -102,7 +110,7 @@ class BeforeImages:
             group.group_id: offsets_json(group.before) for group in plan.group_plans if group.before
         }
         # Kept before the first write: afterwards the earlier offsets cannot be read any more.
-        self._kept = {"mark": self._mark, "groups": groups, "done": False}
+        self._kept = {"mark": self._mark, "groups": groups, "done": False, "continues": self.interrupted}
         self._store.set(self._KEY, self._kept)
 
     def finish(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, BaseOperator, Context
 
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.task.identity import iteration, map_index
@@ -65,8 +65,8 @@ def task_states(context: Context, task: BaseOperator, task_ids: Collection[str])
 def skip_after_failure(context: Context) -> None:
     """Skip an index of a mapped task if another index has failed in this run."""
     ti: Any = context.get("ti")
-    if not hasattr(ti, "get_task_states") or map_index(context) < 0:
-        return
+    if map_index(context) < 0:
+        raise UsageError("stop_after_failure would be ignored by a task that is not mapped: leave it out")
     states = {key.rpartition("_"): str(state) for key, state in _instances(ti, [ti.task_id]).items()}
     failed = [
         index
@@ -88,17 +88,18 @@ def tasks_that_move(task: BaseOperator) -> list[str]:
     return [name for name, kind in kinds.items() if getattr(kind, "moves_on_purpose", False) is True]
 
 
-def commit_identities(metadata: CommitMetadata, task_ids: Collection[str]) -> set[str]:
+def commit_identities(metadata: CommitMetadata, task_ids: Collection[str], instances: int = 1) -> set[str]:
     """
     Return the identities that other tasks of a run have in their commits.
 
-    The tasks have the same map index or are not mapped, and are in the same iteration of a task loop or
-    outside the loop.
+    The tasks are in the same iteration of a task loop or outside the loop. They are not mapped or have the
+    same map index, unless there are more instances.
     """
+    indexes = {-1, metadata.map_index, *(range(instances) if instances > 1 else ())}
     return {
         replace(metadata, task=name, map_index=index, iteration=loop, key="").identity
         for name in task_ids
-        for index in {-1, metadata.map_index}
+        for index in indexes
         for loop in {None, metadata.iteration}
     }
 

@@ -58,7 +58,7 @@ class TaskOutcome:
     plan_only: bool = False
     verified: bool = True
     pipelines: tuple[Mapping[str, Any], ...] = ()
-    """The names of the pipelines that a drift report is about, or that a receipt has from a saved plan."""
+    """The names of the pipelines that a drift report is about, or that a receipt has."""
     connections: Mapping[str, str] = field(default_factory=dict)
     """The ids of the connections that a receipt names."""
     verdict: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +31,8 @@ NOWHERE = {0: None, 1: None}
 
 def apply(plan: Any, **how: Any) -> dict[str, Any]:
     task = FailOverOperator(task_id="fail_over", plan=plan, quiet_period=0, **how)
-    return task.execute({"ti": TaskInstance()})
+    run: Any = SimpleNamespace(triggering_user_name=None)
+    return task.execute({"ti": TaskInstance(), "dag_run": run})
 
 
 def approval(plan: dict[str, Any], chosen: str | None = None) -> dict[str, Any]:

@@ -189,8 +189,11 @@ def test_a_move_during_which_a_batch_begins_is_not_done(kind, three):
     if kind == "restore":
         apply_plan(three, seek(three))
     checkpoint_plan = MOVES[kind](three)
-    with pytest.raises(CheckpointError, match="batch 3 was begun during the move, .*: the query is running"):
+    with pytest.raises(
+        CheckpointError, match="batch 3 was begun during the move, .*: the query is running; stop it; the "
+    ) as running:
         apply_plan(three, checkpoint_plan, last_check=lambda: begin_batch(three))
+    assert str(running.value).endswith(f" files are in archive {checkpoint_plan.archive}")
     assert not (three / f"_kafka_offsets/{checkpoint_plan.archive}/done").exists()
 
 

@@ -64,6 +64,8 @@ def test_every_spelling_of_a_local_directory_is_understood(location, path):
         ("s3a://lake/cp", "s3a://lake/cp2", False),
         ("hdfs://nn1/cp", "hdfs://nn2/cp", False),
         ("/data/cp", "", False),
+        ("/", "", False),
+        ("/", "file:///", True),
     ],
 )
 def test_two_spellings_of_a_location_are_known(one, other, same):

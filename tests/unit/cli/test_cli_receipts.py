@@ -96,8 +96,9 @@ def test_the_empty_receipt_of_a_command_that_failed_is_named_as_one(run, tmp_pat
     assert (done.code, "expected a receipt, as --output json prints it" in done.err) == (1, True)
 
 
-@pytest.mark.usefixtures("groups")
-def test_the_receipt_of_a_move_that_failed_after_a_write_is_printed(run, memory, at, tmp_path, monkeypatch):
+@pytest.fixture
+def second_refused(memory, monkeypatch):
+    """The group b gets a member when the group a was written."""
     send = memory.send
 
     def send_and_join(group_id, commits, *member):
@@ -108,6 +109,10 @@ def test_the_receipt_of_a_move_that_failed_after_a_write_is_printed(run, memory,
         return refused
 
     monkeypatch.setattr(memory, "send", send_and_join)
+
+
+@pytest.mark.usefixtures("groups", "second_refused")
+def test_the_receipt_of_a_move_that_failed_after_a_write_is_printed(run, at, tmp_path):
     done = run("group reset a b --topic orders --to-offset 10 --execute --output json")
     assert (done.code, at("a"), at("b")) == (1, 10, 60)
     assert "written before: group a" in done.err
@@ -115,6 +120,19 @@ def test_the_receipt_of_a_move_that_failed_after_a_write_is_printed(run, memory,
     file.write_text(done.out)
     assert run(f"group restore a --receipt {file} --execute").code == 0
     assert at("a") == 50
+
+
+@pytest.mark.usefixtures("groups", "second_refused")
+@pytest.mark.parametrize(
+    ("target", "rest"),
+    [
+        ("--to-offset 10", "run the task or command again to finish the rest"),
+        ("--shift-by -5", "run the command again for the others only, since it would shift these twice"),
+    ],
+)
+def test_a_command_that_would_move_a_group_twice_does_not_say_to_run_it_again(run, target, rest):
+    done = run(f"group reset a b --topic orders {target} --execute")
+    assert done.err.endswith(f"; written before: group a; {rest}\n")
 
 
 @pytest.mark.usefixtures("groups")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import shutil
 
@@ -182,6 +184,19 @@ def test_a_file_that_was_changed_is_refused(planned, recovering):
     assert "the file was changed after it was made; plan again" in done.err
     few.state.unlink()
     assert recovering("status", few).code == 2
+
+
+def test_a_disk_that_cannot_lock_is_not_taken_for_another_process(planned, recovering, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    few = planned(1)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    done = recovering("apply", few, "--execute")
+    assert (done.code, few.stages()) == (2, {"planned": 1})
+    assert done.err.endswith(
+        "cannot be locked (No locks available): copy FILE and its progress to a disk of this machine\n"
+    )
 
 
 def test_without_execute_nothing_is_done(planned, recovering):

@@ -335,11 +335,11 @@ def test_an_entry_without_a_mirror_is_a_wrong_file(pipelines):
     assert "etl-0: mirror is missing" in some.run("plan-failover", code=2).err
 
 
-def test_the_same_group_twice_is_refused(pipelines):
+@pytest.mark.parametrize("spelling", ["{}", "file://{}/"])
+def test_the_same_checkpoint_twice_is_refused(pipelines, spelling):
     some = pipelines(2)
-    some.list(
-        [some.entry("etl-0"), {**some.entry("etl-1"), "checkpoint_location": some.queries["etl-0"].location}]
-    )
+    same = spelling.format(some.queries["etl-0"].location)
+    some.list([some.entry("etl-0"), {**some.entry("etl-1"), "checkpoint_location": same}])
     assert "two pipelines move checkpoint" in some.run("plan-failover", code=1).err
 
 

@@ -120,6 +120,10 @@ def test_a_plan_that_occurs_twice_is_refused():
         ({"plan": "{{ x }}", "to_offset": "earliest"}, "to_offset would be ignored with plan"),
         ({"plan": "{{ x }}", "plan_only": True}, "plan_only would be ignored with plan"),
         (
+            {"plan": "{{ x }}", "stop_after_failure": True},
+            "stop_after_failure would be ignored by a task that",
+        ),
+        (
             {"plan": "{{ x }}", "sink": "kafka"},
             "sink would be ignored with plan, which says what was allowed",
         ),

@@ -115,6 +115,16 @@ def test_who_triggered_the_run_may_approve_it_unless_that_is_forbidden(pipeline,
     assert pipeline.at() == (BACK, BACK)
 
 
+def test_a_self_approval_cannot_be_forbidden_where_airflow_does_not_say_who_triggered_the_run(pipeline, plan):
+    how = {"approval": approval(plan), "allow_self_approval": False}
+    task = ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0, **how)
+    run = SimpleNamespace(start_date=None, clear_number=0)  # as Airflow 3.1.0 and 3.1.1 have it
+    with pytest.raises(AirflowFailException, match=r"nothing was changed: .*Airflow before 3\.1\.2"):
+        task.execute({**pipeline.context("reset"), "dag_run": run})
+    carry_out(pipeline, plan, **how)
+    assert pipeline.at() == (BACK, BACK)
+
+
 def test_an_approval_that_names_no_plan_is_refused_and_one_that_was_typed_is_not(pipeline, plan):
     plain = {**approval(plan, chosen="Approve"), "digests": []}
     with pytest.raises(AirflowFailException, match="does not name its plan: expected the option"):
@@ -162,7 +172,11 @@ def test_an_index_that_has_not_begun_is_skipped_after_a_failure(pipeline, plan):
         return {context["ti"].run_id: {"reset_0": "failed", "reset_1": "running"}}
 
     context["ti"].get_task_states = states
-    task = ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0, stop_after_failure=True)
+    task = ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0, stop_after_failure="true")
+    with pytest.raises(
+        AirflowFailException, match="stop_after_failure would be ignored by a task that is not"
+    ):
+        task.execute(pipeline.context("reset"))
     with pytest.raises(AirflowSkipException, match="map index 0 of reset has failed in this run"):
         task.execute(context)
     assert pipeline.at() == (READ, READ)

@@ -80,6 +80,47 @@ def test_a_mapped_reset_is_refused_if_its_job_was_cleared_for_some_of_its_indexe
         reset.execute({"ti": ti})
 
 
+@pytest.mark.usefixtures("memory")
+def test_a_mapped_restore_takes_its_receipt_back_although_an_earlier_reset_has_left_none(
+    make_topic, produce, new_group, commit, committed
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 10})
+    commit(group, topic, {0: 8})
+    with DAG("d"):
+        reset = ResetOffsetsOperator(task_id="reset", to_offset=1, group_id=group, topics=topic)
+        restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output)
+        reset >> EmptyOperator(task_id="job") >> restore.as_teardown(setups=reset)
+    states = {"reset_0": "failed", "reset_1": "success", "job": None}
+
+    def context(task, index):
+        ti: Any = TaskInstance(index, **states)
+        ti.task_id, ti.xcom_push = task, lambda **_: None
+        return {"ti": ti}
+
+    restore.receipt = reset.execute(context("reset", 1))
+    assert committed(group, topic) == {0: 1}
+    states["job"] = "failed"
+    # Airflow gives the first index the first receipt that there is.
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        restore.execute(context("restore", 0))
+    assert committed(group, topic) == {0: 8}
+
+
+def test_a_task_that_is_mapped_by_itself_or_in_a_group_may_stop_after_a_failure():
+    with DAG("d") as dag:
+        stops: Any = {"shift_by": -3, "stop_after_failure": True, **NAMES}
+        alone = ResetOffsetsOperator.partial(task_id="alone", **stops).expand(group_id=["a", "b"])
+
+        @task_group
+        def recover(group_id):
+            ResetOffsetsOperator(task_id="reset", group_id=group_id, **stops)
+
+        recover.expand(group_id=["a", "b"])
+    tasks: Any = alone.unmap({"group_id": "a"}), dag.get_task("recover.reset")
+    assert [task.stop_after_failure for task in tasks] == [True, True]
+
+
 def recovery(*jobs):
     with DAG("d"):
         reset = ResetOffsetsOperator(task_id="reset", group_id="b", shift_by=-3, **NAMES)

@@ -43,7 +43,7 @@ class Group:
     def at(self) -> list[int | None]:
         return [*committed_offsets(self.client.committed("g", [FIRST, SECOND])).values()]
 
-    def die(self, *, after: bool, error: BaseException | None = None) -> None:
+    def die(self, *, after: bool, clears: int = 0, error: BaseException | None = None) -> None:
         """Reset in a process that ends right before or after it has committed."""
 
         def dies(*arguments: Any) -> None:
@@ -54,7 +54,7 @@ class Group:
         with self._patches.context() as patched:
             patched.setattr(apply, "commit_groups", dies)
             with pytest.raises(type(error) if error else KeyboardInterrupt):
-                self.reset()
+                self.reset(clears)
 
     def commit(self, **offsets: int) -> None:
         by = CommitMetadata(run="other", dag="d", task="commit").text()
@@ -89,6 +89,21 @@ def test_a_cleared_task_starts_where_the_group_is(group):
     group.die(after=True)
     group.commit(first=55, second=65)
     assert group.reset(clears=1) == [56, 66]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_cleared_task_that_is_tried_again_moves_once_more(group, after):
+    assert group.reset() == [51, 61]
+    group.die(after=after, clears=1)
+    assert group.reset(clears=1) == [52, 62]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_task_that_is_cleared_before_it_has_finished_moves_once(group, after):
+    group.die(after=after)
+    group.die(after=False, clears=1)
+    assert group.reset(clears=1) == [51, 61]
+    assert group.reset(clears=2) == [52, 62]
 
 
 def test_a_try_that_has_written_nothing_is_no_reason(group):

@@ -13,6 +13,7 @@ from waiting import Store
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
+from airflow_kafka_offsets.moves import apply as apply_module
 from airflow_kafka_offsets.operators import restore as restore_module
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -80,10 +81,29 @@ def test_a_group_is_not_left_at_the_target_of_other_parameters(edited, topic, gr
     assert committed(group, topic) == {0: 4, 1: 4}
 
 
+def test_a_cleared_reset_of_a_checkpoint_that_is_tried_again_moves_once_more(topic, group, commit, new_query):
+    query = new_query({topic: {0: 5, 1: 5}})
+    commit(group, topic, {0: 5, 1: 5})
+    how = {"shift_by": -1, "checkpoint_location": query.location, "quiet_period": 0}
+    task, store = ResetOffsetsOperator(task_id="reset", group_id=group, **how), Store()
+
+    def run(tries, cleared):
+        context: Any = {"ti": ti("reset", tries, cleared), "task_state_store": store}
+        task.execute(context)
+        return query.stands()
+
+    assert run(1, 0) == {0: 4, 1: 4}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(apply_module, "prove_commits", kill)
+        with pytest.raises(KilledError):
+            run(2, 1)
+    assert run(3, 1) == {0: 3, 1: 3}
+
+
 def test_a_try_after_a_write_is_not_skipped_as_not_begun(topic, group, commit, monkeypatch):
     commit(group, topic, {0: 5, 1: 5})
     store = Store()
-    one = {"stop_after_failure": True, "to_offset": 2}
+    one = {"stop_after_failure": "true", "to_offset": 2}
     with monkeypatch.context() as patch:
         patch.setattr(BeforeImages, "finish", kill)
         with pytest.raises(KilledError):

@@ -76,6 +76,17 @@ def test_a_reset_that_its_plan_names_and_that_moves_nothing_names_the_pipeline_f
     assert pipeline.at() == (ENDS, ENDS)
 
 
+def test_a_restore_without_names_takes_them_from_the_receipt_of_its_reset(pipeline):
+    with DAG("flights"):
+        reset = ResetOffsetsOperator(task_id="reset", shift_by=-3, quiet_period=0, **pipeline.names)
+        restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, quiet_period=0)
+        reset >> EmptyOperator(task_id="job") >> restore.as_teardown(setups=reset)
+    restore.receipt = reset.execute(pipeline.context("reset"))
+    with pytest.raises(AirflowFailException, match="everything was put back"):
+        restore.execute(pipeline.context("restore", reset="success", job="failed"))
+    assert pipeline.at() == (READ, READ)
+
+
 def test_a_reset_that_is_cleared_with_its_work_moves_again(pipeline):
     pipeline.run("reset")
     pipeline.job()

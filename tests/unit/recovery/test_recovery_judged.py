@@ -9,6 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from recovery_pipeline import BACK, DONE, ENDS, READ
 
+from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
@@ -64,6 +65,25 @@ def test_a_commit_after_a_batch_that_was_only_begun_is_refused(pipeline):
     with pytest.raises(PlanRefusedError, match="finished no batch since"):
         pipeline.run("commit")
     assert pipeline.at() == (BACK, BACK)
+
+
+@pytest.mark.parametrize(
+    "killed", ["wait_until_quiet", "mark_done"], ids=["before-it-wrote", "after-it-wrote"]
+)
+def test_a_reset_that_was_marked_while_it_ran_is_not_finished_by_its_job(pipeline, killed, monkeypatch):
+    def kill(*_, **__):
+        raise KeyboardInterrupt
+
+    context = pipeline.context("reset")
+    with monkeypatch.context() as patch:
+        patch.setattr(apply_move, killed, kill)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.tasks()["reset"].execute(context)
+    pipeline.job()
+    pipeline.run("commit")
+    with pytest.raises(AirflowFailException, match="the reset has ended before it read its offsets back"):
+        pipeline.run("restore", receipt=context["ti"].xcoms["return_value"], states=DONE)
+    assert pipeline.at() == (ENDS, ENDS)
 
 
 def test_a_reset_forward_whose_job_was_marked_is_taken_back(pipeline):
