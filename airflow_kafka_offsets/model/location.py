@@ -32,7 +32,7 @@ def split_scheme(location: str) -> tuple[str, str]:
 def one_spelling(location: str) -> str:
     """Return the same text for each spelling of a location, such as ``s3://lake/cp`` and ``s3a://lake/cp/``."""
     scheme, rest = split_scheme(location)
-    whole = rest.removeprefix("//")
+    whole = hadoop_path(rest.removeprefix("//"))
     path = whole.rstrip("/") or whole[:1]
     return path if scheme == "file" else f"{scheme}://{path}"
 
