@@ -508,6 +508,39 @@ def test_a_window_that_no_task_has_read_is_not_committed(
         assert holds(group) == {0: 10, 1: 4, 2: 0}
 
 
+@pytest.mark.parametrize(
+    ("order", "refused"),
+    [
+        ([("plan", "job")], True),
+        ([("plan", "cluster"), ("cluster", "job")], True),
+        ([("plan", "job"), ("end_cluster", "commit")], True),
+        ([("plan", "job"), ("job", "commit")], False),
+        ([("plan", "job"), ("job", "end_cluster"), ("end_cluster", "commit")], False),
+        ([("plan", "job"), ("commit", "job")], False),
+        ([], False),
+    ],
+)
+def test_a_window_is_not_committed_while_its_job_runs_beside_the_commit(
+    order, refused, run, topic, group, holds
+):
+    window = plan(run, group_id=group)
+    with DAG("flights") as dag:
+        for name in ("plan", "cluster", "job"):
+            EmptyOperator(task_id=name)
+        EmptyOperator(task_id="end_cluster").as_teardown()
+        commit = CommitOffsetWindowOperator(task_id="commit", group_id=group, window=window, fenced=False)
+    for before, after in [("plan", "commit"), *order]:
+        dag.get_task(before) >> dag.get_task(after)
+    if refused:
+        beside = order[0][1]
+        with pytest.raises(AirflowFailException, match=f"'{beside}' runs beside it.*'{beside}' >> 'commit'"):
+            commit.execute(run.context())
+        assert holds(group) == {0: 5, 1: 2, 2: 0}
+    else:
+        commit.execute(run.context())
+        assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
 def test_an_empty_window_needs_no_job(run, topic, group, produce, holds, monkeypatch):
     window = plan(run, group_id=group, end={topic: {"0": 5, "1": 2, "2": 0}}, on_empty="continue")
     with DAG("flights"):
