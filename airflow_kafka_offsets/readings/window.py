@@ -23,6 +23,7 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, iso_time, parse_pattern, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
@@ -192,6 +193,13 @@ def _from_commits(
             f"set {parameter_text('on_no_commit')} to 'earliest', 'latest' or 'skip' for the first window, "
             f"or correct {parameter_text('group_id')} and {parameter_text('topics')}. Kafka also deletes the "
             "offsets of a group without members, by default 7 days after its last commit"
+        )
+    if cut := {tp: gone for tp in added if (gone := logs[tp].lost(0))}:
+        earliest = parameter_text("to_offset", "earliest")
+        raise PlanRefusedError(
+            f"retention has deleted {plural(sum(cut.values()), 'record')} of {summarize(cut)}, which the "
+            "group has never committed: to continue with the remaining records, move the group to them with "
+            f"ResetOffsetsOperator ({parameter_text('topics', ...)}, {earliest})"
         )
     if added:
         log.info(

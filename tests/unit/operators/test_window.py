@@ -310,6 +310,14 @@ def test_an_added_partition_is_read_from_its_start(run, topic, group, add_partit
     assert holds(group) == {0: 10, 1: 4, 2: 0, 3: 2}
 
 
+def test_an_added_partition_that_retention_has_cut_is_refused(run, topic, group, add_partition, delete_records):
+    add_partition(topic)
+    delete_records(topic, {3: 1})
+    for policy in ("fail", "earliest"):
+        with pytest.raises(AirflowFailException, match="deleted 1 record of .*-3, which .* never committed"):
+            plan(run, group_id=group, on_no_commit=policy)
+
+
 def test_ends_meet_the_next_starts_while_records_come(topic, group, produce, holds):
     stop = threading.Event()
 
