@@ -119,15 +119,16 @@ class CommitOffsetWindowOperator(MovingOperator):
                 return receipt
 
     def _check_job(self, context: Context, window: OffsetWindow) -> None:
-        """Refuse a window that no task has read: the job runs beside this task, or the trigger rule allows it."""
+        """Refuse a window that no task has read, although this task runs."""
         if not window or not self.upstream_task_ids:
             return
         planned_by = window.source.get("task_id")
         before = [task for task in self.upstream_list if not (task.is_setup or task.is_teardown)]
         jobs = [task.task_id for task in before if task.task_id != planned_by]
         if not jobs:
-            ordered = {self.task_id, *self.get_flat_relative_ids(upstream=True), *self.get_flat_relative_ids()}
-            if beside := sorted(name for task in before for name in task.downstream_task_ids - ordered):
+            ordered = self.get_flat_relative_ids(upstream=True) | self.get_flat_relative_ids()
+            after = {name for task in before for name in task.downstream_task_ids}
+            if beside := sorted(after - ordered - {self.task_id}):
                 raise PlanRefusedError(
                     f"only the plan is before this task, and {beside[0]!r} runs beside it. If it fails, the "
                     f"commit has skipped the window's records: order {beside[0]!r} >> {self.task_id!r}"
@@ -139,7 +140,7 @@ class CommitOffsetWindowOperator(MovingOperator):
             ):
                 raise PlanRefusedError(
                     f"no task directly before this one has succeeded ({found.describe(jobs)}), but this one "
-                    f"runs because of trigger_rule={self.trigger_rule.value!r}. If the window was not read, a "
-                    "commit would skip its records: clear the job together with this task. If another task "
+                    f"runs because of trigger_rule={self.trigger_rule.value!r}. If the window was not read, "
+                    "a commit would skip its records: clear the job together with this task. If another task "
                     "has read it, order that task directly before this one"
                 )

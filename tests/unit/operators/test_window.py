@@ -310,7 +310,7 @@ def test_an_added_partition_is_read_from_its_start(run, topic, group, add_partit
     assert holds(group) == {0: 10, 1: 4, 2: 0, 3: 2}
 
 
-def test_an_added_partition_that_retention_has_cut_is_refused(run, topic, group, add_partition, delete_records):
+def test_an_added_partition_that_was_cut_is_refused(run, topic, group, add_partition, delete_records):
     add_partition(topic)
     delete_records(topic, {3: 1})
     for policy in ("fail", "earliest"):
