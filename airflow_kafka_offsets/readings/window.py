@@ -23,7 +23,6 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, iso_time, parse_pattern, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
@@ -59,8 +58,8 @@ def plan_window(
     Plan the records that one run reads, without changing anything.
 
     If the group has commits in a topic, a partition of it without a commit was added later; its range starts
-    at its log start. For a topic without any commit of the group, ``on_no_commit`` decides. If the group is
-    already past the end, the range is empty.
+    at 0. For a topic without any commit of the group, ``on_no_commit`` decides. If the group is already past
+    the end, the range is empty.
 
     :param selection: without named topics, the window has the topics with commits of the group, or those that
         the offsets name.
@@ -194,16 +193,9 @@ def _from_commits(
             f"or correct {parameter_text('group_id')} and {parameter_text('topics')}. Kafka also deletes the "
             "offsets of a group without members, by default 7 days after its last commit"
         )
-    if cut := {tp: gone for tp in added if (gone := logs[tp].lost(0))}:
-        earliest = parameter_text("to_offset", "earliest")
-        raise PlanRefusedError(
-            f"retention has deleted {plural(sum(cut.values()), 'record')} of {summarize(cut)}, which the "
-            "group has never committed: to continue with the remaining records, move the group to them with "
-            f"ResetOffsetsOperator ({parameter_text('topics', ...)}, {earliest})"
-        )
     if added:
         log.info(
-            "Partitions that were added to their topics after the last commit, read from their log start: %s",
+            "Partitions that were added to their topics after the last commit, read from offset 0: %s",
             summarize(added),
         )
     if unknown:
