@@ -314,7 +314,7 @@ def test_an_added_partition_that_was_cut_is_refused(run, topic, group, add_parti
     add_partition(topic)
     delete_records(topic, {3: 1})
     for policy in ("fail", "earliest"):
-        with pytest.raises(AirflowFailException, match="retention has deleted 1 record of the window on .*-3 "):
+        with pytest.raises(AirflowFailException, match="deleted 1 record of the window on .*-3 "):
             plan(run, group_id=group, on_no_commit=policy)
 
 
