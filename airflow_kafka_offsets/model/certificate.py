@@ -211,12 +211,17 @@ class Certificate:
             return
         what = shorten(self.audited.get("table") or "the table")
         text = f"{what} is {self.verdict}: {'; '.join(self.findings())}"
-        if self.verdict == "incomplete":
+        if self.counts["lost"]:
             again = remedy or (
                 "read the window again (read_window(spark, window) reads exactly its records), and audit the "
                 "table again"
             )
             text += f"; {again}. If the job does not replace the rows that it wrote before, first delete them"
+        elif self.verdict == "incomplete":
+            text += (
+                "; delete the additional rows, or limit the audit to the rows that this window's job has "
+                "written, and audit the table again"
+            )
         passes = self.verdict == "undecided" and self.undecided.keys() <= _PASSING
         raise AuditError(text, retriable=passes)
 

@@ -141,12 +141,14 @@ def starting_points(
     :param on_no_commit: ``skip`` leaves partitions without a commit out; so does ``fail``, and the caller
         refuses them.
     :param known: topics with a commit. A partition of these topics without a commit was added later; it
-        starts at its log start under every policy.
+        starts at 0 under every policy, even if retention has deleted the record there.
     """
     found = {tp: offset for tp, offset in committed.items() if offset is not None}
     for tp in committed.keys() - found:
         # The group reads the topic: a start at any other offset would skip records of the new partition.
-        if tp.topic in known or on_no_commit == "earliest":
+        if tp.topic in known:
+            found[tp] = 0
+        elif on_no_commit == "earliest":
             found[tp] = logs[tp].start
         elif on_no_commit == "latest":
             found[tp] = logs[tp].end

@@ -207,8 +207,13 @@ class AuditWindowOperator(OffsetsOperator):
         """Return how to read the window again: which task of the run to clear, and the command if any."""
         run, task = context.get("dag_run"), context.get("task")
         dag_id, at = getattr(run, "dag_id", None), getattr(run, "logical_date", None)
-        jobs = sorted(set(getattr(task, "upstream_task_ids", ())) - {window.source.get("task_id")})
-        if task is None or task.dag is None or not jobs or dag_id is None:
+        if task is None or task.dag is None or dag_id is None:
+            return ""
+        planner, before = window.source.get("task_id"), task.get_flat_relative_ids(upstream=True)
+        after_plan = task.dag.get_task(planner).downstream_task_ids if planner in before else set()
+        # A task after the job, such as one that compacts the table, does not read the window.
+        jobs = sorted(before & after_plan or task.upstream_task_ids - {planner})
+        if not jobs:
             return ""
         named = ", ".join(map(repr, jobs))
         text = f"read the window again: clear {named} of run {getattr(run, 'run_id', None)!r} with the tasks"

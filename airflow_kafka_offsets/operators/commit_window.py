@@ -38,7 +38,8 @@ class CommitOffsetWindowOperator(MovingOperator):
 
     With another trigger rule than ``all_success`` the task also runs after a failed or skipped job. It then
     refuses the window unless a task directly before it has succeeded, apart from the plan, setups and
-    teardowns.
+    teardowns. It also refuses the window if only the plan is before it, and another task after the plan runs
+    beside it.
 
     On Airflow 3.3 and later, a task that is cleared after it has committed its window succeeds without a
     commit if the group is at the window's end, or beyond, in every partition.
@@ -118,24 +119,28 @@ class CommitOffsetWindowOperator(MovingOperator):
                 return receipt
 
     def _check_job(self, context: Context, window: OffsetWindow) -> None:
-        """Refuse a window that no task has read, if the trigger rule lets this task run all the same."""
-        if not window or self.trigger_rule == TriggerRule.ALL_SUCCESS:
+        """Refuse a window that no task has read, although this task runs."""
+        if not window or not self.upstream_task_ids:
             return
         planned_by = window.source.get("task_id")
-        jobs = [
-            task.task_id
-            for task in self.upstream_list
-            if task.task_id != planned_by and not (task.is_setup or task.is_teardown)
-        ]
+        before = [task for task in self.upstream_list if not (task.is_setup or task.is_teardown)]
+        jobs = [task.task_id for task in before if task.task_id != planned_by]
         if not jobs:
-            return
-        found = task_states(context, self, jobs)
-        if not any(
-            SUCCESS in states and _MAY_HAVE_READ.issuperset(states) for states in found.states.values()
-        ):
-            raise PlanRefusedError(
-                f"no task directly before this one has succeeded ({found.describe(jobs)}), but this one runs "
-                f"because of trigger_rule={self.trigger_rule.value!r}. If the window was not read, a commit "
-                "would skip its records: clear the job together with this task. If another task has read it, "
-                "order that task directly before this one"
-            )
+            ordered = self.get_flat_relative_ids(upstream=True) | self.get_flat_relative_ids()
+            after = {name for task in before for name in task.downstream_task_ids}
+            if beside := sorted(after - ordered - {self.task_id}):
+                raise PlanRefusedError(
+                    f"only the plan is before this task, and {beside[0]!r} runs beside it. If it fails, the "
+                    f"commit has skipped the window's records: order {beside[0]!r} >> {self.task_id!r}"
+                )
+        elif self.trigger_rule != TriggerRule.ALL_SUCCESS:
+            found = task_states(context, self, jobs)
+            if not any(
+                SUCCESS in states and _MAY_HAVE_READ.issuperset(states) for states in found.states.values()
+            ):
+                raise PlanRefusedError(
+                    f"no task directly before this one has succeeded ({found.describe(jobs)}), but this one "
+                    f"runs because of trigger_rule={self.trigger_rule.value!r}. If the window was not read, "
+                    "a commit would skip its records: clear the job together with this task. If another task "
+                    "has read it, order that task directly before this one"
+                )

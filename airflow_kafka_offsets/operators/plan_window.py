@@ -68,7 +68,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     ``CronPartitionTimetable`` and its backfills.
 
     A time means the first record at or after this time. The end is exclusive. A partition that was added to a
-    topic since the last commit is read from its log start.
+    topic since the last commit is read from offset 0.
 
     A task returns the same window again if it is retried or its run is cleared: Airflow 3.3 keeps the window
     with the task, and ``window_file`` keeps it on any version. If the window is not kept, times and offsets

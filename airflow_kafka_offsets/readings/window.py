@@ -58,8 +58,8 @@ def plan_window(
     Plan the records that one run reads, without changing anything.
 
     If the group has commits in a topic, a partition of it without a commit was added later; its range starts
-    at its log start. For a topic without any commit of the group, ``on_no_commit`` decides. If the group is
-    already past the end, the range is empty.
+    at 0. For a topic without any commit of the group, ``on_no_commit`` decides. If the group is already past
+    the end, the range is empty.
 
     :param selection: without named topics, the window has the topics with commits of the group, or those that
         the offsets name.
@@ -195,7 +195,7 @@ def _from_commits(
         )
     if added:
         log.info(
-            "Partitions that were added to their topics after the last commit, read from their log start: %s",
+            "Partitions that were added to their topics after the last commit, read from offset 0: %s",
             summarize(added),
         )
     if unknown:

@@ -100,7 +100,7 @@ def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, momen
         f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
         f"{logs[tp].start}, {iso_time(time)}): retention has deleted the records before that, "
         f"{sum(logs[tp].start for tp in gone)} in total, and some of them may belong to the window; start "
-        "later, or with 'earliest'"
+        "later or with 'earliest', or give start and end as offsets"
     ]
 
 

@@ -73,7 +73,7 @@ def starting_offsets(
     pending batch is refused.
 
     ``assign`` names every current partition of the topics, and ``startingOffsets`` has an offset for each. If
-    a topic has offsets, a partition without an offset was added later: it starts at its log start.
+    a topic has offsets, a partition without an offset was added later: it starts at 0.
 
     ``assign`` does not include partitions that are added later. Once the checkpoint has its first batch, the
     query can use ``subscribe`` instead of these options.

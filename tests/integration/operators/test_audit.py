@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow.sdk import DAG
+from airflow.sdk import DAG, chain
 from airflow.sdk.bases.operator import BaseOperator
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
@@ -329,14 +329,17 @@ def test_a_window_may_be_in_a_file(audit, table, topic, window, tmp_path):
     assert "the file does not exist" in error
 
 
-def test_the_error_names_the_command_that_reads_the_window_again(audit, table, topic, window):
+@pytest.mark.parametrize("between", [(), ("compact",)])
+def test_the_error_names_the_command_that_reads_the_window_again(between, audit, table, topic, window):
     table.add(topic, {0: range(9), 1: range(6)})
     at = datetime(2026, 3, 1, tzinfo=timezone.utc)
     window["source"] |= {"dag_id": "hourly", "task_id": "plan"}
     run = SimpleNamespace(dag_id="hourly", run_id="scheduled__1", logical_date=at)
     with DAG("hourly"):
         load, downstream = BaseOperator(task_id="load"), BaseOperator(task_id="audit")
-        BaseOperator(task_id="plan") >> load >> downstream
+        plan = BaseOperator(task_id="plan")
+        chain(plan, load, *(BaseOperator(task_id=name) for name in between), downstream)
+        plan >> downstream
     context: Any = {"dag_run": run, "task": downstream}
     with pytest.raises(AirflowFailException) as error:
         audit.task(window).execute(context)

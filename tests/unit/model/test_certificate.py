@@ -205,6 +205,18 @@ def test_the_error_names_the_first_ranges_and_what_to_do():
 
 
 @pytest.mark.parametrize(
+    ("doubled", "foreign"),
+    [({ZERO: merge([(17, 18)])}, ()), ({}, (ForeignRows("orders", 0, 3, 4, 2),))],
+    ids=["doubled", "foreign"],
+)
+def test_rows_that_are_too_many_are_not_mended_by_reading_again(doubled, foreign):
+    found = certificate(TableRows(16, MISSING, doubled), MissingOffsets({}, {"retention": MISSING}), foreign)
+    with pytest.raises(AuditError, match="; delete the additional rows, or limit the audit") as error:
+        found.require_complete("clear the task 'load'")
+    assert "clear the task" not in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("audited", "names"), [(AUDITED, "the table is"), ({"where": {"run_id": "r"}}, "table and where are")]
 )
 def test_where_no_row_is_in_the_window_the_names_may_be_wrong(audited, names):

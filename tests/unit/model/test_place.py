@@ -110,8 +110,8 @@ def test_a_partition_without_a_commit_stands_where_the_policy_says(policy, start
     assert starting_points({A: None, B: 1}, LOGS, policy) == starts
 
 
-def test_a_partition_that_was_added_to_a_known_topic_starts_at_its_log_start():
-    assert starting_points({A: None, B: 1}, LOGS, "latest", {"t"}) == {A: 2, B: 1}
+def test_a_partition_that_was_added_to_a_known_topic_starts_at_0_although_its_log_does_not():
+    assert starting_points({A: None, B: 1}, LOGS, "latest", {"t"}) == {A: 0, B: 1}
 
 
 NOW = datetime(2026, 3, 2, tzinfo=timezone.utc)

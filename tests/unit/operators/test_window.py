@@ -310,6 +310,14 @@ def test_an_added_partition_is_read_from_its_start(run, topic, group, add_partit
     assert holds(group) == {0: 10, 1: 4, 2: 0, 3: 2}
 
 
+def test_an_added_partition_that_was_cut_is_refused(run, topic, group, add_partition, delete_records):
+    add_partition(topic)
+    delete_records(topic, {3: 1})
+    for policy in ("fail", "earliest"):
+        with pytest.raises(AirflowFailException, match="deleted 1 record of the window on .*-3 "):
+            plan(run, group_id=group, on_no_commit=policy)
+
+
 def test_ends_meet_the_next_starts_while_records_come(topic, group, produce, holds):
     stop = threading.Event()
 
@@ -505,6 +513,39 @@ def test_a_window_that_no_task_has_read_is_not_committed(
         assert holds(group) == {0: 5, 1: 2, 2: 0}
     else:
         commit.execute(context)
+        assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
+@pytest.mark.parametrize(
+    ("order", "refused"),
+    [
+        ([("plan", "job")], True),
+        ([("plan", "cluster"), ("cluster", "job")], True),
+        ([("plan", "job"), ("end_cluster", "commit")], True),
+        ([("plan", "job"), ("job", "commit")], False),
+        ([("plan", "job"), ("job", "end_cluster"), ("end_cluster", "commit")], False),
+        ([("plan", "job"), ("commit", "job")], False),
+        ([], False),
+    ],
+)
+def test_a_window_is_not_committed_while_its_job_runs_beside_the_commit(
+    order, refused, run, topic, group, holds
+):
+    window = plan(run, group_id=group)
+    with DAG("flights") as dag:
+        for name in ("plan", "cluster", "job"):
+            EmptyOperator(task_id=name)
+        EmptyOperator(task_id="end_cluster").as_teardown()
+        commit = CommitOffsetWindowOperator(task_id="commit", group_id=group, window=window, fenced=False)
+    for before, after in [("plan", "commit"), *order]:
+        dag.get_task(before) >> dag.get_task(after)
+    if refused:
+        beside = order[0][1]
+        with pytest.raises(AirflowFailException, match=f"'{beside}' runs beside it.*'{beside}' >> 'commit'"):
+            commit.execute(run.context())
+        assert holds(group) == {0: 5, 1: 2, 2: 0}
+    else:
+        commit.execute(run.context())
         assert holds(group) == {0: 10, 1: 4, 2: 0}
 
 

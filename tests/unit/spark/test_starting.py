@@ -85,16 +85,19 @@ def test_a_store_says_where_to_start_as_well(make_topic, produce, location):
         starting_offsets(Store(), pipeline="trains", checkpoint=location, options=OPTIONS)
 
 
-def test_an_added_partition_that_is_named_alone_starts_at_its_log_start(
-    make_topic, produce, location, new_group, broker
+def test_an_added_partition_that_is_named_alone_starts_at_its_first_record(
+    make_topic, produce, location, new_group, broker, delete_records
 ):
     topic, group = make_topic(2), new_group()
     produce(topic, {0: 5, 1: 3})
     broker.commit(group, {TopicPartition(topic, 0): 5})
-    begin = starting_offsets(
-        group, topics=f"{topic}:1", checkpoint=location, options=OPTIONS, on_no_commit="latest"
-    )
-    assert json.loads(begin["startingOffsets"]) == {topic: {"1": 0}}
+    how = {"topics": f"{topic}:1", "checkpoint": location, "options": OPTIONS, "on_no_commit": "latest"}
+    assert json.loads(starting_offsets(group, **how)["startingOffsets"]) == {topic: {"1": 0}}
+    delete_records(topic, {1: 2})
+    with pytest.raises(PlanRefusedError, match="-1 is at 0, the log holds 2 to 3.*with 2 records lost"):
+        starting_offsets(group, **how)
+    begin = starting_offsets(group, **how, on_out_of_range="clamp")
+    assert json.loads(begin["startingOffsets"]) == {topic: {"1": 2}}
 
 
 def test_a_checkpoint_that_has_batches_is_refused_with_what_moves_it(make_topic, location, new_group):

@@ -48,7 +48,15 @@ def test_another_interval_of_the_same_key_is_refused(every, zone, own, says):
     assert says in str(error.value)
 
 
-def test_a_key_that_a_mapper_has_made_is_not_compared():
+def test_a_key_that_a_mapper_has_shortened_starts_the_emitted_interval():
+    check("2026-03-01T14", "hour", "UTC", "2026-03-01T14:00:00")
+    check("2026-03-01", "day", "UTC", MIDNIGHT, own=("day", "UTC"))
+    check("2026-03-01T00", "day", "UTC", MIDNIGHT)  # of a day that is divided into hours
+    with pytest.raises(UsageError, match="and timezone='America/New_York', as in the task that emits"):
+        check("2026-03-01T14", "hour", "America/New_York", "2026-03-01T14:00:00")
+
+
+def test_a_key_that_a_mapper_has_rolled_up_is_not_compared():
     hours = [f"2026-03-01T{hour:02}:00:00" for hour in range(24)]
     check("2026-03-01", "hour", "UTC", *hours, own=("day", "UTC"))
     check(MIDNIGHT, "hour", "UTC", *hours, own=("day", "UTC"))
