@@ -1,11 +1,12 @@
-"""Protocols for reading offsets, from the broker or from a cache."""
+"""Protocols of the clients: what reads offsets, from a broker or from a cache, and what commits them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from airflow_kafka_offsets.errors import BrokerError
+from airflow_kafka_offsets.kafka.groups import GroupDescription
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commit,
@@ -13,22 +14,19 @@ from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     LogRange,
     OffsetRange,
+    Offsets,
     TopicPartition,
 )
 
 
-class LogIdsReader(Protocol):
-    """Reads the ids of logs; every client implements it."""
+class PositionsReader(Protocol):
+    """Reads groups and logs; every client implements it, including the one in a Spark driver's JVM."""
 
     def cluster_id(self) -> str:
         """Return the cluster's id; empty if the broker reports none."""
 
     def log_ids(self, topics: Iterable[str]) -> LogIds:
         """Return the ids of the cluster and of topics."""
-
-
-class PositionsReader(LogIdsReader, Protocol):
-    """Reads groups and logs; every client implements it, including the one in a Spark driver's JVM."""
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
         """Return the partitions of topics, without missing topics."""
@@ -75,3 +73,54 @@ class OffsetsReader(PositionsReader, Protocol):
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the settings of topics that decide when records are deleted, or an error for each topic."""
+
+
+class CommitPort(PositionsReader, Protocol):
+    """
+    Commits to a group without members; every client implements it.
+
+    Only :mod:`airflow_kafka_offsets.moves.write` calls the methods that change a group, of this class and of
+    :class:`GroupPort`.
+    """
+
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str | Mapping[str, str] = "",
+        check: Callable[[Commits], object] | None = None,
+    ) -> None:
+        """Commit offsets; ``check`` gets the commits right before they are overwritten, at each attempt."""
+
+    def offsets_retention_minutes(self) -> int | None:
+        """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class GroupPort(CommitPort, Protocol):
+    """The calls that only librdkafka's :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` has."""
+
+    def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
+        """Check that this user may commit to a group for some topics, without writing."""
+
+    def commit_fenced(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str | Mapping[str, str],
+        offsets_to_commit: Callable[[Commits], Offsets],
+    ) -> Offsets:
+        """Commit as a member of the group; ``offsets_to_commit`` gets its commits, returns what to write."""
+
+    def describe_groups(self, group_ids: Iterable[str]) -> Mapping[str, GroupDescription]:
+        """Return state and members of groups; a group that does not exist is ``Dead``."""
+
+    def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, str | None]:
+        """Delete a group's commits; partition -> ``None`` if it has none any more, else the reason."""
+
+    def delete_groups(self, group_ids: Iterable[str]) -> Mapping[str, str | None]:
+        """Delete groups with all their offsets; return group -> ``None`` if it was deleted, or the error."""

@@ -35,7 +35,7 @@ from airflow_kafka_offsets.readings.positions import assign_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.moves.port import GroupPort
+    from airflow_kafka_offsets.kafka.reader import GroupPort
 
 log = logging.getLogger(__name__)
 

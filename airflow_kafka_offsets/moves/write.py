@@ -34,8 +34,8 @@ from airflow_kafka_offsets.model.plan import OffsetPlan, check_read_back
 from airflow_kafka_offsets.model.text import plural
 
 if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.reader import CommitPort, GroupPort
     from airflow_kafka_offsets.model.window import OffsetWindow
-    from airflow_kafka_offsets.moves.port import CommitPort, GroupPort
 
     Write = Callable[[GroupPort, OffsetPlan, Mapping[str, str]], None]
     """Commits one group's plan with metadata (topic -> text) and reads it back."""

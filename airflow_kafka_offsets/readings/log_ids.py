@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterable
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError
-from airflow_kafka_offsets.kafka.reader import LogIdsReader
+from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 
 log = logging.getLogger(__name__)
 
 
-def known_log_ids(client: LogIdsReader, topics: Iterable[str], *, asks_again: bool = False) -> LogIds:
+def known_log_ids(client: PositionsReader, topics: Iterable[str], *, asks_again: bool = False) -> LogIds:
     """
     Return the ids of the cluster and of topics; without topic ids if the broker does not return them.
 
@@ -28,7 +28,7 @@ def known_log_ids(client: LogIdsReader, topics: Iterable[str], *, asks_again: bo
 
 
 def current_logs_refusals(
-    client: LogIdsReader, what: str, recorded: LogIds, *, remedy: str = ""
+    client: PositionsReader, what: str, recorded: LogIds, *, remedy: str = ""
 ) -> list[str]:
     """
     Return why offsets of recorded logs are invalid on this broker, see :func:`other_logs_refusals`.
