@@ -23,8 +23,7 @@ from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.log_checks import LogCheck, newer_than_batch
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, newer_than_batch
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient

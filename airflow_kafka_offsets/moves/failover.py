@@ -41,8 +41,7 @@ from airflow_kafka_offsets.readings.failover import (
     selected_sources,
     translate_sources,
 )
-from airflow_kafka_offsets.readings.log_checks import LogCheck
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
 from airflow_kafka_offsets.readings.recorded_cluster import LAST_COMMIT, recorded_cluster, uncommitted_groups
 from airflow_kafka_offsets.readings.renamed_topics import (

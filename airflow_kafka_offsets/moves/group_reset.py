@@ -22,8 +22,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import check_restorable
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import active_group_refusals
-from airflow_kafka_offsets.readings.log_checks import LogCheck
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets, resolve_place
 from airflow_kafka_offsets.readings.positions import (
     group_positions,

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.wording import dag_text
 from airflow_kafka_offsets.moves.failover import begun_failover, known_group_plans, resume_failover
 from airflow_kafka_offsets.moves.saved import with_saved_parts
 from airflow_kafka_offsets.readings.failover import left_out_refusals
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.readings.mirror_state import running_mirror
 from airflow_kafka_offsets.readings.renamed_topics import unread_refusals
 

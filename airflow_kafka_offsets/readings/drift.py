@@ -32,8 +32,7 @@ from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
-from airflow_kafka_offsets.readings.log_checks import LogCheck, last_commit_time, newer_records
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, last_commit_time, newer_records
 from airflow_kafka_offsets.readings.positions import (
     assign_offsets,
     existing_partitions,

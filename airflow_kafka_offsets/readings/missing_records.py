@@ -18,7 +18,7 @@ from airflow_kafka_offsets.model.offset_ranges import (
 )
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
+from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 
 log = logging.getLogger(__name__)
 

@@ -30,8 +30,7 @@ from airflow_kafka_offsets.model.plan import lost_remedy
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
-from airflow_kafka_offsets.readings.log_checks import LogCheck
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.positions import group_commits
 from airflow_kafka_offsets.storage import read_text
 

@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.log_ids import other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import known_log_ids
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint

@@ -28,8 +28,7 @@ from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
-from airflow_kafka_offsets.readings.log_checks import LogCheck
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.spark.broker import open_broker_client
 

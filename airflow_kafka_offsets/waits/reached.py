@@ -30,7 +30,7 @@ from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected
-from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
+from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.readings.topic_times import records_since

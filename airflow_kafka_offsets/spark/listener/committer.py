@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, summarize
 from airflow_kafka_offsets.moves.write import commit_forward
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.spark.commit import driver_metadata
 from airflow_kafka_offsets.spark.listener.outcomes import Outcomes
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target, group_targets
