@@ -42,7 +42,7 @@ from airflow_kafka_offsets.readings.failover import (
     translate_sources,
 )
 from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
-from airflow_kafka_offsets.readings.mirror_state import running_mirror
+from airflow_kafka_offsets.readings.mirror import running_mirror
 from airflow_kafka_offsets.readings.recorded_cluster import LAST_COMMIT, recorded_cluster, uncommitted_groups
 from airflow_kafka_offsets.readings.renamed_topics import (
     compare_partition_counts,

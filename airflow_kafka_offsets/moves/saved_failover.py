@@ -20,7 +20,7 @@ from airflow_kafka_offsets.moves.failover import begun_failover, known_group_pla
 from airflow_kafka_offsets.moves.saved import with_saved_parts
 from airflow_kafka_offsets.readings.failover import left_out_refusals
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
-from airflow_kafka_offsets.readings.mirror_state import running_mirror
+from airflow_kafka_offsets.readings.mirror import running_mirror
 from airflow_kafka_offsets.readings.renamed_topics import unread_refusals
 
 if TYPE_CHECKING:

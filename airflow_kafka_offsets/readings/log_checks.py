@@ -1,4 +1,4 @@
-"""Checks that offsets belong to the logs that the connection leads to: the ids of this cluster and its topics."""
+"""Checks that offsets belong to the logs that the connection leads to, by the ids of cluster and topics."""
 
 from __future__ import annotations
 
