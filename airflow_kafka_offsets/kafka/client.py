@@ -15,7 +15,6 @@ from airflow_kafka_offsets.kafka.logs import offsets_at_timestamps, read_logs
 from airflow_kafka_offsets.kafka.record_reads import RecordReads
 from airflow_kafka_offsets.kafka.requests import read_cluster_id
 from airflow_kafka_offsets.kafka.session import Session
-from airflow_kafka_offsets.kafka.topics import Topics
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import (
@@ -62,7 +61,6 @@ class OffsetsClient(RecordReads):
     ) -> None:
         super().__init__(Session(config, timeout=timeout, total=total, chunk_size=chunk_size))
         self._admin = Admin(self._session.config)
-        self._topics = Topics(self._session)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
         self._retention_minutes: int | None = None
 
@@ -91,9 +89,9 @@ class OffsetsClient(RecordReads):
         :return: topic -> its partitions in order, without missing topics.
         """
         if topics is not None:
-            return self._topics.read(topics)
+            return self._session.topics(topics)
         with self._session.begin_question("reading the list of topics") as call:
-            return self._topics.read_all(call)
+            return self._session.all_topics(call)
 
     def sees_all_topics(self) -> bool:
         """
@@ -102,9 +100,9 @@ class OffsetsClient(RecordReads):
         A broker hides topics that a user may not describe. A user who may describe all topics also sees
         Kafka's internal topics.
         """
-        if self._topics.sees_all is None:
+        if self._session.sees_all_topics is None:
             self.partitions()
-        return bool(self._topics.sees_all)
+        return bool(self._session.sees_all_topics)
 
     def cluster_id(self) -> str:
         """Return the cluster's id from the last list of topics; empty if the broker reports none."""
@@ -146,7 +144,7 @@ class OffsetsClient(RecordReads):
         :param group_id: the group; it may be missing.
         """
         with self._session.begin_question(f"reading all offsets of group {group_id!r}") as call:
-            return GroupCommits(self._session, self._admin, group_id).read_all(call, self._topics)
+            return GroupCommits(self._session, self._admin, group_id).read_all(call)
 
     def committed_groups(
         self, wanted: Mapping[str, Iterable[TopicPartition] | None], *, within: float | None = None
