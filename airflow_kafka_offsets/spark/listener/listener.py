@@ -30,9 +30,8 @@ from airflow_kafka_offsets.kafka.reader import CommitPort
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.kafka_options import quiet_py4j
-from airflow_kafka_offsets.spark.listener.attaching import attach, detach
+from airflow_kafka_offsets.spark.listener.attaching import BriefEvents, attach, detach
 from airflow_kafka_offsets.spark.listener.committer import Committer
-from airflow_kafka_offsets.spark.listener.events import BriefEvents
 from airflow_kafka_offsets.spark.listener.outcomes import Counts
 from airflow_kafka_offsets.spark.listener.queries import (
     ClassicQuery,
