@@ -122,11 +122,7 @@ def name_members(members: Iterable[GroupMember]) -> str:
 
 
 def check_states(states: Iterable[object]) -> set[str]:
-    """
-    Return states of groups in lower case; the input may be in any case.
-
-    :raises UsageError: if ``states`` is a single text, or a value is not a state of a group.
-    """
+    """Return states of groups in lower case; the input may be in any case."""
     known = {state.lower() for state in get_args(GroupState)}
     found = [states] if isinstance(states, str) else [*states]
     unknown = [state for state in found if not isinstance(state, str) or state.lower() not in known]

@@ -53,7 +53,6 @@ def plan_commits(
     :param read_at: when Spark planned the batch that ends at the offsets, in ms since 1970; ``None`` if
         unknown.
     :param refuse_active: whether to refuse groups with members.
-    :raises PlanRefusedError: if a partition is not on the broker.
     """
     # Called first, because a running commit of a window still changes the positions.
     active = active_group_refusals(client, targets) if refuse_active else {}

@@ -100,8 +100,6 @@ def plan_left_topics(
     :param read: the partitions that the pipeline reads.
     :param query: the pipeline's query; empty if it has none, ``None`` if it may replace any query in the
         group.
-    :raises PlanRefusedError: if the pipeline reads one of the topics, another query of the group does, and as
-        :func:`plan_offset_deletion`.
     :raises KafkaOffsetsError: if there are such offsets, and the connection cannot delete them.
     """
     still = sorted({tp.topic for tp in read if scope.allows(tp.topic)})

@@ -64,8 +64,6 @@ def plan_resets(
         groups' commits decide.
     :param old_offsets: whether the target offsets belong to earlier logs; by default, true for a place that
         is relative to commits.
-    :raises UnknownTopicPartitionError: if a partition is not on the broker.
-    :raises PlanRefusedError: if the receipt would be too large to read back.
     """
     if not scopes:
         return []

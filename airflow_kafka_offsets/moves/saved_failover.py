@@ -43,7 +43,6 @@ def plan_saved_failover(
     failover that was interrupted.
 
     :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
-    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     :raises PlanRefusedError: if the checkpoint, a group, the mirror or one of its topics have changed, or the
         plan is too old.
     """

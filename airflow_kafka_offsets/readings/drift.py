@@ -68,10 +68,6 @@ def pipeline_drift(
         needs the rights to describe the topics' settings and to read their records.
     :param ask_retention: whether to ask the broker for its ``offsets.retention.minutes``.
     :return: a report for each group.
-    :raises CheckpointError: if the checkpoint cannot be read, or has no Kafka offsets.
-    :raises DriftError: if the group, or the checkpoint, was last moved on another cluster.
-    :raises UsageError: if groups, topics and checkpoint contradict each other.
-    :raises BrokerError: if the broker does not answer.
     """
     state = checkpoint.read()
     # Before its first finished batch, the query was not moved yet.

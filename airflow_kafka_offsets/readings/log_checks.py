@@ -141,11 +141,7 @@ def last_commit_time(commits: Iterable[Commit | None]) -> int | None:
 
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
-    """
-    Check right before the first write that the logs still have the planned ids and hold the planned offsets.
-
-    :raises PlanRefusedError: if the logs have changed.
-    """
+    """Check right before the first write that the logs have the planned ids and hold the planned offsets."""
     # Sources of one topic, and their groups, may have different offsets.
     targets: set[tuple[TopicPartition, int]] = set()
     then = UNKNOWN_LOGS

@@ -42,7 +42,6 @@ def find_missing(
 
     :param missing: the offsets of the window without a row.
     :param read: reads ranges in the logs.
-    :raises BrokerError: if the broker does not answer.
     """
     elsewhere = current_logs_refusals(client, "the window", window.log_ids, remedy="plan a new window")
     try:

@@ -30,7 +30,6 @@ def pipeline_state(
 
     :return: where the pipeline is now (``not moved``, ``moved``, ``moved in part``, ``read on`` or
         ``elsewhere``), and its lag.
-    :raises PlanRefusedError: if the connection leads to another cluster than the plan; names both.
     """
     now = known_log_ids(client, saved.log_ids.topics)
     if refusals := other_logs_refusals("the plan", saved.log_ids, now, remedy="plan again"):

@@ -59,7 +59,6 @@ class IntervalPosition(Wait):
 
         :param idle_after: see :class:`~airflow_kafka_offsets.readings.record_progress.RecordProgress`.
         :param kept: what was emitted for each asset.
-        :raises DriftError: if the position belongs to other logs, or is beyond the log end.
         :raises PlanRefusedError: if retention has deleted unread records, or the topics of a checkpoint were
             created again since it was last read.
         """

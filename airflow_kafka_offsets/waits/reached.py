@@ -239,9 +239,6 @@ def _receipt_targets(receipt: Receipt, group_ids: Collection[str], scope: TopicS
     Return the offsets of a receipt: those of the named groups, if the receipt has all of them.
 
     Any other group must have reached the offsets of all groups, so the highest one counts in each partition.
-
-    :raises UsageError: if the named groups, or the sources of a checkpoint, have different offsets for a
-        partition in scope.
     """
     named = [receipt.group(group_id) for group_id in group_ids]
     # Without a name, the position is a checkpoint's: its sources are the groups of the receipt.
