@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from airflow_kafka_offsets.errors import BrokerError
-from airflow_kafka_offsets.kafka.groups import GroupDescription
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commit,
@@ -14,7 +13,6 @@ from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     LogRange,
     OffsetRange,
-    Offsets,
     TopicPartition,
 )
 
@@ -79,8 +77,7 @@ class CommitPort(PositionsReader, Protocol):
     """
     Commits to a group without members; every client implements it.
 
-    Only :mod:`airflow_kafka_offsets.moves.write` calls the methods that change a group, of this class and of
-    :class:`GroupPort`.
+    Only :mod:`airflow_kafka_offsets.moves.write` calls the methods of clients that change a group.
     """
 
     def commit(
@@ -97,30 +94,3 @@ class CommitPort(PositionsReader, Protocol):
 
     def close(self) -> None:
         """Close the connections."""
-
-
-class GroupPort(CommitPort, Protocol):
-    """The calls that only librdkafka's :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` has."""
-
-    def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
-        """Check that this user may commit to a group for some topics, without writing."""
-
-    def commit_fenced(
-        self,
-        group_id: str,
-        offsets: Mapping[TopicPartition, int],
-        metadata: str | Mapping[str, str],
-        offsets_to_commit: Callable[[Commits], Offsets],
-    ) -> Offsets:
-        """Commit as a member of the group; ``offsets_to_commit`` gets its commits, returns what to write."""
-
-    def describe_groups(self, group_ids: Iterable[str]) -> Mapping[str, GroupDescription]:
-        """Return state and members of groups; a group that does not exist is ``Dead``."""
-
-    def delete_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> Mapping[TopicPartition, str | None]:
-        """Delete a group's commits; partition -> ``None`` if it has none any more, else the reason."""
-
-    def delete_groups(self, group_ids: Iterable[str]) -> Mapping[str, str | None]:
-        """Delete groups with all their offsets; return group -> ``None`` if it was deleted, or the error."""
