@@ -23,9 +23,8 @@ from airflow_kafka_offsets.model.offsets import Commits, Offsets, summarize
 from airflow_kafka_offsets.moves.write import commit_forward
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.spark.commit import driver_metadata
-from airflow_kafka_offsets.spark.listener.outcomes import Outcomes
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target, group_targets
-from airflow_kafka_offsets.spark.listener.runs import Run, answer_of
+from airflow_kafka_offsets.spark.listener.runs import Outcomes, Run, answer_of
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,6 @@ from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.kafka_options import quiet_py4j
 from airflow_kafka_offsets.spark.listener.attaching import BriefEvents, attach, detach
 from airflow_kafka_offsets.spark.listener.committer import Committer
-from airflow_kafka_offsets.spark.listener.outcomes import Counts
 from airflow_kafka_offsets.spark.listener.queries import (
     ClassicQuery,
     ConnectQuery,
@@ -45,6 +44,7 @@ from airflow_kafka_offsets.spark.listener.refusals import (
     token_targets,
     topic_groups,
 )
+from airflow_kafka_offsets.spark.listener.runs import Counts
 from airflow_kafka_offsets.spark.listener.threads import (
     BackgroundThread,
     LimitedCalls,
