@@ -39,15 +39,8 @@ _SETTLED = 1.0
 """Seconds after which an unknown topic counts as missing."""
 
 
-class Admin:
+class Admin(AdminProcess):
     """Makes the calls that only an AdminClient can make."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.process = AdminProcess(config)
-
-    def close(self) -> None:
-        """End the admin process."""
-        self.process.close()
 
     def read_commits(
         self, wanted: Mapping[str, Sequence[TopicPartition] | None], call: Call, needs: Right = "Describe"
@@ -98,8 +91,8 @@ class Admin:
         arguments = {"group_id": group_id, "parts": sent, "texts": dict(texts)}
         # Not run(), which would send the commit again: after a lost response the caller first reads the
         # commits back.
-        refused = self.process.run_once(call, "commit", arguments, background_errors)
-        failures = {name: self.process.read_failure(failure) for name, (_, failure) in refused.items()}
+        refused = self.run_once(call, "commit", arguments, background_errors)
+        failures = {name: self.read_failure(failure) for name, (_, failure) in refused.items()}
         return {tp: failures.get(str(tp)) for part in parts for tp in part}
 
     def describe_groups(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
@@ -120,8 +113,8 @@ class Admin:
 
     def brokers(self, call: Call) -> tuple[int, str | None, str]:
         """Return the number of brokers, ``offsets.retention.minutes``, and, if unknown, the reason."""
-        found = self.process.run(call, "brokers")
-        failure = self.process.read_failure(found["failure"])
+        found = self.run(call, "brokers")
+        failure = self.read_failure(found["failure"])
         return found["number"], found["retention"], "" if failure is None else failure.text
 
     def ask_topics(
@@ -169,8 +162,8 @@ class Admin:
         def attempt(_: float) -> None:
             again: Failure | None = None
             todo = {each: value for each, value in wanted.items() if each not in found}
-            for each, (value, failed) in self.process.run(call, name, todo, **options).items():
-                failure = self.process.read_failure(failed)
+            for each, (value, failed) in self.run(call, name, todo, **options).items():
+                failure = self.read_failure(failed)
                 if failure is not None and failure.code in passing:
                     again = failure
                 else:

@@ -326,7 +326,7 @@ class OffsetsClient(RecordReads):
         """
         kept = None if states is None else check_states(states)
         with self._session.begin_call("listing groups") as call:
-            found = [GroupListing(**group) for group in self._admin.process.run(call, "list")]
+            found = [GroupListing(**group) for group in self._admin.run(call, "list")]
         # Brokers answer in any order.
         found.sort(key=lambda group: group.group_id)
         return [group for group in found if kept is None or group.state.lower() in kept]
@@ -391,7 +391,7 @@ class OffsetsClient(RecordReads):
             ]
             if failure is not None:
                 raise call.explain(failure, "Delete")
-            failures = map(self._admin.process.read_failure, found)
+            failures = map(self._admin.read_failure, found)
             return {tp: deletion_refusal(failure, call) for tp, failure in zip(wanted, failures, strict=True)}
 
     def offsets_retention_minutes(self) -> int | None:

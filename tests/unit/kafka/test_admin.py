@@ -82,7 +82,7 @@ def test_a_topic_is_missing_only_if_the_broker_says_so_in_time(monkeypatch):
             raise answer
         return answer
 
-    monkeypatch.setattr(client._admin.process, "run", run)
+    monkeypatch.setattr(client._admin, "run", run)
     client._session.cluster_id = "cluster"
     assert client.log_ids(["orders"]).topics == {"orders": "id"}
 
@@ -96,5 +96,5 @@ def test_a_group_whose_deletion_was_not_answered_is_gone_at_the_next_attempt(mon
         "describe": [{"g": (there, None), "never": absent}],
         "delete": [{"g": (None, ["_TIMED_OUT", "no answer"]), "never": absent}, {"g": absent}],
     }
-    monkeypatch.setattr(client._admin.process, "run", lambda call, name, *_, **__: answers[name].pop(0))
+    monkeypatch.setattr(client._admin, "run", lambda call, name, *_, **__: answers[name].pop(0))
     assert client.delete_groups(["g", "never"]) == {"g": None, "never": "there is no such group"}
