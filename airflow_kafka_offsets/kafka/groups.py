@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.text import escape_controls, join_first, shorten
+from airflow_kafka_offsets.model.text import escape_controls, join_first, plural, shorten
 
 OTHER = "other"
 """Type of a group that is not a consumer group."""
@@ -80,6 +80,12 @@ class GroupDescription(GroupListing):
         """Whether only the group's members may commit: true for every state except Empty and Dead."""
         # Lists the inactive states, so that a state that a later Kafka adds counts as active.
         return self.state not in ("Empty", "Dead")
+
+    @property
+    def members_text(self) -> str:
+        """The state and the number of members, and the first of them, for an error text."""
+        members = plural(len(self.members), "member")
+        return f"group {self.group_id!r} is {self.state} with {members} ({name_members(self.members)})"
 
     @property
     def is_occupied(self) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import GroupMovedError, PlanRefusedError, UnknownTopicPartitionError
-from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.offsets import (
     Commit,
@@ -21,7 +20,6 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, newer_than_batch
 
@@ -129,9 +127,7 @@ def active_group_refusals(client: OffsetsClient, group_ids: Iterable[str]) -> di
     """
     return {
         group_id: [
-            group.kind_refusal
-            or f"group {group_id!r} is {group.state} with {plural(len(group.members), 'member')} "
-            f"({name_members(group.members)}): only the members may commit; stop them first"
+            group.kind_refusal or f"{group.members_text}: only the members may commit; stop them first"
         ]
         for group_id, group in client.settled_groups(group_ids).items()
         if group.is_active
