@@ -37,6 +37,8 @@ def batch_bounds(
 
     :param batch_id: a batch in ``offsets/``; the batch before it must be there too.
     :param source: the only source to return.
+    :raises CheckpointError: if the batch is not planned, or its start offsets are no longer kept.
+    :raises UsageError: if there is no such source.
     """
     ends = _kafka_sources(checkpoint.entry(batch_id))
     before = batch_id - 1
