@@ -79,8 +79,6 @@ def first_offsets(checkpoint: SparkCheckpoint, sources: Iterable[str]) -> Offset
     Return where a query began to read each partition, without partitions that were added later.
 
     If several sources read a partition, the lowest offset counts.
-
-    :raises CheckpointError: if Spark's record of it does not exist.
     """
     found: dict[TopicPartition, int] = {}
     for source in sources:
@@ -114,7 +112,6 @@ def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str,
     """
     Return the end offsets of a finished batch: source -> offsets.
 
-    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises PlanRefusedError: if Spark no longer keeps the batch, or it is not finished; lists the finished
         ones.
     """

@@ -115,9 +115,6 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
     :param last: maximum number of batches, at least 1.
     :param within: seconds for the whole call. A request that the storage does not answer is abandoned; it
         does not keep the process alive.
-    :raises CheckpointNotFoundError: if there is no checkpoint.
-    :raises CheckpointFormatError: if a file has an unknown format; names the file.
-    :raises StorageUnavailableError: if the storage does not answer in time.
     """
     end = monotonic() + within
     listed = _call_in_parallel(

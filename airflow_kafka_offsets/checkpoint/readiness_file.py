@@ -15,7 +15,6 @@ def read_readiness(checkpoint: SparkCheckpoint) -> Readiness:
     Return the kept data; empty data if the file does not exist.
 
     :raises OffsetsFormatError: if the content of the file is invalid.
-    :raises StorageError: if the storage fails.
     """
     data = checkpoint.read_file(READINESS)
     name = checkpoint.name(READINESS)

@@ -21,8 +21,6 @@ def spark_checkpoint(location: str, conn_id: str | None = None) -> SparkCheckpoi
     :param location: URI exactly as in the Spark job.
     :param conn_id: Airflow connection of the storage, resolved as in ``ObjectStoragePath``; without it
         fsspec's own defaults (environment, instance profile) are used.
-    :raises StorageError: if no installed provider supports the storage.
-    :raises UsageError: if the connection does not exist, or the location is not text.
     """
     if not isinstance(location, str):
         raise parameter_error(

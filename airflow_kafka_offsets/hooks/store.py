@@ -28,8 +28,6 @@ def stored_offsets(
     :param pipeline: the pipeline name under which the job saves its offsets.
     :param table: name of the table, or ``schema.table``.
     :raises NoCommitError: if no offsets were saved under the name.
-    :raises OffsetsFormatError: if a row does not contain offsets.
-    :raises SetupError: if SQLAlchemy is missing.
     :raises StorageUnavailableError: if the database is down or busy; a retry may succeed.
     :raises UsageError: if the connection does not exist, is not for a database, or the table cannot be read.
     """
@@ -70,8 +68,6 @@ def sql_engine(conn_id: str, parameter: str) -> Engine:
     Return an SQLAlchemy engine for an Airflow connection; the caller disposes of it.
 
     :param parameter: the parameter that names the connection, for the error text.
-    :raises SetupError: if SQLAlchemy or the database's driver is missing.
-    :raises UsageError: if the connection does not exist, or is not for a database.
     """
     try:
         hook = BaseHook.get_hook(conn_id)

@@ -1,4 +1,4 @@
-"""Describes, lists and deletes groups, and reads commits of many groups, in the admin process."""
+"""Makes calls in the admin process: about groups, about topics, and about the settings of brokers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from contextlib import suppress
 from copy import copy
 from typing import Any
 
-from airflow_kafka_offsets.errors import BrokerError, SetupError
+from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.commits import Texts
 from airflow_kafka_offsets.kafka.explain import Call, Right
 from airflow_kafka_offsets.kafka.failures import (
-    OCCUPIED,
     RETRIABLE,
     TEMPORARY,
     UNKNOWN_PARTITION,
@@ -21,8 +20,7 @@ from airflow_kafka_offsets.kafka.failures import (
     CallError,
     Failure,
 )
-from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing, check_states
-from airflow_kafka_offsets.kafka.offset_deletion import check_deletion, deletion_refusal
+from airflow_kafka_offsets.kafka.groups import GroupDescription
 from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.model.names import parse_existing_groups
 from airflow_kafka_offsets.model.offsets import Commit, Offsets, TopicPartition
@@ -40,23 +38,9 @@ _EACH_GROUP = 0.002
 _SETTLED = 1.0
 """Seconds after which an unknown topic counts as missing."""
 
-# Results for the user, not errors of the call: the other groups are deleted anyway.
-_NOT_DELETED = {
-    "NON_EMPTY_GROUP": "the group has active members: stop them first",
-    "GROUP_ID_NOT_FOUND": "there is no such group",
-}
 
-
-class Admin:
+class Admin(AdminProcess):
     """Makes the calls that only an AdminClient can make."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._config = config
-        self._process = AdminProcess(config)
-
-    def close(self) -> None:
-        """End the admin process."""
-        self._process.close()
 
     def read_commits(
         self, wanted: Mapping[str, Sequence[TopicPartition] | None], call: Call, needs: Right = "Describe"
@@ -73,7 +57,7 @@ class Admin:
         try:
             first = _first_attempt(arguments)
             # The client crashes if a coordinator has just moved, and many groups share one coordinator.
-            self._each(call, "commits", arguments, found, first_attempt=first, most_crashes=math.inf)
+            self.ask_each(call, "commits", arguments, found, first_attempt=first, most_crashes=math.inf)
         except BrokerError as error:
             if not found:
                 raise
@@ -107,15 +91,15 @@ class Admin:
         arguments = {"group_id": group_id, "parts": sent, "texts": dict(texts)}
         # Not run(), which would send the commit again: after a lost response the caller first reads the
         # commits back.
-        refused = self._process.run_once(call, "commit", arguments, background_errors)
-        failures = {name: self._process.read_failure(failure) for name, (_, failure) in refused.items()}
+        refused = self.run_once(call, "commit", arguments, background_errors)
+        failures = {name: self.read_failure(failure) for name, (_, failure) in refused.items()}
         return {tp: failures.get(str(tp)) for part in parts for tp in part}
 
     def describe_groups(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
         """Return the state and members of groups; a missing group is ``Dead``."""
         described: dict[str, GroupDescription] = {}
         wanted = parse_existing_groups(group_ids)
-        found = self._groups(call, "describe", wanted, _first_attempt(wanted))
+        found = self.ask_groups(call, "describe", wanted, _first_attempt(wanted))
         for group_id, (value, failure) in found.items():
             if failure is None:
                 described[group_id] = GroupDescription.from_worker(value)
@@ -127,132 +111,36 @@ class Admin:
                 raise call.with_text(f"describing group {group_id!r}").explain(failure)
         return described
 
-    def describe_settled_groups(self, group_ids: Iterable[str], call: Call) -> dict[str, GroupDescription]:
-        """Return the state and members of groups, after waiting for commits of windows to end."""
-        wanted = parse_existing_groups(group_ids)
-
-        def attempt(_: float) -> dict[str, GroupDescription]:
-            described = self.describe_groups(wanted, call)
-            for group in described.values():
-                if group.is_occupied:
-                    raise CallError(Failure(OCCUPIED, group.group_id))
-            return described
-
-        try:
-            return retry_until(call, attempt, passing=[OCCUPIED])
-        except CallError as error:
-            raise call.with_text(f"describing group {error.failure.text!r}").explain(error.failure) from None
-
-    def list_groups(self, states: Iterable[str] | None, call: Call) -> list[GroupListing]:
-        """Return the groups in one of these states (default: all), ordered by name."""
-        kept = None if states is None else check_states(states)
-        found = [GroupListing(**group) for group in self._process.run(call, "list")]
-        # Brokers answer in any order.
-        found.sort(key=lambda group: group.group_id)
-        return [group for group in found if kept is None or group.state.lower() in kept]
-
-    def delete_groups(self, group_ids: Iterable[str], call: Call) -> dict[str, str | None]:
-        """Delete groups; return ``None`` for each deleted group, else the reason."""
-        wanted = parse_existing_groups(group_ids)
-        results: dict[str, str | None] = {}
-        there: set[str] = set()
-        try:
-            described = self.describe_groups(wanted, call)
-            there = {group_id for group_id, group in described.items() if group.state != "Dead"}
-            results |= {
-                group_id: group.kind_refusal for group_id, group in described.items() if group.kind_refusal
-            }
-        except BrokerError as error:
-            # A broker cannot describe a group whose name is almost too long. A user without the right to
-            # describe a group cannot delete it either: the deletion reports this.
-            if error.code not in ("UNKNOWN", "GROUP_AUTHORIZATION_FAILED"):
-                raise
-        wanted = [group_id for group_id in wanted if group_id not in results]
-        for group_id, (_, failure) in self._groups(call, "delete", wanted).items():
-            if failure is None or (failure.code == "GROUP_ID_NOT_FOUND" and group_id in there):
-                # If it is missing now, an attempt whose response was lost has deleted it.
-                results[group_id] = None
-            elif failure.code in _NOT_DELETED:
-                results[group_id] = _NOT_DELETED[failure.code]
-            else:
-                results[group_id] = str(
-                    call.with_text(f"deleting group {group_id!r}").explain(failure, "Delete")
-                )
-        return results
-
-    def topic_ids(self, topics: Iterable[str], call: Call) -> dict[str, str]:
-        """Return the ids of existing topics; brokers before Kafka 2.8 have no topic ids."""
-        wanted = sorted(set(topics))
-        call = call.with_text(f"looking up the ids of topics {', '.join(wanted[:5])}")
-        found = self._topics(call, "topic_ids", wanted)
-        for _, failure in found.values():
-            if failure is not None and failure.code not in UNKNOWN_PARTITION:
-                raise call.explain(failure)
-        return {topic: topic_id for topic, (topic_id, _) in found.items() if topic_id is not None}
-
-    def topic_settings(
-        self, topics: Iterable[str], call: Call
-    ) -> dict[str, dict[str, str | None] | BrokerError]:
-        """Return the settings of topics that decide when records are deleted, or an error for each topic."""
-        found = self._topics(call, "topic_settings", sorted(set(topics)))
-        about = "reading the settings of topic {!r}"
-        return {
-            topic: settings
-            if failure is None
-            else call.with_text(about.format(topic)).explain(failure, "DescribeConfigs")
-            for topic, (settings, failure) in found.items()
-        }
-
     def brokers(self, call: Call) -> tuple[int, str | None, str]:
         """Return the number of brokers, ``offsets.retention.minutes``, and, if unknown, the reason."""
-        found = self._process.run(call, "brokers")
-        failure = self._process.read_failure(found["failure"])
+        found = self.run(call, "brokers")
+        failure = self.read_failure(found["failure"])
         return found["number"], found["retention"], "" if failure is None else failure.text
 
-    def retention_minutes(self, call: Call) -> int | None:
-        """Return the broker's ``offsets.retention.minutes``; ``None`` if unknown."""
-        try:
-            _, minutes, _ = self.brokers(call)
-        except (BrokerError, SetupError):
-            return None
-        return int(minutes) if minutes is not None and minutes.isdecimal() else None
-
-    def check_offset_deletion(self) -> None:
-        """Check that this connection can delete single offsets, without a request."""
-        check_deletion(self._config)
-
-    def delete_offsets(
-        self, group_id: str, partitions: Sequence[TopicPartition], call: Call
-    ) -> dict[TopicPartition, str | None]:
-        """Delete a group's commits in partitions; return ``None`` for each that is gone, else the reason."""
-        self.check_offset_deletion()
-        found, failure = self._each(call, "delete_offsets", {group_id: list(partitions)})[group_id]
-        if failure is not None:
-            raise call.explain(failure, "Delete")
-        failures = map(self._process.read_failure, found)
-        return {tp: deletion_refusal(failure, call) for tp, failure in zip(partitions, failures, strict=True)}
-
-    def _topics(self, call: Call, name: str, wanted: Sequence[str]) -> dict[str, tuple[Any, Failure | None]]:
+    def ask_topics(
+        self, call: Call, name: str, wanted: Sequence[str]
+    ) -> dict[str, tuple[Any, Failure | None]]:
         """Make a call that has one result for each topic; ask again for topics that seem to be missing."""
-        found = self._each(call, name, dict.fromkeys(wanted))
+        found = self.ask_each(call, name, dict.fromkeys(wanted))
         settled: dict[str, tuple[Any, Failure | None]] = {}
         unknown = [
             topic for topic, (_, failure) in found.items() if failure and failure.code in UNKNOWN_PARTITION
         ]
         with suppress(BrokerError):
             again = call.with_timeout(_SETTLED)
-            self._each(again, name, dict.fromkeys(unknown), settled, passing=TEMPORARY)
+            self.ask_each(again, name, dict.fromkeys(unknown), settled, passing=TEMPORARY)
         missing = dict.fromkeys(topic for topic in unknown if topic not in settled)
-        return found | settled | self._each(call, name, missing)
+        return found | settled | self.ask_each(call, name, missing)
 
-    def _groups(
+    def ask_groups(
         self, call: Call, name: str, wanted: Sequence[str], first_attempt: float = math.inf
     ) -> dict[str, tuple[Any, Failure | None]]:
+        """Make a call that has one result for each group."""
         groups = ", ".join(map(escape_controls, wanted[:5]))
         call = call.with_text(f"{name.removesuffix('e')}ing group {groups}")
-        return self._each(call, name, dict.fromkeys(wanted), first_attempt=first_attempt)
+        return self.ask_each(call, name, dict.fromkeys(wanted), first_attempt=first_attempt)
 
-    def _each(
+    def ask_each(
         self,
         call: Call,
         name: str,
@@ -274,8 +162,8 @@ class Admin:
         def attempt(_: float) -> None:
             again: Failure | None = None
             todo = {each: value for each, value in wanted.items() if each not in found}
-            for each, (value, failed) in self._process.run(call, name, todo, **options).items():
-                failure = self._process.read_failure(failed)
+            for each, (value, failed) in self.run(call, name, todo, **options).items():
+                failure = self.read_failure(failed)
                 if failure is not None and failure.code in passing:
                     again = failure
                 else:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow_kafka_offsets.errors import BrokerError, UsageError
+from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import check_commit
+from airflow_kafka_offsets.kafka.failures import OCCUPIED, UNKNOWN_PARTITION, CallError, Failure
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.group_commits import GroupCommits
-from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
+from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing, check_states
 from airflow_kafka_offsets.kafka.logs import offsets_at_timestamps, read_logs
+from airflow_kafka_offsets.kafka.offset_deletion import check_deletion, deletion_refusal
 from airflow_kafka_offsets.kafka.record_reads import RecordReads
 from airflow_kafka_offsets.kafka.requests import read_cluster_id
+from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.session import Session
-from airflow_kafka_offsets.kafka.topics import Topics
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.names import parse_group
+from airflow_kafka_offsets.model.names import parse_existing_groups, parse_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     Commit,
@@ -34,6 +37,12 @@ if TYPE_CHECKING:
     from typing import Self
 
 __all__ = ["OffsetsClient"]
+
+# Results for the user, not errors of the call: the other groups are deleted anyway.
+_NOT_DELETED = {
+    "NON_EMPTY_GROUP": "the group has active members: stop them first",
+    "GROUP_ID_NOT_FOUND": "there is no such group",
+}
 
 
 class OffsetsClient(RecordReads):
@@ -62,7 +71,6 @@ class OffsetsClient(RecordReads):
     ) -> None:
         super().__init__(Session(config, timeout=timeout, total=total, chunk_size=chunk_size))
         self._admin = Admin(self._session.config)
-        self._topics = Topics(self._session)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
         self._retention_minutes: int | None = None
 
@@ -91,9 +99,9 @@ class OffsetsClient(RecordReads):
         :return: topic -> its partitions in order, without missing topics.
         """
         if topics is not None:
-            return self._topics.read(topics)
+            return self._session.topics(topics)
         with self._session.begin_question("reading the list of topics") as call:
-            return self._topics.read_all(call)
+            return self._session.all_topics(call)
 
     def sees_all_topics(self) -> bool:
         """
@@ -102,9 +110,9 @@ class OffsetsClient(RecordReads):
         A broker hides topics that a user may not describe. A user who may describe all topics also sees
         Kafka's internal topics.
         """
-        if self._topics.sees_all is None:
+        if self._session.sees_all_topics is None:
             self.partitions()
-        return bool(self._topics.sees_all)
+        return bool(self._session.sees_all_topics)
 
     def cluster_id(self) -> str:
         """Return the cluster's id from the last list of topics; empty if the broker reports none."""
@@ -121,14 +129,27 @@ class OffsetsClient(RecordReads):
         :return: the ids, without missing topics, and without topic ids of brokers before Kafka 2.8.
         :raises BrokerError: if the broker does not answer for a topic.
         """
-        cluster = self.cluster_id()
-        with self._session.begin_call("looking up the ids of topics") as call:
-            return LogIds(cluster, self._admin.topic_ids(topics, call))
+        cluster, wanted = self.cluster_id(), sorted(set(topics))
+        with self._session.begin_call(f"looking up the ids of topics {', '.join(wanted[:5])}") as call:
+            found = self._admin.ask_topics(call, "topic_ids", wanted)
+            for _, failure in found.values():
+                if failure is not None and failure.code not in UNKNOWN_PARTITION:
+                    raise call.explain(failure)
+        return LogIds(
+            cluster, {topic: topic_id for topic, (topic_id, _) in found.items() if topic_id is not None}
+        )
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the settings of topics that decide when records are deleted; needs DescribeConfigs."""
         with self._session.begin_call("reading the settings of topics") as call:
-            return self._admin.topic_settings(topics, call)
+            found = self._admin.ask_topics(call, "topic_settings", sorted(set(topics)))
+        about = "reading the settings of topic {!r}"
+        return {
+            topic: settings
+            if failure is None
+            else call.with_text(about.format(topic)).explain(failure, "DescribeConfigs")
+            for topic, (settings, failure) in found.items()
+        }
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
         """
@@ -146,7 +167,7 @@ class OffsetsClient(RecordReads):
         :param group_id: the group; it may be missing.
         """
         with self._session.begin_question(f"reading all offsets of group {group_id!r}") as call:
-            return GroupCommits(self._session, self._admin, group_id).read_all(call, self._topics)
+            return GroupCommits(self._session, self._admin, group_id).read_all(call)
 
     def committed_groups(
         self, wanted: Mapping[str, Iterable[TopicPartition] | None], *, within: float | None = None
@@ -281,8 +302,21 @@ class OffsetsClient(RecordReads):
 
         :raises GroupActiveError: if a commit did not end in time; a retry may succeed.
         """
+        wanted = parse_existing_groups(group_ids)
+
+        def attempt(_: float) -> dict[str, GroupDescription]:
+            described = self._admin.describe_groups(wanted, call)
+            for group in described.values():
+                if group.is_occupied:
+                    raise CallError(Failure(OCCUPIED, group.group_id))
+            return described
+
         with self._session.begin_call("describing groups") as call:
-            return self._admin.describe_settled_groups(group_ids, call)
+            try:
+                return retry_until(call, attempt, passing=[OCCUPIED])
+            except CallError as error:
+                group = f"describing group {error.failure.text!r}"
+                raise call.with_text(group).explain(error.failure) from None
 
     def list_groups(self, states: Iterable[str] | None = None) -> list[GroupListing]:
         """
@@ -290,8 +324,12 @@ class OffsetsClient(RecordReads):
 
         :param states: return only groups in one of these states, as Kafka spells them; default: all.
         """
+        kept = None if states is None else check_states(states)
         with self._session.begin_call("listing groups") as call:
-            return self._admin.list_groups(states, call)
+            found = [GroupListing(**group) for group in self._admin.run(call, "list")]
+        # Brokers answer in any order.
+        found.sort(key=lambda group: group.group_id)
+        return [group for group in found if kept is None or group.state.lower() in kept]
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
         """
@@ -299,8 +337,34 @@ class OffsetsClient(RecordReads):
 
         :return: group -> ``None`` if it was deleted, else the reason.
         """
+        wanted = parse_existing_groups(group_ids)
+        results: dict[str, str | None] = {}
+        there: set[str] = set()
         with self._session.begin_call("deleting groups") as call:
-            return self._admin.delete_groups(group_ids, call)
+            try:
+                described = self._admin.describe_groups(wanted, call)
+                there = {name for name, group in described.items() if group.state != "Dead"}
+                results |= {
+                    group_id: group.kind_refusal
+                    for group_id, group in described.items()
+                    if group.kind_refusal
+                }
+            except BrokerError as error:
+                # A broker cannot describe a group whose name is almost too long. A user without the right to
+                # describe a group cannot delete it either: the deletion reports this.
+                if error.code not in ("UNKNOWN", "GROUP_AUTHORIZATION_FAILED"):
+                    raise
+            wanted = [group_id for group_id in wanted if group_id not in results]
+            for group_id, (_, failure) in self._admin.ask_groups(call, "delete", wanted).items():
+                if failure is None or (failure.code == "GROUP_ID_NOT_FOUND" and group_id in there):
+                    # If it is missing now, an attempt whose response was lost has deleted it.
+                    results[group_id] = None
+                elif failure.code in _NOT_DELETED:
+                    results[group_id] = _NOT_DELETED[failure.code]
+                else:
+                    about = call.with_text(f"deleting group {group_id!r}")
+                    results[group_id] = str(about.explain(failure, "Delete"))
+        return results
 
     def check_offset_deletion(self) -> None:
         """
@@ -309,7 +373,7 @@ class OffsetsClient(RecordReads):
         :raises SetupError: if kafka-python is missing.
         :raises UsageError: if kafka-python does not have a security setting of the connection.
         """
-        self._admin.check_offset_deletion()
+        check_deletion(self._session.config)
 
     def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -319,8 +383,16 @@ class OffsetsClient(RecordReads):
 
         :return: partition -> ``None`` if it has no commit any more, else why it was not deleted.
         """
+        group_id, wanted = parse_group(group_id), sorted(partitions)
+        self.check_offset_deletion()
         with self._session.begin_call(f"deleting offsets of group {group_id!r}") as call:
-            return self._admin.delete_offsets(parse_group(group_id), sorted(partitions), call)
+            found, failure = self._admin.ask_each(call, "delete_offsets", {parse_group(group_id): wanted})[
+                group_id
+            ]
+            if failure is not None:
+                raise call.explain(failure, "Delete")
+            failures = map(self._admin.read_failure, found)
+            return {tp: deletion_refusal(failure, call) for tp, failure in zip(wanted, failures, strict=True)}
 
     def offsets_retention_minutes(self) -> int | None:
         """
@@ -329,6 +401,9 @@ class OffsetsClient(RecordReads):
         The value is read once.
         """
         if self._retention_minutes is None:
-            with self._session.begin_call("reading the broker's configuration") as call:
-                self._retention_minutes = self._admin.retention_minutes(call)
+            what = "reading the broker's configuration"
+            with self._session.begin_call(what) as call, suppress(BrokerError, SetupError):
+                _, minutes, _ = self._admin.brokers(call)
+                if minutes is not None and minutes.isdecimal():
+                    self._retention_minutes = int(minutes)
         return self._retention_minutes

@@ -104,7 +104,6 @@ class FetchConnections:
 
         :return: how far each partition was read, and the partitions without another record that this
             isolation level can read.
-        :raises BrokerError: if the broker refuses; names the right to read.
         """
         reached = {tp: each.start for tp, each in ranges.items()}
         ended: set[TopicPartition] = set()

@@ -31,7 +31,6 @@ from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
 from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, missing_partitions
 from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.session import Session
-from airflow_kafka_offsets.kafka.topics import Topics
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_PARTITION,
@@ -67,10 +66,10 @@ class GroupCommits:
         found = self._ask(call, wanted, needs) if wanted else {}
         return {tp: found.get(tp) for tp in wanted}
 
-    def read_all(self, call: Call, topics: Topics) -> dict[TopicPartition, Commit]:
+    def read_all(self, call: Call) -> dict[TopicPartition, Commit]:
         """Return the commits in all topics that the user may see."""
-        on_broker = topics.read_all(call)
-        if not on_broker and not topics.sees_all:
+        on_broker = self._session.all_topics(call)
+        if not on_broker and not self._session.sees_all_topics:
             self._refuse_user_without_topics(call)
         found = self._ask(call, None)
         return {tp: commit for tp, commit in sorted(found.items()) if tp.topic in on_broker}

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.text import escape_controls, join_first, shorten
+from airflow_kafka_offsets.model.text import escape_controls, join_first, plural, shorten
 
 OTHER = "other"
 """Type of a group that is not a consumer group."""
@@ -82,6 +82,12 @@ class GroupDescription(GroupListing):
         return self.state not in ("Empty", "Dead")
 
     @property
+    def members_text(self) -> str:
+        """The state and the number of members, and the first of them, for an error text."""
+        members = plural(len(self.members), "member")
+        return f"group {self.group_id!r} is {self.state} with {members} ({name_members(self.members)})"
+
+    @property
     def is_occupied(self) -> bool:
         """Whether the group is active only because a window is being committed to it, which ends soon."""
         # One real consumer among the members is enough: it does not leave within seconds.
@@ -122,11 +128,7 @@ def name_members(members: Iterable[GroupMember]) -> str:
 
 
 def check_states(states: Iterable[object]) -> set[str]:
-    """
-    Return states of groups in lower case; the input may be in any case.
-
-    :raises UsageError: if ``states`` is a single text, or a value is not a state of a group.
-    """
+    """Return states of groups in lower case; the input may be in any case."""
     known = {state.lower() for state in get_args(GroupState)}
     found = [states] if isinstance(states, str) else [*states]
     unknown = [state for state in found if not isinstance(state, str) or state.lower() not in known]

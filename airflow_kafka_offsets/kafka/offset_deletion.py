@@ -46,8 +46,6 @@ def check_deletion(config: Mapping[str, Any]) -> None:
     Check that a connection can delete single offsets.
 
     :param config: librdkafka's settings.
-    :raises SetupError: if kafka-python is missing.
-    :raises UsageError: if kafka-python does not have a security setting of the connection.
     """
     translate_settings(config)
     if find_spec("kafka") is None or find_spec("kafka.admin") is None:

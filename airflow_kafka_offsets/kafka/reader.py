@@ -1,8 +1,8 @@
-"""Protocols for reading offsets, from the broker or from a cache."""
+"""Protocols of the clients: what reads offsets, from a broker or from a cache, and what commits them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from airflow_kafka_offsets.errors import BrokerError
@@ -17,18 +17,14 @@ from airflow_kafka_offsets.model.offsets import (
 )
 
 
-class LogIdsReader(Protocol):
-    """Reads the ids of logs; every client implements it."""
+class PositionsReader(Protocol):
+    """Reads groups and logs; every client implements it, including the one in a Spark driver's JVM."""
 
     def cluster_id(self) -> str:
         """Return the cluster's id; empty if the broker reports none."""
 
     def log_ids(self, topics: Iterable[str]) -> LogIds:
         """Return the ids of the cluster and of topics."""
-
-
-class PositionsReader(LogIdsReader, Protocol):
-    """Reads groups and logs; every client implements it, including the one in a Spark driver's JVM."""
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
         """Return the partitions of topics, without missing topics."""
@@ -75,3 +71,26 @@ class OffsetsReader(PositionsReader, Protocol):
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the settings of topics that decide when records are deleted, or an error for each topic."""
+
+
+class CommitPort(PositionsReader, Protocol):
+    """
+    Commits to a group without members; every client implements it.
+
+    Only :mod:`airflow_kafka_offsets.moves.write` calls the methods of clients that change a group.
+    """
+
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int],
+        metadata: str | Mapping[str, str] = "",
+        check: Callable[[Commits], object] | None = None,
+    ) -> None:
+        """Commit offsets; ``check`` gets the commits right before they are overwritten, at each attempt."""
+
+    def offsets_retention_minutes(self) -> int | None:
+        """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""
+
+    def close(self) -> None:
+        """Close the connections."""

@@ -1,12 +1,13 @@
-"""Connections, time limits and the lock that all calls of one client share."""
+"""Connections, topics, time limits and the lock that all calls of one client share."""
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,15 +16,18 @@ from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.config import client_config
 from airflow_kafka_offsets.kafka.connection import MAX_KEPT, Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call
-from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError
+from airflow_kafka_offsets.kafka.failures import TOPIC_HIDDEN, BackgroundErrors, CallError, Failure
+from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, read_topics
 from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.model.kafka_security import SERVERS
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import TopicPartition, refuse_invalid_partitions
 from airflow_kafka_offsets.model.parameters import parse_seconds
-from airflow_kafka_offsets.model.wording import unexpected
+from airflow_kafka_offsets.model.wording import parameter_text, unexpected
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata
+
+log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -38,6 +42,11 @@ _NEAR_CHUNKS, _FAR_CHUNKS = 2, 5
 _CLOSE = 3.0
 # Seconds left for all calls together; below this limit no further call begins.
 _LEAST = 0.1
+
+_INTERNAL = (OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata")
+
+_MANY = 200
+"""Above this number of topics, the list of all topics is read: otherwise each topic takes a request."""
 
 
 class Session:
@@ -63,6 +72,8 @@ class Session:
         Id in the newest response, empty if the broker reports none: the brokers' name may lead to another
         cluster later.
         """
+        self.sees_all_topics: bool | None = None
+        """Whether the user may describe all topics; ``None`` before the first :meth:`all_topics`."""
         self._total = self._left = math.inf if total is None else total
         self._lock = threading.RLock()
         self._closed = False
@@ -143,6 +154,59 @@ class Session:
             return retry_until(call, question, background_errors)
         except CallError as error:
             raise call.explain(error.failure, background_errors=background_errors()) from None
+
+    def topics(self, topics: Iterable[str]) -> dict[str, list[int]]:
+        """Return the partitions of some topics, without missing topics."""
+        wanted = sorted(set(topics))
+        refuse_invalid_partitions(TopicPartition(topic, 0) for topic in wanted)
+        found: dict[str, list[int]] = {}
+        todo = wanted[::-1]
+
+        def question(connection: Connection, timeout: float) -> dict[str, list[int]]:
+            if len(todo) > _MANY:
+                every = read_topics(connection, None, timeout, self.note_cluster)
+                found.update({topic: every[topic] for topic in todo if topic in every})
+                # The list does not say whether a topic is hidden or missing.
+                todo[:] = [topic for topic in todo if topic not in every]
+            while todo:
+                if call.seconds_left <= 0:
+                    raise CallError(Failure("_TIMED_OUT", f"no answer for topic {todo[-1]}"))
+                within = min(timeout, call.seconds_left)
+                found.update(read_topics(connection, todo[-1], within, self.note_cluster))
+                todo.pop()
+            return found
+
+        with self.begin_question(f"looking up topics {', '.join(wanted[:5])}") as call:
+            return self.ask(call, question)
+
+    def all_topics(self, call: Call) -> dict[str, list[int]]:
+        """Return the partitions of all topics except Kafka's internal ones."""
+        topics = self.ask(call, self._list_all)
+        return {topic: topics[topic] for topic in sorted(topics) if topic not in _INTERNAL}
+
+    def _list_all(self, connection: Connection, timeout: float) -> dict[str, list[int]]:
+        topics = read_topics(connection, None, timeout, self.note_cluster)
+        if OFFSETS_TOPIC in topics:
+            self.sees_all_topics = True
+        elif self.sees_all_topics is not False:
+            # Before the first commit on a cluster the topic does not exist; the response is then another than
+            # "hidden".
+            try:
+                read_topics(connection, OFFSETS_TOPIC, timeout)
+                self.sees_all_topics = True
+            except CallError as error:
+                if error.failure.code != TOPIC_HIDDEN:
+                    raise
+                self.sees_all_topics = False
+                log.warning(
+                    "The broker at %s hides topics that a user may not describe: this user sees only the "
+                    "topics that were granted to it (%d). Without a list of topics, only these are used. "
+                    "Name %s, or grant this user Describe on all topics of the group",
+                    self.servers,
+                    len(topics),
+                    parameter_text("topics", ...),
+                )
+        return topics
 
     def chunks(self, partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:
         """

@@ -67,7 +67,6 @@ def apply_checkpoint(
     Move a checkpoint without contacting a broker; no group moves.
 
     :param quiet_period: seconds without a write to the checkpoint after which its query counts as stopped.
-    :raises CheckpointError: if the checkpoint could not be moved.
     """
     plan.check()
     if plan.checkpoint_plan is not None:

@@ -86,10 +86,8 @@ def plan_checkpoint_commit(
     :param metadata: the commits' metadata; query, batch and newest move are added.
     :param allow_new_query: whether the query may replace another query in the group.
     :raises GroupMovedError: if a later batch was finished and committed since the checkpoint was read.
-    :raises MoveUnfinishedError: if a move of the checkpoint was started and not finished.
     :raises PlanRefusedError: if the names do not match the checkpoint, or the query has finished no batch
         since a reset in this run.
-    :raises CheckpointError: if no batch has finished.
     :return: the plan. With ``allow_new_query`` it is refused if neither query has read some of the group's
         records.
     """

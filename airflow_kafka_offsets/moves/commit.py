@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import GroupMovedError, PlanRefusedError, UnknownTopicPartitionError
-from airflow_kafka_offsets.kafka.groups import name_members
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_query
 from airflow_kafka_offsets.model.offsets import (
     Commit,
@@ -21,10 +20,8 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.log_checks import LogCheck, newer_than_batch
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, newer_than_batch
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -54,7 +51,6 @@ def plan_commits(
     :param read_at: when Spark planned the batch that ends at the offsets, in ms since 1970; ``None`` if
         unknown.
     :param refuse_active: whether to refuse groups with members.
-    :raises PlanRefusedError: if a partition is not on the broker.
     """
     # Called first, because a running commit of a window still changes the positions.
     active = active_group_refusals(client, targets) if refuse_active else {}
@@ -131,9 +127,7 @@ def active_group_refusals(client: OffsetsClient, group_ids: Iterable[str]) -> di
     """
     return {
         group_id: [
-            group.kind_refusal
-            or f"group {group_id!r} is {group.state} with {plural(len(group.members), 'member')} "
-            f"({name_members(group.members)}): only the members may commit; stop them first"
+            group.kind_refusal or f"{group.members_text}: only the members may commit; stop them first"
         ]
         for group_id, group in client.settled_groups(group_ids).items()
         if group.is_active

@@ -9,7 +9,6 @@ from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError
 from airflow_kafka_offsets.kafka.groups import GroupDescription, name_members
 from airflow_kafka_offsets.model.commit_metadata import foreign_query
 from airflow_kafka_offsets.model.offsets import Commit, Positions, TopicPartition, committed_offsets
-from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.positions import group_positions
@@ -38,11 +37,7 @@ def _refusal(group: GroupDescription) -> str | None:
         return f"there is no group {group.group_id!r}: correct its name"
     if group.kind_refusal or not group.is_active:
         return group.kind_refusal
-    return (
-        f"group {group.group_id!r} is {group.state} with {plural(len(group.members), 'member')} "
-        f"({name_members(group.members)}): only a group without members can be deleted; stop the members "
-        "first"
-    )
+    return f"{group.members_text}: only a group without members can be deleted; stop the members first"
 
 
 def _committed(client: OffsetsClient, group_id: str) -> Positions:
@@ -100,8 +95,6 @@ def plan_left_topics(
     :param read: the partitions that the pipeline reads.
     :param query: the pipeline's query; empty if it has none, ``None`` if it may replace any query in the
         group.
-    :raises PlanRefusedError: if the pipeline reads one of the topics, another query of the group does, and as
-        :func:`plan_offset_deletion`.
     :raises KafkaOffsetsError: if there are such offsets, and the connection cannot delete them.
     """
     still = sorted({tp.topic for tp in read if scope.allows(tp.topic)})

@@ -41,9 +41,8 @@ from airflow_kafka_offsets.readings.failover import (
     selected_sources,
     translate_sources,
 )
-from airflow_kafka_offsets.readings.log_checks import LogCheck
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
-from airflow_kafka_offsets.readings.mirror_state import running_mirror
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
+from airflow_kafka_offsets.readings.mirror import running_mirror
 from airflow_kafka_offsets.readings.recorded_cluster import LAST_COMMIT, recorded_cluster, uncommitted_groups
 from airflow_kafka_offsets.readings.renamed_topics import (
     compare_partition_counts,
@@ -75,9 +74,6 @@ def plan_failover(
     :param source: the old cluster; ``None`` if it does not answer.
     :param selection: the groups and topics of the pipeline, with the topic names of the old cluster.
         Partitions outside of ``topics`` stay as they are.
-    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
-    :raises MoveUnfinishedError: if another request has started a move and not finished it.
-    :raises PlanRefusedError: if the names do not match the checkpoint, or it is already on the mirror.
     """
     entered = target.cluster_id()
     request = failover_request(entered, selection, mirror)
@@ -140,11 +136,7 @@ def failover_request(entered: str, selection: GroupSelection, mirror: Mirror) ->
 
 
 def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | None:
-    """
-    Return the failover that a request has begun, or has finished and after which the query has not run.
-
-    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
-    """
+    """Return the failover that a request has begun, or has finished and after which the query has not run."""
     moves = ArchivedMoves(checkpoint)
     if unfinished := moves.begun_by(request):
         return unfinished

@@ -22,8 +22,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import check_restorable
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import active_group_refusals
-from airflow_kafka_offsets.readings.log_checks import LogCheck
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets, resolve_place
 from airflow_kafka_offsets.readings.positions import (
     group_positions,
@@ -65,8 +64,6 @@ def plan_resets(
         groups' commits decide.
     :param old_offsets: whether the target offsets belong to earlier logs; by default, true for a place that
         is relative to commits.
-    :raises UnknownTopicPartitionError: if a partition is not on the broker.
-    :raises PlanRefusedError: if the receipt would be too large to read back.
     """
     if not scopes:
         return []

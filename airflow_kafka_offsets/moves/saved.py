@@ -68,7 +68,6 @@ def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
     Read a plan.
 
     :param value: the return value of an operator, its JSON text, or the path of a file.
-    :raises UsageError: if the file does not exist or cannot be read.
     :raises OffsetsFormatError: if the value is not a plan, or the plan was changed after it was made.
     """
     if not isinstance(value, str) or value.lstrip().startswith("{"):

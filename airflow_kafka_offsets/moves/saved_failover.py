@@ -19,8 +19,8 @@ from airflow_kafka_offsets.model.wording import dag_text
 from airflow_kafka_offsets.moves.failover import begun_failover, known_group_plans, resume_failover
 from airflow_kafka_offsets.moves.saved import with_saved_parts
 from airflow_kafka_offsets.readings.failover import left_out_refusals
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
-from airflow_kafka_offsets.readings.mirror_state import running_mirror
+from airflow_kafka_offsets.readings.log_checks import known_log_ids
+from airflow_kafka_offsets.readings.mirror import running_mirror
 from airflow_kafka_offsets.readings.renamed_topics import unread_refusals
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ def plan_saved_failover(
     failover that was interrupted.
 
     :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
-    :raises MoveUnfinishedError: if a move of another request was begun and not finished.
     :raises PlanRefusedError: if the checkpoint, a group, the mirror or one of its topics have changed, or the
         plan is too old.
     """

@@ -29,13 +29,11 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.write import commit_groups, commit_window
-from airflow_kafka_offsets.readings.log_checks import LogCheck
-from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
+from airflow_kafka_offsets.readings.log_checks import LogCheck, current_logs_refusals
 from airflow_kafka_offsets.readings.positions import assign_offsets
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.moves.port import GroupPort
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +93,7 @@ def plan_window_commits(
 
 
 def apply_window(
-    client: GroupPort, plan: PipelinePlan, metadata: CommitMetadata, window: OffsetWindow, *, fenced: bool
+    client: OffsetsClient, plan: PipelinePlan, metadata: CommitMetadata, window: OffsetWindow, *, fenced: bool
 ) -> dict[str, Any]:
     """
     Check the plans of a window, commit its end to each group and read the commits back.
@@ -111,7 +109,7 @@ def apply_window(
     """
     applied = {group_plan.group_id: group_plan for group_plan in plan.group_plans}
 
-    def write(client: GroupPort, plan: OffsetPlan, texts: Mapping[str, str]) -> None:
+    def write(client: OffsetsClient, plan: OffsetPlan, texts: Mapping[str, str]) -> None:
         part = _part(window, plan)
         check = partial(check_not_read_by_others, part, plan.group_id, metadata)
         # If the group was at the end before, the plan has already compared it.

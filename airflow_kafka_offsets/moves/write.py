@@ -34,10 +34,11 @@ from airflow_kafka_offsets.model.plan import OffsetPlan, check_read_back
 from airflow_kafka_offsets.model.text import plural
 
 if TYPE_CHECKING:
+    from airflow_kafka_offsets.kafka.client import OffsetsClient
+    from airflow_kafka_offsets.kafka.reader import CommitPort
     from airflow_kafka_offsets.model.window import OffsetWindow
-    from airflow_kafka_offsets.moves.port import CommitPort, GroupPort
 
-    Write = Callable[[GroupPort, OffsetPlan, Mapping[str, str]], None]
+    Write = Callable[[OffsetsClient, OffsetPlan, Mapping[str, str]], None]
     """Commits one group's plan with metadata (topic -> text) and reads it back."""
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ def overwrite(client: CommitPort, group_plan: OffsetPlan, texts: Mapping[str, st
 
 
 def commit_window(
-    client: GroupPort,
+    client: OffsetsClient,
     group_id: str,
     window: OffsetWindow,
     texts: str | Mapping[str, str] = "",
@@ -165,7 +166,7 @@ def _ahead_of(
     )
 
 
-def prove_commits(client: GroupPort, group_plans: Sequence[OffsetPlan], *, always: bool) -> None:
+def prove_commits(client: OffsetsClient, group_plans: Sequence[OffsetPlan], *, always: bool) -> None:
     """
     Check that this user may commit to every group and topic of plans, without writing.
 
@@ -183,7 +184,7 @@ def prove_commits(client: GroupPort, group_plans: Sequence[OffsetPlan], *, alway
 
 
 def commit_groups(
-    client: GroupPort, group_plans: Sequence[OffsetPlan], metadata: CommitMetadata, write: Write
+    client: OffsetsClient, group_plans: Sequence[OffsetPlan], metadata: CommitMetadata, write: Write
 ) -> None:
     """Commit checked plans, one after another; an error names the groups that were written."""
     written: list[str] = []
@@ -207,7 +208,7 @@ def commit_groups(
 
 
 def recommit_overtaken(
-    client: GroupPort, group_plans: Sequence[OffsetPlan], metadata: CommitMetadata
+    client: OffsetsClient, group_plans: Sequence[OffsetPlan], metadata: CommitMetadata
 ) -> None:
     """
     Commit groups again if a concurrent task has committed the checkpoint's position from before the move.
@@ -249,7 +250,7 @@ def recommit_overtaken(
 
 
 def delete_groups(
-    client: GroupPort, before: Mapping[str, Positions], save: Callable[[Mapping[str, Positions]], object]
+    client: OffsetsClient, before: Mapping[str, Positions], save: Callable[[Mapping[str, Positions]], object]
 ) -> dict[str, str | None]:
     """
     Delete groups with all their offsets, and check that they no longer exist.
@@ -277,7 +278,7 @@ def delete_groups(
 
 
 def delete_offsets(
-    client: GroupPort, group_id: str, before: Positions, save: Callable[[Mapping[str, Positions]], object]
+    client: OffsetsClient, group_id: str, before: Positions, save: Callable[[Mapping[str, Positions]], object]
 ) -> dict[TopicPartition, str | None]:
     """
     Delete some of a group's offsets, and read back that they are gone.

@@ -35,12 +35,13 @@ from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.mapped import is_being_mapped
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.run_tasks import (
+    check_restore,
     commit_identities,
+    restores_of,
     skip_after_failure,
     tasks_that_move,
     work_after,
 )
-from airflow_kafka_offsets.task.teardowns import check_restore, restores_of
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan

@@ -32,12 +32,12 @@ from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.run_tasks import (
+    check_restore,
     commit_identities,
     related_tasks,
     task_states,
     tasks_that_move,
 )
-from airflow_kafka_offsets.task.teardowns import check_restore
 
 if TYPE_CHECKING:
     from typing import Self

@@ -32,8 +32,7 @@ from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
-from airflow_kafka_offsets.readings.log_checks import LogCheck, last_commit_time, newer_records
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, last_commit_time, newer_records
 from airflow_kafka_offsets.readings.positions import (
     assign_offsets,
     existing_partitions,
@@ -69,10 +68,6 @@ def pipeline_drift(
         needs the rights to describe the topics' settings and to read their records.
     :param ask_retention: whether to ask the broker for its ``offsets.retention.minutes``.
     :return: a report for each group.
-    :raises CheckpointError: if the checkpoint cannot be read, or has no Kafka offsets.
-    :raises DriftError: if the group, or the checkpoint, was last moved on another cluster.
-    :raises UsageError: if groups, topics and checkpoint contradict each other.
-    :raises BrokerError: if the broker does not answer.
     """
     state = checkpoint.read()
     # Before its first finished batch, the query was not moved yet.

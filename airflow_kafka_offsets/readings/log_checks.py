@@ -1,4 +1,4 @@
-"""Checks that offsets belong to the logs that the connection leads to: to this cluster and its topics."""
+"""Checks that offsets belong to the logs that the connection leads to, by the ids of cluster and topics."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
+from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError
+from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
@@ -26,6 +26,39 @@ log = logging.getLogger(__name__)
 
 _CLOCKS = 1_000
 """Accepted difference, in milliseconds, between the clocks of the producer and of Spark's driver."""
+
+
+def known_log_ids(client: PositionsReader, topics: Iterable[str], *, asks_again: bool = False) -> LogIds:
+    """
+    Return the ids of the cluster and of topics; without topic ids if the broker does not return them.
+
+    :param asks_again: whether to raise a temporary error, after which the caller asks again.
+    """
+    try:
+        return client.log_ids(topics)
+    except (BrokerError, SetupError) as error:
+        if asks_again and error.retriable:
+            raise
+        log.warning("A later deletion and re-creation of a topic will not be detected: %s", error)
+        return LogIds(client.cluster_id())
+
+
+def current_logs_refusals(
+    client: PositionsReader, what: str, recorded: LogIds, *, remedy: str = ""
+) -> list[str]:
+    """
+    Return why offsets of recorded logs are invalid on this broker, see :func:`other_logs_refusals`.
+
+    Only recorded ids are requested, because topic ids take a request of the admin process.
+
+    :raises BrokerError: if ids were recorded, but the broker does not return the current ones.
+    """
+    if not recorded:
+        return []
+    now = LogIds(client.cluster_id())
+    if recorded.topics and not recorded.is_other_cluster(now):
+        now = client.log_ids(recorded.topics)
+    return other_logs_refusals(what, recorded, now, remedy=remedy)
 
 
 @dataclass(frozen=True)
@@ -108,11 +141,7 @@ def last_commit_time(commits: Iterable[Commit | None]) -> int | None:
 
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
-    """
-    Check right before the first write that the logs still have the planned ids and hold the planned offsets.
-
-    :raises PlanRefusedError: if the logs have changed.
-    """
+    """Check right before the first write that the logs have the planned ids and hold the planned offsets."""
     # Sources of one topic, and their groups, may have different offsets.
     targets: set[tuple[TopicPartition, int]] = set()
     then = UNKNOWN_LOGS

@@ -1,4 +1,4 @@
-"""Reads MirrorMaker's syncs, the last records before positions, and their copies on the mirror."""
+"""Reads MirrorMaker's syncs, the records before positions and their copies; detects a running mirror."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.kafka.record_reads import Record
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.headroom import CLEANUP
-from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror
+from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror, source_aliases
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, Syncs, in_this_log, parse_sync
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Search, record_digest
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
@@ -221,3 +223,46 @@ def look_for(
         )
         for tp, search in searches.items()
     }
+
+
+def _is_copied(client: OffsetsClient, group: str, left: str, entered: str) -> bool:
+    """Whether a group has commits that were made on the old cluster and copied to the mirror."""
+    made = map(CommitMetadata.of, client.committed_everywhere(group).values())
+    clusters = {each.cluster for each in made if each is not None and each.cluster}
+    return bool(clusters - {entered}) and (not left or left in clusters)
+
+
+def _workers(client: OffsetsClient) -> list[str]:
+    """
+    Return the groups of MirrorMaker's workers that are running now.
+
+    This finds a dedicated MirrorMaker, whose group is ``<alias>-mm2``. In other Connect clusters the user
+    chooses the group's name.
+    """
+    names = [f"{alias}-mm2" for alias in source_aliases(client.partitions())]
+    if not names:
+        return []
+    try:
+        return [name for name, group in client.describe_groups(names).items() if group.members]
+    except BrokerError as error:
+        log.info("It is unknown whether a mirror is running: %s", error)
+        return []
+
+
+def running_mirror(client: OffsetsClient, groups: Collection[str], left: str, entered: str) -> str | None:
+    """
+    Return why groups must not be moved: a running mirror would overwrite their offsets. ``None`` otherwise.
+
+    :param left: id of the old cluster; empty if unknown.
+    :param entered: id of the mirror.
+    """
+    copied = [group for group in groups if _is_copied(client, group, left, entered)]
+    running = _workers(client) if copied else []
+    if not running:
+        return None
+    return (
+        f"a mirror is still running ({', '.join(map(shorten, running))}) and copies the offsets of group "
+        f"{', '.join(map(shorten, copied))} (sync.group.offsets.enabled): it would move "
+        "these groups forward again; stop the mirror, or set "
+        f"{parameter_text('allow_running_mirror', True)} if it no longer copies these groups"
+    )

@@ -41,13 +41,7 @@ def check_mirror(
     selection: GroupSelection,
     mirror: Mirror,
 ) -> MirrorCheck:
-    """
-    Check how a pipeline could fail over.
-
-    :raises CheckpointError: if the checkpoint cannot be read.
-    :raises PlanRefusedError: if the names do not match the checkpoint, or no batch with Kafka offsets has
-        finished.
-    """
+    """Check how a pipeline could fail over."""
     state = checkpoint.read()
     if state.batch_id is None or not state.kafka_offsets:
         raise PlanRefusedError(f"{checkpoint.location}: no batch with Kafka offsets has finished")

@@ -18,7 +18,7 @@ from airflow_kafka_offsets.model.offset_ranges import (
 )
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
+from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,6 @@ def find_missing(
 
     :param missing: the offsets of the window without a row.
     :param read: reads ranges in the logs.
-    :raises BrokerError: if the broker does not answer.
     """
     elsewhere = current_logs_refusals(client, "the window", window.log_ids, remedy="plan a new window")
     try:

@@ -30,29 +30,19 @@ from airflow_kafka_offsets.model.plan import lost_remedy
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
-from airflow_kafka_offsets.readings.log_checks import LogCheck
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.positions import group_commits
 from airflow_kafka_offsets.storage import read_text
 
 
 def read_place(parameter: str, value: object) -> Place:
-    """
-    Parse a parameter of a reset, and read its file, if any.
-
-    :raises UsageError: if the parameter does not accept the value, or the file cannot be read.
-    """
+    """Parse a parameter of a reset, and read its file, if any."""
     place = Place.parse(value, parameter)
     return Place("file", read_file(place.value.name)) if isinstance(place.value, OffsetsFile) else place
 
 
 def read_file(uri: str) -> OffsetsFile:
-    """
-    Read a file of offsets in Kafka's CSV, from any storage that fsspec supports.
-
-    :raises UsageError: if the file cannot be read.
-    :raises StorageUnavailableError: if the storage does not answer.
-    """
+    """Read a file of offsets in Kafka's CSV, from any storage that fsspec supports."""
     try:
         text, why = read_text(uri), f"{shorten(uri)}: there is no such file"
     except KafkaOffsetsError as error:
@@ -85,7 +75,6 @@ def explicit_offsets(
     :param groups: number of groups that are moved.
     :param within: the partitions that can be moved, if they are already known.
     :param log_check: compares the logs of another group's commits with the current logs.
-    :raises NoCommitError: if the place is another group without commits.
     :raises PlanRefusedError: if the place is the group itself, or the other group's commits were made on
         another cluster or topic.
     """

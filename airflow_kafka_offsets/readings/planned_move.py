@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.log_ids import other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import known_log_ids
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -30,7 +30,6 @@ def pipeline_state(
 
     :return: where the pipeline is now (``not moved``, ``moved``, ``moved in part``, ``read on`` or
         ``elsewhere``), and its lag.
-    :raises PlanRefusedError: if the connection leads to another cluster than the plan; names both.
     """
     now = known_log_ids(client, saved.log_ids.topics)
     if refusals := other_logs_refusals("the plan", saved.log_ids, now, remedy="plan again"):

@@ -37,7 +37,6 @@ def read_newest(
     Read the last records before a checkpoint's position, and the syncs around it, from both clusters at once.
 
     :return: the data to keep; its ``error``, which is kept too, names the parts that could not be read.
-    :raises KafkaOffsetsError: if the checkpoint or the source cannot be read.
     """
     try:
         known = read_readiness(checkpoint)

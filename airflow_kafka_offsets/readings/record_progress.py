@@ -99,8 +99,6 @@ class RecordProgress:
         The timestamp of the first unread record, at most now; now if all records were read.
 
         ``None`` without any position.
-
-        :raises BrokerUnavailableError: if the timestamp cannot be read.
         """
         self._check_known(self._times.unknown & self._known)
         unread = [time for tp, time in self._times.unread.items() if tp in self._known]
@@ -167,8 +165,6 @@ class RecordProgress:
 
         ``None`` if none has moved back. Partitions without a position, and partitions that were read to their
         end, are left out.
-
-        :raises BrokerUnavailableError: if a timestamp cannot be read.
         """
         times = self._times
         older = {tp for tp, time in times.unread.items() if time < moment} | times.unknown

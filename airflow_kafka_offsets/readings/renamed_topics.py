@@ -35,7 +35,6 @@ def renamed_sources(
 
     :param sources: the offsets of each source of the query.
     :param scoped: those that may move.
-    :raises PlanRefusedError: if the names do not fit the query, or the mirror has more than names.
     """
     others = {
         "prefix": mirror.prefix,

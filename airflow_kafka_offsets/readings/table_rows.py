@@ -53,7 +53,6 @@ def read_rows(engine: sa.Engine, table: AuditedTable, window: OffsetWindow, whol
     Return the rows that a table has for a window.
 
     :param whole: the window that ``window`` is a part of; its rows are not foreign.
-    :raises UsageError: if the table or a column does not exist, or a column has values of another type.
     :raises AuditError: if rows were added or removed between the two statements; a retry may succeed.
     """
     topics = {tp.topic for tp in window.ranges}

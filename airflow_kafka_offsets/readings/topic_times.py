@@ -84,8 +84,6 @@ def records_since(
     may be older, and are then read until the first one that is not. A search by halves would read less, but
     it depends on the log end if the times are out of order: two windows that meet at a time must find the
     same record, whenever they are planned.
-
-    :raises BrokerUnavailableError: if a time cannot be read.
     """
     offsets = offsets_at_time(client.offsets_for_time(partitions, max(0, moment)), logs)
     asked = {tp: offset for tp, offset in offsets.items() if offset < logs[tp].end}

@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.readings.topic_times import records_since

@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
+from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 from airflow_kafka_offsets.readings.positions import group_commits
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition, re
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.missing_records import Found, find_missing
-from airflow_kafka_offsets.spark.broker import open_broker_client
+from airflow_kafka_offsets.spark.broker import open_broker_client, refuse_other_ranges
 from airflow_kafka_offsets.spark.read import Window, load_window
-from airflow_kafka_offsets.spark.source_options import refuse_other_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,7 @@ from airflow_kafka_offsets.checkpoint.batch import batch_bounds
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, UsageError
 from airflow_kafka_offsets.model.offsets import OffsetRange, OffsetRanges, Offsets, summarize
-from airflow_kafka_offsets.spark.broker import open_broker_client
-from airflow_kafka_offsets.spark.source_options import fails_on_data_loss
+from airflow_kafka_offsets.spark.broker import fails_on_data_loss, open_broker_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

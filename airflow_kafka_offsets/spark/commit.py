@@ -17,8 +17,8 @@ from airflow_kafka_offsets.model.parameters import parse_choice
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.window_commit import check_not_read_by_others
 from airflow_kafka_offsets.moves.write import commit_window
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
-from airflow_kafka_offsets.spark.source_options import librdkafka_config
+from airflow_kafka_offsets.readings.log_checks import known_log_ids
+from airflow_kafka_offsets.spark.broker import librdkafka_config
 
 MissingCommit = Literal["begin", "fail"]
 """How a partition without a commit counts."""

@@ -16,9 +16,8 @@ from airflow_kafka_offsets.model.location import check_uri
 from airflow_kafka_offsets.model.offsets import IsolationLevel, TopicPartition, summarize
 from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, shorten, too_large_error
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
-from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
-from airflow_kafka_offsets.spark.broker import open_broker_client
-from airflow_kafka_offsets.spark.source_options import isolation_level, refuse_other_ranges
+from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
+from airflow_kafka_offsets.spark.broker import isolation_level, open_broker_client, refuse_other_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from airflow_kafka_offsets.checkpoint.apply_move import wait_until_quiet
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
+from airflow_kafka_offsets.checkpoint.guards import (
+    CheckpointBatches,
+    orphan_refusals,
+    read_checkpoint_batches,
+)
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.successor import finished_position
+from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.reader import PositionsReader
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_quiet_period
@@ -28,8 +33,7 @@ from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
-from airflow_kafka_offsets.readings.log_checks import LogCheck
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.spark.broker import open_broker_client
 
@@ -113,15 +117,14 @@ def starting_offsets(
     if isinstance(source, SparkCheckpoint):
         wait_until_quiet(source, parse_quiet_period(quiet_period))
         name = None if query_source is None else str(query_source)
-        found = finished_position(source, name, allow_stateful=allow_stateful)
-        what = f"batch {found.batch_id} of {source.location}"
+        batch_id, known = finished_position(source, name, allow_stateful=allow_stateful)
+        what = f"batch {batch_id} of {source.location}"
     with open_broker_client(options or {}, spark=spark, client_config=client_config) as kafka:
         if isinstance(source, SparkCheckpoint):
             remedy = "move the old checkpoint to the new cluster first (FailOverOperator)"
             check = LogCheck(moves=ArchivedMoves(source), remedy=remedy)
             if refusals := check.refusals(LogIds(kafka.cluster_id())):
                 raise PlanRefusedError(refusals)
-            known = found.offsets
         elif isinstance(source, str):
             what = f"group {source!r}"
             known = _committed(kafka, source, scope)
@@ -166,6 +169,65 @@ def _refuse_started(checkpoint: str | SparkCheckpoint) -> None:
             "new checkpoint: Spark starts from those offsets and ignores startingOffsets. Nothing was "
             "processed: remove the directory"
         )
+
+
+def finished_position(
+    checkpoint: SparkCheckpoint, source: str | None = None, *, allow_stateful: bool = False
+) -> tuple[int, Offsets]:
+    """
+    Return the newest committed batch and its offsets in one source, from which another query can continue.
+
+    The state of the query and a pending batch are not passed on, so they are refused.
+    """
+    batches = read_checkpoint_batches(checkpoint)
+    ArchivedMoves(checkpoint).refuse_unfinished()
+    refusals = [*orphan_refusals(batches), *_pending(batches)]
+    if not allow_stateful and is_stateful(checkpoint):
+        refusals.append(
+            f"{checkpoint.location}: the query keeps state (state/), and a new checkpoint begins without "
+            "it: windows, totals and joins lose the records that were read before; set "
+            f"{parameter_text('allow_stateful', True)} if that is right for the new query, or let it read "
+            "these records again"
+        )
+    if refusals:
+        raise PlanRefusedError(refusals)
+    return batches.batch_id, _offsets_of_source(batches, source)
+
+
+def _pending(batches: CheckpointBatches) -> list[str]:
+    if not batches.pending:
+        return []
+    numbers, location = ", ".join(map(str, batches.pending)), batches.state.location
+    return [
+        f"{location}: batch {numbers} was begun and not finished: the sink may have its records already, and "
+        "the new query would write them again in other batches. Run the query once as it was before the "
+        "change, which finishes the batch; or discard the batch if the sink allows that: "
+        f"'airflow-kafka-offsets checkpoint seek {location} --to-current --on-pending-batch discard --sink "
+        "SINK --execute'"
+    ]
+
+
+def _offsets_of_source(batches: CheckpointBatches, wanted: str | None) -> Offsets:
+    location, known = batches.state.location, batches.state.kafka_offsets
+    names = ", ".join(sorted(known)) or "none"
+    if wanted is not None:
+        if wanted in known:
+            return known[wanted]
+        raise parameter_error(
+            "query_source",
+            f": batch {batches.batch_id} of {location} has no offsets of this Kafka source; its Kafka "
+            f"sources: {names}",
+            wanted,
+        )
+    if len(known) > 1:
+        raise UsageError(
+            f"{location}: the query has several Kafka sources ({names}), and each has its own position: "
+            f"name one with {parameter_text('query_source', ...)}",
+            parameter="query_source",
+        )
+    if not known:
+        raise UsageError(batches.state.no_kafka_offsets)
+    return next(iter(known.values()))
 
 
 def _committed(kafka: PositionsReader, group_id: str, scope: TopicScope) -> Offsets:

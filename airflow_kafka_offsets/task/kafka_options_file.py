@@ -29,7 +29,6 @@ def kafka_options_file(kafka_config_id: str = "kafka_default") -> Iterator[Path]
     at the end of the block. If the process is killed, the next block of this user on this machine removes it.
 
     :param kafka_config_id: the Kafka connection.
-    :raises UsageError: if the connection cannot be used, or cannot be translated to Spark's options.
     """
     options = spark_kafka_options(KafkaOffsetsHook(kafka_config_id).client_config())
     directory = private_tmp_dir()

@@ -18,7 +18,7 @@ from airflow_kafka_offsets.model.offsets import Positions, furthest_behind, summ
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.readings.record_progress import RecordProgress
 from airflow_kafka_offsets.waits.wait import Wait, check_in_log
 
@@ -59,7 +59,6 @@ class IntervalPosition(Wait):
 
         :param idle_after: see :class:`~airflow_kafka_offsets.readings.record_progress.RecordProgress`.
         :param kept: what was emitted for each asset.
-        :raises DriftError: if the position belongs to other logs, or is beyond the log end.
         :raises PlanRefusedError: if retention has deleted unread records, or the topics of a checkpoint were
             created again since it was last read.
         """

@@ -30,7 +30,7 @@ from airflow_kafka_offsets.model.table import offset_cell
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected
-from airflow_kafka_offsets.readings.log_ids import current_logs_refusals
+from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 from airflow_kafka_offsets.readings.places import place_offsets
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 from airflow_kafka_offsets.readings.topic_times import records_since
@@ -239,9 +239,6 @@ def _receipt_targets(receipt: Receipt, group_ids: Collection[str], scope: TopicS
     Return the offsets of a receipt: those of the named groups, if the receipt has all of them.
 
     Any other group must have reached the offsets of all groups, so the highest one counts in each partition.
-
-    :raises UsageError: if the named groups, or the sources of a checkpoint, have different offsets for a
-        partition in scope.
     """
     named = [receipt.group(group_id) for group_id in group_ids]
     # Without a name, the position is a checkpoint's: its sources are the groups of the receipt.

@@ -221,13 +221,7 @@ class Wait:
     def positions_in(
         self, client: OffsetsReader, checkpoint: KnownCheckpoint | None, scope: TopicScope
     ) -> dict[str, Positions]:
-        """
-        Return the positions of each group or source in a scope.
-
-        :raises UsageError: if names match nothing, see :mod:`airflow_kafka_offsets.model.groups`.
-        :raises CheckpointError: if the checkpoint's newest batch has no Kafka offsets.
-        :raises DriftError: if the positions belong to another cluster, according to commits and moves.
-        """
+        """Return the positions of each group or source in a scope."""
         sources = moves = None
         if checkpoint is not None:
             state, moves, moved = checkpoint

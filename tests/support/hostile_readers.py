@@ -78,7 +78,7 @@ from airflow_kafka_offsets.model.text import describe_type
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
 from airflow_kafka_offsets.pipeline import NAME_PARSERS, KafkaPipeline
-from airflow_kafka_offsets.spark.source_options import librdkafka_config
+from airflow_kafka_offsets.spark.broker import librdkafka_config
 from airflow_kafka_offsets.storage import decode, open_location
 from airflow_kafka_offsets.ui.receipts import TaskInstance, parse_package_value, read_outcome
 

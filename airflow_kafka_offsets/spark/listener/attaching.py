@@ -1,4 +1,4 @@
-"""Attaches a listener to a session and removes it, without the endless waits of PySpark."""
+"""Attaches a listener to a session and removes it, without PySpark's endless waits and long events."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.streaming.listener import JStreamingQueryListener
+
 from airflow_kafka_offsets.spark.listener.threads import call_on_daemon
 
 if TYPE_CHECKING:
@@ -16,6 +18,32 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BUS_ATTRIBUTES = {"_sqm", "_listener_bus", "_execution_thread", "_lock"}
+
+
+class BriefEvents(JStreamingQueryListener):  # type: ignore[misc]  # PySpark is not typed here
+    """
+    The object that Java calls for a listener; it reads only the query and the batch of a batch's event.
+
+    PySpark's own class reads the whole event, with some hundred calls into the JVM.
+    """
+
+    def onQueryProgress(self, jevent: Any) -> None:  # noqa: N802  # Spark's name
+        """Pass the event to the listener; Spark calls this method."""
+        self.pylistener.onQueryProgress(SimpleNamespace(progress=_Progress(jevent.progress())))
+
+
+class _Progress:
+    """An event with PySpark's attribute names."""
+
+    def __init__(self, progress: Any) -> None:
+        self._progress = progress
+        self.runId = progress.runId().toString()
+        self.batchId = progress.batchId()
+
+    @property
+    def id(self) -> str:
+        """The query's id, only read for a query that is not known yet."""
+        return str(self._progress.id().toString())
 
 
 def attach(session: SparkSession, listener: Any) -> None:

@@ -7,7 +7,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
@@ -16,17 +15,16 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
+from airflow_kafka_offsets.kafka.reader import CommitPort
 from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, summarize
-from airflow_kafka_offsets.moves.port import CommitPort
 from airflow_kafka_offsets.moves.write import commit_forward
-from airflow_kafka_offsets.readings.log_ids import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.spark.commit import driver_metadata
-from airflow_kafka_offsets.spark.listener.outcomes import Outcomes
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target, group_targets
-from airflow_kafka_offsets.spark.listener.runs import Run, answer_of
+from airflow_kafka_offsets.spark.listener.runs import Outcomes, Run, answer_of
 
 log = logging.getLogger(__name__)
 
@@ -38,16 +36,6 @@ GIVE_UP = 60.0
 
 # Seconds between attempts, doubled each time: a broker that is down for long is asked twice a minute.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-
-
-class GroupClient(CommitPort, Protocol):
-    """The methods of a client that a commit or the committer needs."""
-
-    def offsets_retention_minutes(self) -> int | None:
-        """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""
-
-    def close(self) -> None:
-        """Close the connections."""
 
 
 class Committer:
@@ -63,7 +51,7 @@ class Committer:
 
     def __init__(
         self,
-        new_client: Callable[[Mapping[str, str]], GroupClient],
+        new_client: Callable[[Mapping[str, str]], CommitPort],
         *,
         group_id: GroupIds | None = None,
         allow_new_query: bool = False,
@@ -74,7 +62,7 @@ class Committer:
         self._allow_new_query = allow_new_query
         self._allow_new_cluster = allow_new_cluster
         self._runs: dict[str, Run] = {}
-        self._clients: dict[Settings, GroupClient] = {}
+        self._clients: dict[Settings, CommitPort] = {}
         self._flush_until = 0.0
         self.outcomes = Outcomes()
         self._noting = threading.Lock()

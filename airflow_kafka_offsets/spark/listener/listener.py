@@ -26,13 +26,12 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.failures import Deadline
+from airflow_kafka_offsets.kafka.reader import CommitPort
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.kafka_options import quiet_py4j
-from airflow_kafka_offsets.spark.listener.attaching import attach, detach
-from airflow_kafka_offsets.spark.listener.committer import Committer, GroupClient
-from airflow_kafka_offsets.spark.listener.events import BriefEvents
-from airflow_kafka_offsets.spark.listener.outcomes import Counts
+from airflow_kafka_offsets.spark.listener.attaching import BriefEvents, attach, detach
+from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.queries import (
     ClassicQuery,
     ConnectQuery,
@@ -45,6 +44,7 @@ from airflow_kafka_offsets.spark.listener.refusals import (
     token_targets,
     topic_groups,
 )
+from airflow_kafka_offsets.spark.listener.runs import Counts
 from airflow_kafka_offsets.spark.listener.threads import (
     BackgroundThread,
     LimitedCalls,
@@ -262,7 +262,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             self._committer.follow(run_id, known)
         return known
 
-    def _new_client(self, settings: Mapping[str, str]) -> GroupClient:
+    def _new_client(self, settings: Mapping[str, str]) -> CommitPort:
         if self._jvm is not None:
             merged = {**settings, **{key: str(value) for key, value in self._config.items()}}
             refuse_delegation_tokens(self._jvm, self._tokens, merged)

@@ -21,8 +21,8 @@ from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.spark.broker import kafka_settings
 from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
-from airflow_kafka_offsets.spark.source_options import kafka_settings
 
 GROUP_OPTIONS = ("kafka.consumer.commit.groupid", "consumer.commit.groupid")
 """Spark ignores both options; Kafka's consumer logs a warning about the first."""

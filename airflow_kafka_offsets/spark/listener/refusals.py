@@ -7,17 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_kafka_offsets.errors import PlanRefusedError, SetupError, UsageError
+from airflow_kafka_offsets.errors import SetupError, UsageError
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX, GroupIds, parse_group_id
 from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
 
 _CLUSTER = re.compile(r"spark\.kafka\.clusters\.(.+)\.auth\.bootstrap\.servers")
 _TARGETS = "spark.kafka.clusters.{}.target.bootstrap.servers.regex"
 _GLOBAL_LOGIN = "java.security.auth.login.config"
-MOVED_WHILE_RUNNING = (
-    "its checkpoint and its group were moved while it runs, which it does not notice: it reads on where it "
-    "is, and the group follows it; stop the query, then move both again"
-)
 
 
 def topic_groups(value: object) -> GroupIds:
@@ -78,11 +74,3 @@ def check_connect(group_id: GroupIds | None, config: Mapping[str, Any]) -> None:
         raise SetupError(
             "Spark Connect commits with confluent-kafka, which is not installed: pip install confluent-kafka"
         )
-
-
-def moved_since_error(group_id: str, query: str) -> PlanRefusedError:
-    """Return the error for the last offsets of a query whose checkpoint was moved after its end."""
-    return PlanRefusedError(
-        f"the checkpoint of query {query} was moved after its end, so the query's last offsets are not "
-        f"committed to group {group_id!r}: its next run continues from the move"
-    )

@@ -17,8 +17,8 @@ from airflow_kafka_offsets.errors import BrokerError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark import committing, spark_kafka_options
+from airflow_kafka_offsets.spark.broker import kafka_settings, librdkafka_config
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
-from airflow_kafka_offsets.spark.source_options import kafka_settings, librdkafka_config
 
 HOSTILE = "a \"b\" 'c' \\d\\n\t;=#{}\u00e9\u4f60 \\\\"
 

@@ -10,8 +10,8 @@ import pytest
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError
 from airflow_kafka_offsets.kafka import admin_process
-from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.explain import Call
 
 
@@ -68,7 +68,7 @@ def test_the_answer_to_an_interrupted_call_is_not_taken_for_that_of_the_next(pro
 
 
 def test_a_topic_is_missing_only_if_the_broker_says_so_in_time(monkeypatch):
-    admin = Admin({"bootstrap.servers": "127.0.0.1:1"})
+    client = OffsetsClient({"bootstrap.servers": "127.0.0.1:1"})
     unknown = {"orders": (None, ["UNKNOWN_TOPIC_OR_PART", "unknown"])}
     answers: list[Any] = [
         unknown,
@@ -82,19 +82,19 @@ def test_a_topic_is_missing_only_if_the_broker_says_so_in_time(monkeypatch):
             raise answer
         return answer
 
-    monkeypatch.setattr(admin._process, "run", run)
-    assert admin.topic_ids(["orders"], Call("looking up", "127.0.0.1:1", 30)) == {"orders": "id"}
+    monkeypatch.setattr(client._admin, "run", run)
+    client._session.cluster_id = "cluster"
+    assert client.log_ids(["orders"]).topics == {"orders": "id"}
 
 
 def test_a_group_whose_deletion_was_not_answered_is_gone_at_the_next_attempt(monkeypatch):
     """It was there when it was described: the first attempt has deleted it."""
-    admin = Admin({"bootstrap.servers": "127.0.0.1:1"})
+    client = OffsetsClient({"bootstrap.servers": "127.0.0.1:1"})
     there = {"group_id": "g", "state": "Empty", "type": "classic", "members": [], "coordinator": None}
     absent = (None, ["GROUP_ID_NOT_FOUND", "no such group"])
     answers: dict[str, list[dict[str, Any]]] = {
         "describe": [{"g": (there, None), "never": absent}],
         "delete": [{"g": (None, ["_TIMED_OUT", "no answer"]), "never": absent}, {"g": absent}],
     }
-    monkeypatch.setattr(admin._process, "run", lambda call, name, *_, **__: answers[name].pop(0))
-    deleted = admin.delete_groups(["g", "never"], Call("deleting", "127.0.0.1:1", 30))
-    assert deleted == {"g": None, "never": "there is no such group"}
+    monkeypatch.setattr(client._admin, "run", lambda call, name, *_, **__: answers[name].pop(0))
+    assert client.delete_groups(["g", "never"]) == {"g": None, "never": "there is no such group"}

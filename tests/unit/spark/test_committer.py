@@ -18,7 +18,6 @@ from airflow_kafka_offsets.spark.listener import committer as committer_module
 from airflow_kafka_offsets.spark.listener import runs
 from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener
-from airflow_kafka_offsets.spark.listener.outcomes import Counts
 from airflow_kafka_offsets.spark.listener.queries import (
     ClassicQuery,
     ConnectQuery,
@@ -27,6 +26,7 @@ from airflow_kafka_offsets.spark.listener.queries import (
     commit_group,
     group_targets,
 )
+from airflow_kafka_offsets.spark.listener.runs import Counts
 from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
 
 ORDERS = TopicPartition("orders", 0)

@@ -11,9 +11,9 @@ from pyspark.sql.streaming import DataStreamWriter
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.spark.listener import launcher
 from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener
-from airflow_kafka_offsets.spark.listener.outcomes import Counts
 from airflow_kafka_offsets.spark.listener.py_files import spark_py_files
 from airflow_kafka_offsets.spark.listener.refusals import refuse_delegation_tokens, token_targets
+from airflow_kafka_offsets.spark.listener.runs import Counts
 
 
 @pytest.fixture

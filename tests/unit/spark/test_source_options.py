@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.config import client_config
-from airflow_kafka_offsets.spark.source_options import (
+from airflow_kafka_offsets.spark.broker import (
     fails_on_data_loss,
     isolation_level,
     kafka_settings,
