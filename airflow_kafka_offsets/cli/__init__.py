@@ -152,7 +152,7 @@ def main() -> None:
     except OSError as error:
         named = error.filename is not None
         text = f"{error.filename}: {error.strerror}"
-        failure = KafkaOffsetsError(text) if named else output_error("the output", error)
+        failure = KafkaOffsetsError(text) if named else output_error(error)
     else:
         return
     finally:
