@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -122,9 +123,10 @@ class EmbeddedKafka:
         # Before the attempts, each of which stops its brokers when it fails.
         if not self.running and (there := find_brokers(self.directory)):
             pids = ", ".join(str(broker.pid) for broker in there)
+            stop = f"airflow-kafka-offsets kafka stop --directory {shlex.quote(str(self.directory))}"
             raise SetupError(
-                f"a Kafka runs in {self.directory} already (pid {pids}), expected none: stop it "
-                f"(airflow-kafka-offsets kafka stop --directory {self.directory}), or name another directory"
+                f"a Kafka runs in {self.directory} already (pid {pids}), expected none: stop it ({stop}), or "
+                "name another directory"
             )
         for attempt in range(_PORT_ATTEMPTS):
             if self.running:
