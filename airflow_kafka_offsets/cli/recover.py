@@ -273,6 +273,8 @@ def restore_command(
     state = StateFile(file)
     with state.locked():
         fleet = state.require()
+        if all(member.stage == "planned" for member in fleet.members):
+            raise UsageError(f"{state.path}: no pipeline has begun to move: there is nothing to restore")
         if not execution.execute:
             names = [member.name for member in fleet.begun]
             lines = [f"group {name} would be restored" for name in names]

@@ -64,6 +64,13 @@ def test_a_pipeline_that_was_taken_out_of_the_file_after_the_plan_is_not_moved(p
     assert (few.at(), few.stages()) == ({READ: 3}, {"planned": 3})
 
 
+def test_a_plan_that_was_never_applied_is_not_restored(planned, recovering):
+    few = planned(2)
+    for options in ((), ("--execute",)):
+        done = recovering("restore", few, *options)
+        assert (done.code, "no pipeline has begun to move" in done.err) == (2, True)
+
+
 class Killed(BaseException):
     """The process has ended."""
 
