@@ -7,27 +7,17 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from airflow_kafka_offsets import __version__
 from airflow_kafka_offsets.cli.connections import BrokerOptions, broker_options
 from airflow_kafka_offsets.cli.execution import REFUSED, USAGE, output_error, print_result
-from airflow_kafka_offsets.cli.options import CommandGroup, output_option, refuse_unused
+from airflow_kafka_offsets.cli.options import DIRECTORY, CommandGroup, output_option, refuse_unused
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 
 PROGRAM = "airflow-kafka-offsets"
 
-
-class _Directory(click.Path):
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not value:  # it would be the working directory
-            self.fail("it is empty: give a directory, or leave it out", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-DIRECTORY = _Directory(file_okay=False, path_type=Path)
 
 ELSEWHERE = {name: name for name in ("checkpoint", "drift", "failover", "group", "recover", "wait")}
 
@@ -152,7 +142,7 @@ def main() -> None:
     except OSError as error:
         named = error.filename is not None
         text = f"{error.filename}: {error.strerror}"
-        failure = KafkaOffsetsError(text) if named else output_error("the output", error)
+        failure = KafkaOffsetsError(text) if named else output_error(error)
     else:
         return
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,11 @@ from airflow_kafka_offsets.cli.options import (
     combine_options,
     duration_option,
     option_name,
+    refuse_unused,
+    topics_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.text import shorten
 
 if TYPE_CHECKING:
@@ -282,3 +285,39 @@ def checkpoint_option(text: str, *, required: bool = False) -> Option:
     """Return the options that name a checkpoint; ``text`` is their help text."""
     uri = click.option("--checkpoint", "uri", metavar="URI", required=required, help=text)
     return combine_options("checkpoint", _open_named_checkpoint, uri, checkpoint_conn_id_option)
+
+
+def pipeline_or_file_options(file_option: Option, flag: str) -> Option:
+    """
+    Return the options that name a checkpoint and its groups, or a file instead, as one value ``named``.
+
+    :param file_option: its value is returned if it is given.
+    :param flag: the option as the user writes it.
+    """
+
+    def read(
+        uri: str | None,
+        group_id: str | None,
+        topics: Sequence[str] | None,
+        checkpoint_conn_id: str | None,
+        **file: Any,
+    ) -> object:
+        (found,) = file.values()
+        if found is not None:
+            if uri is not None:
+                raise UsageError(f"{flag} replaces URI and GROUP: leave these out")
+            refuse_unused(f"with {flag}, whose file names them", "topics", "checkpoint_conn_id")
+            return found
+        if uri is None or group_id is None:
+            raise UsageError(f"give the URI of a checkpoint and its GROUP, or {flag} FILE")
+        return open_checkpoint(uri, checkpoint_conn_id), GroupSelection.parse(group_id, topics)
+
+    return combine_options(
+        "named",
+        read,
+        click.argument("uri", required=False),
+        click.argument("group_id", metavar="[GROUP]", required=False),
+        file_option,
+        topics_option,
+        checkpoint_conn_id_option,
+    )

@@ -14,20 +14,17 @@ import click
 from airflow_kafka_offsets.cli.connections import (
     BrokerOptions,
     broker_options,
-    checkpoint_conn_id_option,
     open_checkpoint,
     open_client,
+    pipeline_or_file_options,
 )
 from airflow_kafka_offsets.cli.execution import REFUSED, UNCHECKED, print_result
 from airflow_kafka_offsets.cli.options import (
     EXISTING_FILE,
     OptionWording,
     StrictCommand,
-    combine_options,
     duration_option,
     output_option,
-    refuse_unused,
-    topics_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.drift import REPORT_VERSION, reports_json
@@ -71,23 +68,6 @@ def naming_keys(context: click.Context) -> AbstractContextManager[None]:
     return worded(OptionWording(context.command, {name: name for name in FILE_PARSERS}))
 
 
-def _read_named(
-    uri: str | None,
-    group_id: str | None,
-    pipelines: list[KafkaPipeline] | None,
-    topics: Sequence[str] | None,
-    checkpoint_conn_id: str | None,
-) -> Named:
-    if pipelines is not None:
-        if uri is not None:
-            raise UsageError("--pipelines replaces URI and GROUP: leave these out")
-        refuse_unused("with --pipelines, whose file names them", "topics", "checkpoint_conn_id")
-        return pipelines
-    if uri is None or group_id is None:
-        raise UsageError("give the URI of a checkpoint and its GROUP, or --pipelines FILE")
-    return open_checkpoint(uri, checkpoint_conn_id), GroupSelection.parse(group_id, topics)
-
-
 def _load_pipelines(
     context: click.Context, _option: click.Parameter, file: Path | None
 ) -> list[KafkaPipeline] | None:
@@ -108,24 +88,16 @@ def _load_pipelines(
     return pipelines
 
 
-_named_options = combine_options(
-    "named",
-    _read_named,
-    click.argument("uri", required=False),
-    click.argument("group_id", metavar="[GROUP]", required=False),
-    click.option(
-        "--pipelines",
-        callback=_load_pipelines,
-        type=EXISTING_FILE,
-        help="YAML or JSON file with pipelines; replaces URI and GROUP.",
-    ),
-    topics_option,
-    checkpoint_conn_id_option,
+_pipelines_option = click.option(
+    "--pipelines",
+    callback=_load_pipelines,
+    type=EXISTING_FILE,
+    help="YAML or JSON file with pipelines; replaces URI and GROUP.",
 )
 
 
 @click.command(cls=CheckCommand)
-@_named_options
+@pipeline_or_file_options(_pipelines_option, "--pipelines")
 @duration_option("--grace", "0s", "after a batch ends until its commit is due.", maximum=LONGEST_GRACE)
 @duration_option(
     "--min-headroom",

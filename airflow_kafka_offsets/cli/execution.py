@@ -63,13 +63,13 @@ def now_text() -> str:
     return iso_time(int(time.time()) * 1000)
 
 
-def output_error(what: str, error: OSError, outcome: str = "") -> KafkaOffsetsError:
+def output_error(error: OSError, outcome: str = "") -> KafkaOffsetsError:
     """Return an error for a standard output that cannot be written, and discard the remaining output."""
     # At its end Python would fail again on the remaining output, with another text.
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
-    return KafkaOffsetsError(f"{what} cannot be written: {error.strerror}{outcome}")
+    return KafkaOffsetsError(f"the output cannot be written: {error.strerror}{outcome}")
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,11 @@ class Execution:
         if client is not None and not export:
             # Not for CSV, which has no column for times: the lookup takes seconds.
             plan = look_up_times(client, plan)
-        if export:
-            # Do not export a refused plan: another tool could apply it.
-            if not plan.refusals:
-                click.echo(format_csv({group.group_id: group.after for group in plan.group_plans}), nl=False)
-        elif self.output == "table":
+        if not export:
             self.print_lines(*plan.tables())
+        elif not plan.refusals:  # Do not export a refused plan: another tool could apply it.
+            text = format_csv({group.group_id: group.after for group in plan.group_plans})
+            self.print_lines(*text.split("\n")[:-1])
         if not plan.refusals:
             before = {group.group_id: group.before for group in plan.group_plans}
             save_offsets(save, before, execute=self.execute)
@@ -131,12 +130,14 @@ class Execution:
             receipt = apply(plan) if self.execute else planned
         except (KafkaOffsetsError, KeyboardInterrupt) as error:
             if not export and _may_have_written(error):
-                self.print_receipt(planned, "the offsets may be moved in part")
+                outcome = "the offsets may be moved in part"
+                # Other errors name the outcome themselves.
+                stopped = [f"Stopped: {outcome}"] if isinstance(error, KeyboardInterrupt) else []
+                self.print_receipt(planned, outcome, stopped)
             raise
-        if self.execute and not export:
-            saved = [f"the offsets before the move are saved in {save}"] if save else []
-            self.print_lines(*outcome_lines(receipt), *saved)
-        self.print_receipt(None if export else receipt, "the offsets were moved")
+        saved = [f"the offsets before the move are saved in {save}"] if save else []
+        lines = [*outcome_lines(receipt), *saved] if self.execute else []
+        self.print_receipt(None if export else receipt, "the offsets were moved", lines)
 
     def finish_pipeline_plan(
         self,
@@ -161,20 +162,22 @@ class Execution:
         self.finish_plan(plan, lambda plan: apply_checkpoint(plan, *how))
 
     def print_lines(self, *lines: str) -> None:
-        """Print the lines of a plan, unless the output is JSON."""
+        """Print the lines of a plan that is not applied yet, unless the output is JSON."""
         if self.output == "table":
-            print_result(self.output, {}, lines)
+            self._print({}, lines, "nothing was changed")
 
     def print_receipt(self, receipt: Mapping[str, Any] | None, done: str, lines: Iterable[str] = ()) -> None:
         """Print a receipt as JSON, or as lines; ``done`` is used in the error text if that fails."""
-        try:
-            if receipt is not None:
-                print_result(self.output, receipt, lines)
-        except OSError as error:
-            outcome = done if self.execute else "nothing was changed"
-            raise output_error("the receipt", error, f"; {outcome}") from error
+        if receipt is not None:
+            self._print(receipt, lines, done if self.execute else "nothing was changed")
         if not self.execute:
             click.echo(f"Nothing was changed: {self.how}.", err=True)
+
+    def _print(self, value: Mapping[str, Any], lines: Iterable[str], outcome: str) -> None:
+        try:
+            print_result(self.output, value, lines)
+        except OSError as error:  # click would end the command without a text if a pipe was closed
+            raise output_error(error, f"; {outcome}") from error
 
 
 def _may_have_written(error: BaseException) -> bool:

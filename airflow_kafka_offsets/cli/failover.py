@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,8 +13,7 @@ from airflow_kafka_offsets.cli.connections import (
     BrokerOptions,
     broker_options,
     checkpoint_argument,
-    checkpoint_conn_id_option,
-    open_checkpoint,
+    pipeline_or_file_options,
     start_admin_process,
 )
 from airflow_kafka_offsets.cli.drift import CheckCommand
@@ -35,11 +34,9 @@ from airflow_kafka_offsets.cli.mirror_connections import (
 from airflow_kafka_offsets.cli.options import (
     CommandGroup,
     add_options,
-    combine_options,
     groups_argument,
     output_option,
     refuse_unused,
-    topics_option,
 )
 from airflow_kafka_offsets.cli.saved_plans import (
     apply_saved_plan,
@@ -49,7 +46,6 @@ from airflow_kafka_offsets.cli.saved_plans import (
     save_plan_option,
 )
 from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
-from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
@@ -70,33 +66,10 @@ class MirrorCheckCommand(CheckCommand):
     unchecked: ClassVar[Mapping[str, Any]] = {"version": CHECK_VERSION, "now": None, "alone": None}
 
 
-def _read_named(
-    uri: str | None, group_id: str | None, topics: Sequence[str] | None, checkpoint_conn_id: str | None
-) -> tuple[SparkCheckpoint, GroupSelection] | None:
-    if click.get_current_context().params["plan_file"] is not None:
-        if uri is not None:
-            raise UsageError("--plan names the checkpoint and its groups: leave URI and GROUP out")
-        return None
-    if uri is None or group_id is None:
-        raise UsageError("give the URI of a checkpoint and its GROUP, or --plan FILE")
-    return open_checkpoint(uri, checkpoint_conn_id), GroupSelection.parse(group_id, topics)
-
-
 _cluster_options = add_options(
     to_options, mirror_options, source_is_down_option, broker_options, failover_policy_options
 )
 _pipeline_options = add_options(checkpoint_argument, groups_argument, _cluster_options)
-_pipeline_or_plan_options = add_options(
-    combine_options(
-        "named",
-        _read_named,
-        click.argument("uri", required=False),
-        click.argument("group_id", metavar="[GROUP]", required=False),
-        topics_option,
-        checkpoint_conn_id_option,
-    ),
-    _cluster_options,
-)
 
 
 @failover.command("plan")
@@ -114,13 +87,12 @@ def failover_plan(**options: Any) -> None:
 
 
 @failover.command("apply")
-@_pipeline_or_plan_options
-@plan_option
+@pipeline_or_file_options(plan_option, "--plan")
+@_cluster_options
 @max_age_option
 @checkpoint_move_options(output_option, execute=True)
 def failover_apply(
-    named: tuple[SparkCheckpoint, GroupSelection] | None,
-    plan_file: str | None,
+    named: tuple[SparkCheckpoint, GroupSelection] | str,
     max_age: float,
     **options: Any,
 ) -> None:
@@ -130,7 +102,7 @@ def failover_apply(
     Stop the query first. An archive keeps the overwritten files and offsets. The same command finishes an
     interrupted failover. With --plan the plan in a file names all but the mirror's cluster.
     """
-    if named is not None:
+    if not isinstance(named, str):
         refuse_unused("without --plan", "max_age")
         checkpoint, groups = named
         _move(back=False, checkpoint=checkpoint, groups=groups, **options)
@@ -140,7 +112,7 @@ def failover_apply(
 
     start_admin_process()
     mirror = options["to"].open_client()
-    apply_saved_plan(options["execution"], str(plan_file), mirror, max_age, plan_saved_failover)
+    apply_saved_plan(options["execution"], named, mirror, max_age, plan_saved_failover)
 
 
 @failover.command("back")

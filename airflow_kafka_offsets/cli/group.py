@@ -203,11 +203,11 @@ def group_delete_offsets(
     lag = measure_lag(client, name, before)
     execution.print_lines(lag.table())
 
-    def delete(keep: Keep) -> dict[str, str | None]:
+    def delete(keep: Keep) -> tuple[dict[str, str | None], list[str]]:
         deleted = delete_offsets(client, name, before, keep)
         errors = [f"{tp}: {error}" for tp, error in deleted.items() if error is not None]
-        execution.print_lines(f"{len(deleted) - len(errors)} of {len(deleted)} offsets deleted")
-        return {name: "; ".join(errors) or None}
+        lines = [f"{len(deleted) - len(errors)} of {len(deleted)} offsets deleted"]
+        return {name: "; ".join(errors) or None}, lines
 
     _delete(execution, save, {name: lag}, {name: before}, delete, "offsets were deleted")
 
@@ -235,11 +235,9 @@ def group_delete(
     if refusals:
         raise PlanRefusedError([*refusals.values()])
 
-    def delete(keep: Keep) -> dict[str, str | None]:
+    def delete(keep: Keep) -> tuple[dict[str, str | None], list[str]]:
         errors = delete_groups(client, before, keep)
-        deleted = [name for name, error in errors.items() if not error]
-        execution.print_lines(*(f"{escape_controls(name)}: deleted" for name in deleted))
-        return errors
+        return errors, [f"{escape_controls(name)}: deleted" for name, error in errors.items() if not error]
 
     _delete(execution, save, lags, before, delete, "groups were deleted")
 
@@ -249,7 +247,7 @@ def _delete(
     save: Path | None,
     lags: Mapping[str, Lag],
     before: Mapping[str, Positions],
-    delete: Callable[[Keep], dict[str, str | None]],
+    delete: Callable[[Keep], tuple[dict[str, str | None], list[str]]],
     done: str,
 ) -> None:
     """
@@ -257,13 +255,14 @@ def _delete(
 
     :param lags: group -> the lag of what is deleted.
     :param before: group -> its offsets.
-    :param delete: returns an error by group.
+    :param delete: returns an error by group, and lines about what it has deleted.
     """
     keep = partial(save_offsets, save, execute=execution.execute)
     errors: dict[str, str | None] = {}
+    lines: list[str] = []
     if execution.execute:
         try:
-            errors = delete(keep)
+            errors, lines = delete(keep)
         except BrokerError as failed:
             # A part may be deleted, so the receipt is needed.
             errors = dict.fromkeys(before, str(failed))
@@ -280,9 +279,9 @@ def _delete(
         }
         for name, lag in lags.items()
     ]
-    execution.print_receipt({"version": RECEIPT_VERSION, "groups": receipts}, done)
     for name, error in errors.items():
         if error:
             click.echo(f"Error: group {shorten(name)}: {escape_controls(error)}", err=True)
+    execution.print_receipt({"version": RECEIPT_VERSION, "groups": receipts}, done, lines)
     if any(errors.values()):
         raise SystemExit(REFUSED)

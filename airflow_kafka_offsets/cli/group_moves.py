@@ -38,7 +38,7 @@ from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
 from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.groups import GroupSelection, parse_group_id
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.parameters import RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -191,6 +191,10 @@ def _check_selection(place: Place, topics: bool, all_topics: bool, *, with_check
             "with --checkpoint, which names the partitions and where they start", "all_topics", *unused
         )
     else:
+        if any(isinstance(parse_group_id(name), dict) for name in group_ids):
+            raise UsageError(
+                "GROUP as JSON is for the topics of a checkpoint: give --checkpoint, or plain names"
+            )
         refuse_unused("without --checkpoint", *CHECKPOINT_OPTIONS)
         refuse_unused("where no commit is needed", *unused)
 
@@ -239,21 +243,21 @@ def restore(
     if not checkpoint:
         refuse_unused("without --checkpoint", *CHECKPOINT_OPTIONS)
     policies["policy"] = execution.policy
-    if not from_file:
-        policies |= {"on_no_commit": on_no_commit, "allow_stale": allow_stale}
     if from_file:
         refuse_unused("with --from-file, which has no partition without a commit", "on_no_commit")
         refuse_unused("with --from-file, which belongs to no move", "allow_stale")
         plan = restores.plan_restore_file(client, from_file, checkpoint, groups, **policies)
-    elif receipt:
-        read = _read_receipt(receipt, groups)
-        plan = restores.plan_restore_receipt(client, read, checkpoint, groups, **policies)
-    elif archive and checkpoint:
-        plan = restores.plan_restore_archive(client, archive, checkpoint, groups, **policies)
     else:
-        raise UsageError(
-            "--archive names a move of a checkpoint: give its location with --checkpoint as well"
-        )
+        policies |= {"on_no_commit": on_no_commit, "allow_stale": allow_stale}
+        if receipt:
+            read = _read_receipt(receipt, groups)
+            plan = restores.plan_restore_receipt(client, read, checkpoint, groups, **policies)
+        elif archive and checkpoint:
+            plan = restores.plan_restore_archive(client, archive, checkpoint, groups, **policies)
+        else:
+            raise UsageError(
+                "--archive names a move of a checkpoint: give its location with --checkpoint as well"
+            )
     # If everything is already at its earlier position, the restore has its intended result.
     execution.finish_pipeline_plan(replace(plan, may_be_empty=True), client, checkpoint)
 

@@ -31,8 +31,17 @@ Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 """A decorator that adds one or more options to a command."""
 
-EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+
+class _Path(click.Path):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:  # it would be the working directory
+            self.fail("it is empty: give a name, or leave it out", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+EXISTING_FILE = _Path(exists=True, dir_okay=False, path_type=Path)
+NEW_FILE = _Path(dir_okay=False, path_type=Path)
+DIRECTORY = _Path(file_okay=False, path_type=Path)
 
 _SECTIONS = {
     "Where to move": ("to_earliest", "to_latest", "to_current", *RESETS, "receipt", "archive"),
@@ -127,9 +136,17 @@ class StrictCommand(click.Command):
     keys: ClassVar[Mapping[str, str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options."""
+        """Read the options; refuse one that is given twice, of which click would use the last value."""
+        given = [*args]
         with worded(OptionWording(self, self.keys)):
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
+            if not ctx.resilient_parsing:
+                order = self.make_parser(ctx).parse_args(given)[2]
+                for option in self.params:
+                    takes_one = isinstance(option, click.Option) and not (option.multiple or option.is_flag)
+                    if takes_one and order.count(option) > 1:
+                        raise parameter_error(str(option.name), " is given twice: give it once")
+            return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in sections, the command's own options first."""

@@ -182,11 +182,15 @@ def plan_failover_command(
 
 def _pipelines_to_plan(file: Path, execution: Execution) -> list[Names]:
     """Return the pipelines of a file; refuse options of 'recover apply'."""
-    from airflow_kafka_offsets.pipeline import KafkaPipeline
-
     if execution.execute:
         raise UsageError("--execute is for 'recover apply': a plan moves nothing")
-    refuse_unused("by a plan: it is an option of 'recover apply'", "quiet_period")
+    refuse_unused("by a plan, which moves nothing", "quiet_period", "dry_run")
+    return _read_names(file)
+
+
+def _read_names(file: Path) -> list[Names]:
+    from airflow_kafka_offsets.pipeline import KafkaPipeline
+
     return [Names.of(pipeline) for pipeline in KafkaPipeline.load(file)]
 
 
@@ -228,6 +232,13 @@ def apply_command(
         fleet = state.require()
         if digest is not None:
             fleet.check_digest(digest)
+        listed = [names[:3] for names in _read_names(file)]
+        planned = [member for member in fleet.members if member.stage == "planned"]
+        if gone := [member.name for member in planned if member.plan.names[:3] not in listed]:
+            raise UsageError(
+                f"{file}: group {shorten(', '.join(gone))} is in the plan, but no longer in the file: plan "
+                "again, or add it as it was planned"
+            )
         if not execution.execute:
             execution.print_receipt(fleet.as_json(), "", [fleet.markdown, "", *_stages(fleet)])
             return
@@ -262,6 +273,8 @@ def restore_command(
     state = StateFile(file)
     with state.locked():
         fleet = state.require()
+        if all(member.stage == "planned" for member in fleet.members):
+            raise UsageError(f"{state.path}: no pipeline has begun to move: there is nothing to restore")
         if not execution.execute:
             names = [member.name for member in fleet.begun]
             lines = [f"group {name} would be restored" for name in names]

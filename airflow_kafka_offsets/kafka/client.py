@@ -20,7 +20,7 @@ from airflow_kafka_offsets.kafka.requests import read_cluster_id
 from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.names import parse_existing_groups, parse_group
+from airflow_kafka_offsets.model.names import parse_existing_group, parse_existing_groups, parse_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     Commit,
@@ -186,8 +186,8 @@ class OffsetsClient(RecordReads):
         ) as call:
             return self._admin.read_commits(
                 {
-                    parse_group(group_id): None if partitions is None else sorted(dict.fromkeys(partitions))
-                    for group_id, partitions in wanted.items()
+                    parse_existing_group(name): None if each is None else sorted(dict.fromkeys(each))
+                    for name, each in wanted.items()
                 },
                 call,
             )

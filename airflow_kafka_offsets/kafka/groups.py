@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.text import escape_controls, join_first, plural, shorten
+from airflow_kafka_offsets.model.text import escape_controls, join_first, plural, quote
+from airflow_kafka_offsets.model.wording import parameter_error
 
 OTHER = "other"
 """Type of a group that is not a consumer group."""
@@ -133,8 +133,6 @@ def check_states(states: Iterable[object]) -> set[str]:
     found = [states] if isinstance(states, str) else [*states]
     unknown = [state for state in found if not isinstance(state, str) or state.lower() not in known]
     if unknown or isinstance(states, str):
-        choices = ", ".join(map(repr, get_args(GroupState)))
-        raise UsageError(
-            f"states: found {shorten(repr((unknown or found)[0]))}; expected a list of {choices}"
-        )
+        wrong, choices = (unknown or found)[0], ", ".join(map(repr, get_args(GroupState)))
+        raise parameter_error("states", f": found {quote(wrong)}; expected a list of {choices}")
     return {str(state).lower() for state in found}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
@@ -53,12 +54,18 @@ def start_background(
     with _lock(directory, progress):
         # Under the lock: another command may be starting a Kafka in the same directory.
         there = len(_configurations(directory))
+        if secured and there and not _clients(directory):
+            raise SetupError(
+                f"the Kafka in {directory} is open without login, expected one with TLS and users: name "
+                "another directory"
+            )
         if (found := find_running(directory)) is not None:
             where = f"already runs on {found.bootstrap_servers} (pid {', '.join(map(str, found.pids))})"
             if len(found.pids) < there:
                 raise SetupError(
                     f"Kafka {where}, but only {len(found.pids)} of its {there} brokers: stop it first "
-                    f"(airflow-kafka-offsets kafka stop --directory {directory}), then start it again"
+                    f"(airflow-kafka-offsets kafka stop --directory {shlex.quote(str(directory))}), then "
+                    "start it again"
                 )
             if port is not None and found.bootstrap_servers.partition(",")[0] != f"{LOOPBACK}:{port}":
                 raise SetupError(f"Kafka {where}, expected port {port}: stop it first, or use it where it is")
@@ -67,12 +74,8 @@ def start_background(
                     f"Kafka {where} with {plural(there, 'broker')}, expected {brokers}: name another "
                     "directory"
                 )
-            if secured and not found.clients:
-                raise _not_secured_error(directory)
             progress(f"Kafka {where}")
             return found
-        if secured and there and not _clients(directory):
-            raise _not_secured_error(directory)
         # A directory with users keeps them without --secured: an open Kafka on its data would give everyone
         # access to secured data.
         kind = SecuredKafka if secured or _clients(directory) else EmbeddedKafka
@@ -85,11 +88,13 @@ def start_background(
 
 def stop_background(directory: Path | None = None) -> bool:
     """Stop the Kafka of a directory; keep its data. Return whether one was running."""
-    directory = kafka_directory(directory)
-    if not directory.exists():
+    home = kafka_directory(directory)
+    if not _configurations(home):
+        if directory is not None:
+            raise SetupError(f"{home} has no Kafka; expected the directory of 'kafka start': correct it")
         return False
-    with _lock(directory):
-        brokers = find_brokers(directory)
+    with _lock(home):
+        brokers = find_brokers(home)
         end_processes(brokers)
     return bool(brokers)
 
@@ -107,13 +112,6 @@ def find_running(directory: Path | None = None) -> RunningKafka | None:
 def _clients(directory: Path) -> Path | None:
     clients = clients_directory(directory)
     return clients if clients.exists() else None
-
-
-def _not_secured_error(directory: Path) -> SetupError:
-    return SetupError(
-        f"the Kafka in {directory} is open without login, expected one with TLS and users: name another "
-        "directory"
-    )
 
 
 def _configurations(directory: Path) -> list[Path]:

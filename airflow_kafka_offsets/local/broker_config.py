@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import socket
@@ -103,4 +104,5 @@ def server_properties(
 
 def properties_text(properties: Mapping[str, str]) -> str:
     """Return ``properties`` as a Java properties file; keys have no special characters."""
-    return "".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in properties.items())
+    # Java reads it as ISO 8859-1, and knows the escapes of JSON.
+    return "".join(f"{key}={json.dumps(value)[1:-1]}\n" for key, value in properties.items())

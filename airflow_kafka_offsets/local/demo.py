@@ -37,7 +37,7 @@ PAGE = "dags/daily_flights/plugin/kafka-offsets-dag"
 """The Offsets tab of the demo's DAG in Airflow's UI."""
 LOCK_TIMEOUT = 60
 """Seconds that a component waits for SQLite's lock: after the usual 5, Airflow's triggerer would end."""
-_COMMAND = Path(sys.executable).with_name("airflow-kafka-offsets")
+_COMMAND = str(Path(sys.executable).with_name("airflow-kafka-offsets"))
 _STARTING = re.compile(r"\[DAG TEST\] starting task_id=(\w+)")
 
 
@@ -197,7 +197,7 @@ def _report(home: Path, servers: str) -> bool:
     click.echo(
         f"{'Everything agrees' if agrees else 'Something does not agree'}: {published} flights are "
         f"published, {committed} offsets are committed, lag {lag}.\nParquet by day: {output}\nSpark's "
-        f"checkpoint: {_COMMAND} checkpoint show {checkpoint}"
+        f"checkpoint: {shlex.join([_COMMAND, 'checkpoint', 'show', str(checkpoint)])}"
     )
     return agrees
 
@@ -208,7 +208,7 @@ def _print_next_steps(environment: Mapping[str, str], home: Path, kafka: Embedde
     exports = (f"export {name}={shlex.quote(value)}\n" for name, value in ours.items())
     file.write_text("".join(exports), encoding="utf-8")
     click.echo(
-        f"Next:  . {file}; airflow dags test recover_flights --conf '{SINCE}'\n"
-        f"       {_COMMAND} group lag {GROUP} --bootstrap-server {kafka.bootstrap_servers}\n"
+        f"Next:  . {shlex.quote(str(file))}; airflow dags test recover_flights --conf '{SINCE}'\n"
+        f"       {shlex.quote(_COMMAND)} group lag {GROUP} --bootstrap-server {kafka.bootstrap_servers}\n"
         f"Kafka still runs as process {kafka.pid}; stop it with: kill {kafka.pid}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -60,7 +61,7 @@ class EmbeddedKafka:
     :param properties: broker properties that are added to, or replace, the default ones.
     :param heap: Java heap of a broker, as in ``-Xmx``.
     :param progress: called with lines of text while jars are fetched and the brokers start.
-    :raises UsageError: if the port number is invalid.
+    :raises UsageError: if the port number or the directory is invalid.
     """
 
     def __init__(
@@ -82,6 +83,10 @@ class EmbeddedKafka:
         temporary = Path(tempfile.gettempdir(), f"airflow-kafka-offsets-{secrets.token_hex(8)}")
         # Brokers are found by this path: it must be the same through every link.
         self.directory = (directory or temporary).resolve()
+        if "," in str(self.directory):
+            raise unexpected(
+                "directory", str(self.directory), "a path without a comma, which Kafka would split"
+            )
         self.brokers = {number: Broker(self.directory, number) for number in range(1, brokers + 1)}
         self._given_port = port
         self._ports: list[dict[str, int]] = []
@@ -122,9 +127,10 @@ class EmbeddedKafka:
         # Before the attempts, each of which stops its brokers when it fails.
         if not self.running and (there := find_brokers(self.directory)):
             pids = ", ".join(str(broker.pid) for broker in there)
+            stop = f"airflow-kafka-offsets kafka stop --directory {shlex.quote(str(self.directory))}"
             raise SetupError(
-                f"a Kafka runs in {self.directory} already (pid {pids}), expected none: stop it "
-                f"(airflow-kafka-offsets kafka stop --directory {self.directory}), or name another directory"
+                f"a Kafka runs in {self.directory} already (pid {pids}), expected none: stop it ({stop}), or "
+                "name another directory"
             )
         for attempt in range(_PORT_ATTEMPTS):
             if self.running:

@@ -207,7 +207,9 @@ class Lag:
             table.append(cells)
         left_out = sum(row.uncounted for row in self.partitions)
         without = f", without {plural(left_out, 'record')} in partitions without a commit" if left_out else ""
-        lines = [f"{escape_controls(self.name)}: total lag {self.total:,}{without}", *align_rows(table)]
+        known = not self.partitions or any(row.lag is not None for row in self.partitions)
+        total = f"total lag {self.total:,}" if known else "lag unknown"
+        lines = [f"{escape_controls(self.name)}: {total}{without}", *align_rows(table)]
         if len(shown) < len(self.partitions):
             rest = self.total - sum(row.lag or 0 for row in shown)
             more = len(self.partitions) - len(shown)

@@ -119,7 +119,7 @@ def _no_commits(group_id: str) -> NoCommitError:
     return NoCommitError(
         f"group {group_id!r} has no committed offsets on this broker: correct {parameter_text('group_id')} "
         "or the connection; Kafka also deletes the offsets of a group without members, by default 7 days "
-        f"after its last commit; name {parameter_text('topics', ...)} to read partitions without a commit"
+        f"after its last commit; if the group has not committed yet, name {parameter_text('topics', ...)}"
     )
 
 

@@ -155,6 +155,35 @@ def test_an_output_that_takes_no_more_is_exit_1_and_a_sentence(group, output):
     assert (done.returncode, done.stderr) == (1, error)
 
 
+@pytest.mark.parametrize(
+    ("command", "outcome"),
+    [
+        (["reset", "--all-topics", "--shift-by", "-1"], "the offsets were moved"),
+        (["delete"], "groups were deleted"),
+    ],
+)
+def test_a_change_says_that_it_was_made_when_nobody_reads_its_output_any_more(group, command, outcome):
+    verb, *options = command
+    line = [*COMMAND, "group", verb, group, *options, "--execute"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as done:
+        assert done.stdout
+        assert done.stderr
+        # The plan is one write, so the pipe is closed before the next one.
+        done.stdout.readline()
+        done.stdout.close()
+        error = done.stderr.read()
+    assert done.returncode == 1
+    assert error.endswith(f"Error: the output cannot be written: Broken pipe; {outcome}\n")
+
+
+def test_a_plan_that_cannot_be_written_is_not_applied(group, broker):
+    before = broker.committed_everywhere(group)
+    done = run_on_a_full_disk("group", "reset", group, "--all-topics", "--shift-by", "-1", "--execute")
+    assert done.returncode == 1
+    assert done.stderr.endswith("No space left on device; nothing was changed\n")
+    assert broker.committed_everywhere(group) == before
+
+
 def test_a_move_whose_receipt_cannot_be_written_says_that_it_was_made(group, topic, broker):
     reset = ("group", "reset", group, "--topic", f"{topic}:0", "--to-offset", "3", "--execute")
     done = run_on_a_full_disk(*reset, "--output", "json")

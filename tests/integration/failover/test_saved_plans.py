@@ -277,7 +277,7 @@ def test_the_command_line_refuses_a_plan_that_does_not_hold_any_more(cli, saved,
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("uri", "orders"), "leave URI and GROUP out"),
+        (("uri", "orders"), "--plan replaces URI and GROUP"),
         (("--bootstrap-server", "localhost:1"), "--bootstrap-server would be ignored with --plan"),
         (("--source-is-down",), "--source-is-down would be ignored with --plan"),
         (("--prefix", "a."), "--prefix would be ignored with --plan"),

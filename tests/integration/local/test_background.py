@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """A Kafka that one test has left running is the one that the next test finds."""
-    directory = tmp_path_factory.mktemp("background") / "kafka"
+    directory = tmp_path_factory.mktemp("background") / "Jörg's Kafka"
     yield directory
     stop_background(directory)
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("secured") / "kafka"
+    directory = tmp_path_factory.mktemp("secured") / "Jörg's Kafka"
     yield start_background(directory, brokers=1, secured=True)
     stop_background(directory)
 

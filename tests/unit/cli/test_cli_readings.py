@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
+
 
 @pytest.fixture
 def group(topic, new_group, commit):
@@ -50,12 +52,24 @@ def test_the_lag_of_several_groups_is_a_line_for_each_and_one_without_commits_an
     assert done.code == 1
     assert [group, "2", "3", "3", "0"] in [line.split() for line in done.out.splitlines()]
     assert "nobody-ever: group 'nobody-ever' has no committed offsets on this broker" in done.out
-    assert "name --topic to read" in done.out
+    assert "if the group has not committed yet, name --topic" in done.out
     found = json.loads(do("group lag GROUP nobody-ever --output json").out)["groups"]
     assert [(each["group_id"], each.get("total_lag")) for each in found] == [
         (group, 3),
         ("nobody-ever", None),
     ]
+
+
+def test_a_group_that_others_have_misnamed_hides_no_other_one(do, group, topic, memory):
+    memory.send("typo ", ((TopicPartition(topic, 0), Commit(2)),))
+    done = do("group lag --all-groups")
+    assert done.code == 0, done.err
+    assert [line.split()[0] for line in done.out.splitlines()] == ["GROUP", group, "typo"]
+
+
+def test_a_state_that_groups_do_not_have_is_named_with_its_option(do):
+    done = do("group list --state Emtpy")
+    assert (done.code, done.err.startswith("Error: --state: found 'Emtpy'; expected")) == (2, True)
 
 
 @pytest.mark.parametrize(

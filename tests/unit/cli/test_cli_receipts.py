@@ -135,6 +135,19 @@ def test_a_command_that_would_move_a_group_twice_does_not_say_to_run_it_again(ru
     assert done.err.endswith(f"; written before: group a; {rest}\n")
 
 
+@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.usefixtures("groups")
+def test_a_move_that_ctrl_c_stops_says_that_a_part_may_be_moved(run, monkeypatch, output):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("airflow_kafka_offsets.moves.apply.apply_pipeline", stop)
+    done = run(f"group reset a --topic orders --to-offset 10 --execute --output {output}")
+    assert (done.code, "Aborted!" in done.err) == (1, True)
+    shown = "Stopped: the offsets may be moved in part" if output == "table" else '"verified": false'
+    assert shown in done.out
+
+
 @pytest.mark.usefixtures("groups")
 def test_a_refused_move_has_no_receipt(run):
     done = run("group reset a --topic orders --to-offset 101 --execute --output json")

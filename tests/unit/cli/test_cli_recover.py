@@ -56,6 +56,23 @@ def test_only_what_has_moved_is_taken_back(planned, recovering, memory):
     assert archives == [True, True, False, False]
 
 
+def test_a_pipeline_that_was_taken_out_of_the_file_after_the_plan_is_not_moved(planned, recovering):
+    few = planned(3)
+    content = json.loads(few.file.read_text())
+    few.file.write_text(json.dumps({"pipelines": content["pipelines"][:2]}))
+    for options in ((), ("--execute",)):
+        done = recovering("apply", few, *options)
+        assert (done.code, f"{few.names[2]} is in the plan, but no longer in" in done.err) == (2, True)
+    assert (few.at(), few.stages()) == ({READ: 3}, {"planned": 3})
+
+
+def test_a_plan_that_was_never_applied_is_not_restored(planned, recovering):
+    few = planned(2)
+    for options in ((), ("--execute",)):
+        done = recovering("restore", few, *options)
+        assert (done.code, "no pipeline has begun to move" in done.err) == (2, True)
+
+
 class Killed(BaseException):
     """The process has ended."""
 

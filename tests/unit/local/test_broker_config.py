@@ -46,4 +46,4 @@ def test_a_port_that_is_promised_elsewhere_is_not_chosen(taken):
 
 
 def test_properties_are_escaped_as_java_reads_them():
-    assert properties_text({"a.b": "C:\\x y=z"}) == "a.b=C:\\\\x y=z\n"
+    assert properties_text({"a.b": "C:\\x y=z", "c": "ü💾"}) == "a.b=C:\\\\x y=z\nc=\\u00fc\\ud83d\\udcbe\n"

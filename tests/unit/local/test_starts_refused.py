@@ -81,5 +81,7 @@ def test_a_configuration_that_cannot_be_read_and_a_program_that_names_the_direct
     other.stdout.readline()
     assert find_running(tmp_path) is None
     assert not stop_background(tmp_path)
+    with pytest.raises(SetupError, match="mistyped has no Kafka; expected the directory of 'kafka start'"):
+        stop_background(tmp_path / "mistyped")
     assert other.poll() is None
     other.communicate()

@@ -192,3 +192,5 @@ def test_a_total_names_what_it_leaves_out():
     first = Lag.measure("orders-etl", {A: 8, B: None, C: None}, logs).table().splitlines()[0]
     assert first == "orders-etl: total lag 2, without 7 records in partitions without a commit"
     assert Lag.measure("orders-etl", {A: 8, C: None}, logs).table().startswith("orders-etl: total lag 2\n")
+    none = Lag.measure("orders-etl", {B: None}, logs).table().splitlines()[0]
+    assert none == "orders-etl: lag unknown, without 7 records in partitions without a commit"
