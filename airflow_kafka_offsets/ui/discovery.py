@@ -126,14 +126,14 @@ async def _newest_moves(
     mapped = bool(rows) and rows[0]["map_index"] >= 0
     found = []
     for row in rows:
-        if (move := await outcomes.read(ask, row, task.kind)) is not None:
+        if (move := await outcomes.read(ask, row)) is not None:
             found.append(move)
             if not mapped:
                 return found
     if not found and rows:
         # The newest instances have failed or stored no result. The pipeline still stays on the page.
         for row in await past_instances(ask, task, None, _MOST_TRIED):
-            if (move := await outcomes.read(ask, row, task.kind)) is not None:
+            if (move := await outcomes.read(ask, row)) is not None:
                 return [move]
     return found
 

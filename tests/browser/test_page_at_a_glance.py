@@ -115,6 +115,23 @@ def test_a_pipeline_of_several_dags_is_one_row(visit, pages):
     assert not any("gate/pipelines" in address for address in pages.asked)
 
 
+def test_a_group_of_which_dags_read_other_topics_has_a_row_for_each(visit, pages):
+    """The lag of one DAG's topics would hide that of the other DAG's."""
+    shared: dict[str, Any] = {"groups": ["shared"], "checkpoint": None}
+    one, other = (pipeline(dag_id=name, key=name, topics=[name], **shared) for name in ("clicks", "returns"))
+    pages.give(one, other)
+    pages.answers |= {f"dags/{name}/pipelines/{name}/now": now() for name in ("clicks", "returns")}
+    page = visit(clock=True)
+    topics = rows_of(page, "Pipelines").locator("[data-label=Topics]")
+    expect(topics).to_have_text(["clicks", "returns"])
+    pages.answers["pipelines"]["pipelines"].append(pipeline(dag_id="all", key="all", topics=None, **shared))
+    pages.answers["dags/all/pipelines/all/now"] = now(topics=["clicks", "returns"])
+    fast_forward(page, 181_000)
+    expect(topics).to_have_count(1)
+    fast_forward(page, 31_000)
+    expect(topics).to_have_text(["clicks, returns"])
+
+
 def test_the_focus_stays_when_rows_are_drawn_again(visit, pages):
     give(pages, "fine-1", "fine-2")
     page = visit(clock=True)

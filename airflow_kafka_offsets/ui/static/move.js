@@ -127,14 +127,15 @@ function receiptOf(receipt, move) {
   };
 }
 
-/** Show whether a move is still in place. */
-function sinceOf(since) {
+/** Show whether a move is still in place; of a move that was not read back it is not known whether it was made. */
+function sinceOf(since, verified) {
   if (!since) return [];
   const by = since.tool ? [" by ", name(since.tool)] : [];
   const last = since.at ? [` The newest commit was made ${ago(since.at)}`, ...by, "."] : [];
   const [kind, text] = {
     "in place": ["good", "The pipeline is still at the offsets of this move."],
-    "taken back": ["warn", "This move was already taken back: the pipeline is at its earlier offsets."],
+    "in part": ["warn", "Some partitions are at the offsets of this move, the others at their earlier offsets."],
+    "taken back": ["warn", `This move ${verified ? "was already taken back" : "is not in place"}: the pipeline is at its earlier offsets.`],
     "moved on": ["warn", "The pipeline has moved on since."],
   }[since.state] ?? ["warn", since.state];
   return [notice(kind, text, ...last)];
@@ -239,7 +240,7 @@ export async function show(page, where) {
         return;
       }
       moved?.update(now);
-      since.replaceChildren(...sinceOf(now.since));
+      since.replaceChildren(...sinceOf(now.since, receipt?.verified));
       if (!moved) progress.replaceChildren(...progressOf(now));
     } catch (refused) {
       moved?.update(null);
