@@ -31,10 +31,13 @@ Key = tuple[str | None, str | None, str | None, int | None]
 
 EMPTY_MOVE: Mapping[str, Any] = {
     **dict.fromkeys(("at", "kind", "dag_id", "run_id", "task_id", "map_index", "try_number", "state")),
-    **dict.fromkeys(("moved_by", "lag", "offset", "log_end", "over", "verdict", "tool")),
+    **dict.fromkeys(("moved_by", "lag", "offset", "log_end", "checkpoint", "over", "verdict", "tool")),
     "plan_only": False,
 }
-"""The keys of a move in the routes' answers: those of a task's outcome, and the tool of any other move."""
+"""
+The keys of a move in the routes' answers: those of a task's outcome. A move by a command has its tool, and
+the sum of the checkpoint's offsets.
+"""
 
 
 @dataclass

@@ -239,17 +239,17 @@ def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]
     return {
         "at": archive.created_at,
         "kind": archive.kind,
-        **_sum(archive.after, scope),
+        **_sum(archive.after, scope, "checkpoint"),
         "tool": archive.made_by.tool,
         "state": "taken back" if archive.undone else None,
     }
 
 
-def _sum(offsets: Mapping[str, Offsets], scope: TopicScope) -> dict[str, Any]:
-    """Return the sum over the partitions that the pipeline names, and what identifies these."""
+def _sum(offsets: Mapping[str, Offsets], scope: TopicScope, name: str = "offset") -> dict[str, Any]:
+    """Return the sum over the partitions that the pipeline names, by a name, and what identifies these."""
     positions = [(tp, at) for each in offsets.values() for tp, at in each.items() if tp in scope]
     over = partition_set(tp for tp, _ in positions)
-    return {"offset": sum(at for _, at in positions) if positions else None, "over": over}
+    return {name: sum(at for _, at in positions) if positions else None, "over": over}
 
 
 def main() -> None:

@@ -675,6 +675,8 @@ def test_a_sum_of_some_partitions_is_no_point_of_the_sum_of_all(show):
         move("reset", 10, over="one of them"),
         move(minutes=20, offset=None, over="all"),
         move(minutes=30, over="all"),
+        # By a command, which has moved the checkpoint only.
+        move("seek", 35, run_id=None, offset=None, log_end=None, lag=None, checkpoint=500, over="all"),
     ]
     rows = columns(6)
     rows["committed"][0] = None
@@ -686,10 +688,10 @@ def test_a_sum_of_some_partitions_is_no_point_of_the_sum_of_all(show):
     plot = page.get_by_role("img", name=re.compile("^Offsets, sum"))
     expect(plot).to_have_accessible_name(re.compile("Log end: 4 values, the newest 157,759"))
     expect(plot).to_have_accessible_name(re.compile("Committed: 2 values, the newest 31,000"))
-    expect(plot).to_have_accessible_name(re.compile("Checkpoint: no known values"))
+    expect(plot).to_have_accessible_name(re.compile("Checkpoint: 2 values, the newest 60,000"))
     expect(page.get_by_text("Left out of the sums: 91 values of other partitions.")).to_be_visible()
     expect(page.get_by_role("img", name=re.compile("^Lag in records. Lag: 4 values"))).to_be_visible()
-    expect(rows_of(page, "Moves and waits")).to_have_count(4)
+    expect(rows_of(page, "Moves and waits")).to_have_count(5)
 
 
 def test_the_run_of_another_dag_is_told_from_one_of_this_dag(show):

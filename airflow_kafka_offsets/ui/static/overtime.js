@@ -37,6 +37,7 @@ export function plots() {
     const { partitions, totals } = now;
     polls = [...polls, {
       at: now.read_at, over: totals?.over ?? null, log_end: sum(partitions?.log_end), offset: sum(partitions?.committed),
+      checkpoint: sum(partitions?.checkpoint),
       lag: partitions?.lag?.includes(null) ? null : totals?.lag ?? null,
     }].slice(-MOST_POLLS);
   }
@@ -55,7 +56,7 @@ export function plots() {
     const whole = past.filter(drawn);
     const ended = batches.filter(drawn);
     const points = (rows, column) => rows.map((row) => [row.at, row[column]]);
-    const others = [...past, ...batches].filter((each) => typeof each.offset === "number" && !drawn(each)).length;
+    const others = [...past, ...batches].filter((each) => typeof (each.offset ?? each.checkpoint) === "number" && !drawn(each)).length;
     left.textContent = others
       ? `Left out of the sums: ${others} ${others === 1 ? "value" : "values"} of other partitions.` : "";
     const range = span([...moved, ...polls, ...batches].map((each) => each.at));
@@ -64,7 +65,7 @@ export function plots() {
     position.update([
       { label: "Log end", colour: "--quiet", points: points(whole, "log_end") },
       { label: "Committed", colour: "--accent", points: points(whole, "offset") },
-      { label: "Checkpoint", colour: "--second", points: points(ended, "offset") },
+      { label: "Checkpoint", colour: "--second", points: [...points(ended, "offset"), ...points(whole, "checkpoint")] },
     ], marked, range, nothing);
     lag.update([{ label: "Lag", colour: "--accent", zero: true, points: points(whole, "lag") }], marked, range, nothing);
     records.update([{ label: "Records", colour: "--accent", bars: true, points: points(batches, "records") }], marked, range, noBatches);
