@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from browser import fast_forward, overflow, rows_of
@@ -208,20 +209,25 @@ def test_states_are_badges_and_runs_are_times(show):
 
 
 @pytest.mark.parametrize(
-    ("since", "text"),
+    ("since", "verified", "text"),
     [
-        ({"state": "in place"}, "The pipeline is still at the offsets of this move."),
-        ({"state": "taken back", "kind": "restore", "at": moment(95)}, "This move was already taken back"),
+        ({"state": "in place"}, True, "The pipeline is still at the offsets of this move."),
+        ({"state": "taken back"}, True, "This move was already taken back"),
+        # Its task may have ended before it moved anything.
+        ({"state": "taken back"}, False, "This move is not in place: the pipeline is at its earlier"),
+        ({"state": "in part"}, False, "Some partitions are at the offsets of this move"),
         (
             {"state": "moved on", "tool": "spark listener", "at": moment(95)},
+            True,
             "has moved on since. The newest commit",
         ),
     ],
 )
-def test_where_the_groups_of_a_move_are_now(visit, pages, since, text):
+def test_where_the_groups_of_a_move_are_now(visit, pages, since, verified, text):
     address = "dags/orders/runs/r/tasks/reset/-1"
     times = {"before": [None, None], "after": [None, None]}
     pages.answers[address] = task_instance()
+    pages.answers[address]["receipt"]["verified"] = verified
     pages.answers[f"{address}/now"] = instance_now(read_at=moment(100), times=times, since=since)
     page = visit(address)
     expect(page.get_by_role("status").filter(has_text=text)).to_be_visible()

@@ -483,6 +483,7 @@ def test_the_list_shows_what_a_reading_lacks(show_each):
         row = page.get_by_role("row", name=re.compile(f"orders-etl-{number}"))
         expect(row.locator("td").last).to_contain_text(reading)
         expect(row.get_by_text("5 d 19 h")).to_have_class(f"tag {headroom}")
+        expect(row.locator("[data-label=Behind] span.quiet")).to_have_count(int(headroom == "quiet"))
 
 
 def test_airflows_theme_wins_over_the_systems(show):
