@@ -656,6 +656,17 @@ def test_new_pipelines_and_moves_appear_on_the_page_of_a_dag(visit, pages):
     expect(page.get_by_text("is old")).to_have_count(0)
 
 
+def test_a_page_says_that_it_shows_another_pipeline_than_that_of_its_address(visit, pages):
+    open_ = pipeline(1, groups=[], checkpoint=None, topics=None, tasks=["later"], unresolved=["group_id"])
+    pages.give(pipeline(0), open_, now=now(), history=history())
+    page = visit("dags/orders#gone")
+    told, choice = page.get_by_text("The page shows another one"), page.get_by_label("Pipeline", exact=True)
+    expect(told).to_be_visible()
+    expect(choice).to_have_value("key0")
+    choice.select_option("later")
+    expect(told).to_be_hidden()
+
+
 def test_a_pipeline_that_is_no_longer_shown_is_no_longer_asked_about(visit, pages):
     pages.give(pipeline(0), pipeline(1), now=now(), history=history())
     pages.answers["dags/orders/pipelines/key0/now"] = slowly(now(), 1.0)
