@@ -46,7 +46,7 @@ _WAITING = ("running", "deferred", "up_for_reschedule")
 _MOST_IN_COMMAND = 100_000
 """Maximum characters of a receipt inside a command."""
 
-_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_UNSEEN = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 """Unicode categories of characters that a terminal does not show, or interprets."""
 
 RECEIPT_FILE = "kafka-offsets-receipt.json"

@@ -119,13 +119,8 @@ async def task_instance(
     request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
 ) -> Response:
     """Return the result of one task instance."""
-    receipts: SingleFlightCache[tuple[str, ...], bytes] = request.app.state.receipts
-
-    async def read() -> bytes:
-        instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
-        return await run_in_thread(lambda: gzip_json(instances.read_instance(instance)))
-
-    return packed_response(request, await receipts.get((dag_id, run_id, task_id, map_index), read))
+    instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
+    return packed_response(request, await run_in_thread(lambda: gzip_json(instances.read_instance(instance))))
 
 
 @dag_routes.get("/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}/now")
@@ -145,7 +140,7 @@ def json_response(found: Mapping[str, Any]) -> Response:
 
 
 def gzip_json(found: Mapping[str, Any]) -> bytes:
-    """Return compressed JSON, once for all viewers; Airflow would compress it for each viewer."""
+    """Return compressed JSON; Airflow would compress it in the server's event loop, for each viewer."""
     # The level of Airflow's own middleware.
     return gzip.compress(_to_json(found), 5)
 
@@ -223,7 +218,6 @@ def _now(answer: Answer, value: Mapping[str, Any], partitions: bool) -> Response
     if answer.error is not None:
         error = {"message": answer.error, "since": answer.since or datetime.now(tz=timezone.utc)}
     found = {**NOTHING_READ, **value, "read_at": answer.read_at, "error": error}
-    found["stale_since"] = answer.read_at if error else None
     return json_response(found if partitions else {**found, "partitions": None})
 
 

@@ -30,7 +30,7 @@ REMEDIES = {
 READINGS = {
     "lost": now(totals={**TOTALS, "headroom_state": "lost"}, remedies=REMEDIES),
     "soon": now(totals={**TOTALS, "headroom": 50.0}, remedies=REMEDIES),
-    "dead": now(error={"message": "it does not answer", "since": moment()}, stale_since=moment()),
+    "dead": now(error={"message": "it does not answer", "since": moment()}),
     "behind": now(drift={"verdict": "group behind", "text": "3 of 6"}, remedies=REMEDIES),
     "alone": now(drift=None, checkpoint=None),
     "fine": now(topics=["payments"]),

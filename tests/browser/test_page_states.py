@@ -104,7 +104,7 @@ def test_a_dead_broker_leaves_the_history(show, pages):
 
 
 def test_old_numbers_say_so(show):
-    answer = now(stale_since=moment(61), error={"message": "timed out", "since": moment(61)})
+    answer = now(error={"message": "timed out", "since": moment(61)})
     page = show(now=answer)
     expect(page.get_by_role("alert")).to_contain_text("The numbers shown are from 2026-03-02")
     expect(page.get_by_text("records in 6 partitions")).to_be_visible()
@@ -476,7 +476,7 @@ def test_the_list_shows_what_a_reading_lacks(show_each):
         (now(totals=without_commit), "6 of 6 partitions without", "good"),
         (now(totals=without_partition), "no partition is known yet", "good"),
         (now(problems=["the right Describe is missing"]), "the right Describe is missing", "good"),
-        (now(error={"message": "timed out", "since": moment()}, stale_since=moment()), "timed out", "quiet"),
+        (now(error={"message": "timed out", "since": moment()}), "timed out", "quiet"),
     )
     page, _ = show_each([answer for answer, *_ in readings], "")
     for number, (_, reading, headroom) in enumerate(readings):
@@ -718,13 +718,11 @@ def test_the_run_of_another_dag_is_told_from_one_of_this_dag(show):
 
 
 @pytest.mark.parametrize("tls", [True, False])
-def test_a_command_is_shown_as_it_is_and_copied_as_it_must_be(visit, pages, tls):
-    command = f"cat <<'EOF'\n{RIGHT_TO_LEFT}\nEOF\nairflow-kafka-offsets group restore"
+def test_a_command_is_copied_as_it_is_shown(visit, pages, tls):
+    command = "cat <<'EOF'\n{\"a\": 1}\nEOF\nairflow-kafka-offsets group restore"
     pages.answers[RESET] = task_instance(restore_command=command)
     page = visit(RESET, permissions=["clipboard-read", "clipboard-write"])
-    expect(page.get_by_text("the copy has the character")).to_be_visible()
-    shown = command.replace("\u202e", "\\u{202e}")
-    assert page.locator("code").text_content() == shown
+    expect(page.locator("code")).to_have_text(command)
     if not tls:
         page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(); }")
     page.get_by_role("button", name="Copy").click()

@@ -92,7 +92,6 @@ def now(partitions: dict[str, list[Any]] | None = None, **values: Any) -> dict[s
     rows = partitions or columns(6)
     return {
         "read_at": moment(100),
-        "stale_since": None,
         "error": None,
         "totals": {
             "lag": sum(lag or 0 for lag in rows["lag"]),

@@ -12,7 +12,7 @@ const ALL_EVERY = 6;
 const RANKS = Object.keys(KINDS);
 
 /** Return the tone of a value; an old value is grey. */
-const fresh = (now, kind) => (now.error || now.stale_since ? "quiet" : kind);
+const fresh = (now, kind) => (now.error || now.stale ? "quiet" : kind);
 
 /** Show values of a pipeline that are read later than the pipeline itself. */
 const later = (read) => ({ now, error }, value) =>
@@ -189,7 +189,7 @@ export async function show(page) {
       row.now = await get(`${path("api", "dags", dag_id, "pipelines", key, "now")}?partitions=false`);
       row.error = null;
     } catch (refused) {
-      row.now = row.now && { ...row.now, stale_since: row.now.read_at };
+      row.now = row.now && { ...row.now, stale: true };
       row.error = explain(refused);
     }
     judged(row);

@@ -1,15 +1,14 @@
 // One task instance: its receipt, report or reading, and the command that takes its move back.
 
 import { airflowLink, alone, dagPath, explain, get, link, path, whileVisible } from "./data.js";
-import { NONE, ago, count, facts, h, name, names, notice, plural, printable, time } from "./dom.js";
+import { NONE, ago, count, facts, h, name, names, notice, plural, time } from "./dom.js";
 import { badge, run } from "./moves.js";
 import { table } from "./table.js";
 import { tone } from "./verdicts.js";
 
-/** Create a block of text with a button that copies the original text, even if characters are shown escaped. */
+/** Create a block of text, which has no invisible characters, with a button that copies it. */
 function copyable(text) {
-  const shown = text.split("\n").map(printable).join("\n");
-  const code = h("code", {}, shown);
+  const code = h("code", {}, text);
   const done = h("span", { role: "status", class: "quiet" });
   const copy = async () => {
     try {
@@ -21,14 +20,8 @@ function copyable(text) {
       done.textContent = "selected: press Ctrl+C";
     }
   };
-  const whole = (event) => {
-    if (getSelection().toString().trim() !== shown.trim()) return;
-    event.clipboardData.setData("text/plain", text);
-    event.preventDefault();
-  };
   return h("div", { class: "copy" },
-    h("pre", { tabindex: "0", oncopy: whole }, code),
-    shown === text ? "" : h("p", { class: "quiet" }, "\\u{…} stands for an invisible character; the copy has the character itself."),
+    h("pre", { tabindex: "0" }, code),
     h("p", {}, h("button", { type: "button", onclick: copy }, "Copy"), " ", done));
 }
 

@@ -226,7 +226,7 @@ def test_groups_that_read_one_topic_are_all_named():
         (receipt("g", None, 60), "no partition had a commit before"),
         *(
             (receipt(group, 40, 60), "control characters")
-            for group in ("a\nb", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u2028b")
+            for group in ("a\nb", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u2028b", "a\ue000b")
         ),
     ],
 )
