@@ -114,8 +114,8 @@ class LiveClient:
         :param more: further values of the request, as plain JSON.
         """
         if pipeline.unresolved_parameters:
-            names_open = ", ".join(pipeline.unresolved_parameters)
-            return Answer(error=f"no run has rendered {names_open} yet, so Kafka cannot be asked")
+            unknown = ", ".join(pipeline.unresolved_parameters)
+            return Answer(error=f"no run has rendered {unknown} yet, or Airflow has cut it off or masked it")
         names = {name: pipeline.names.get(name) for name in PIPELINE_PARAMETERS}
         request = {"question": question, "names": names, **more}
         # A receipt may have tens of thousands of partitions, and a process that hangs does not take them.

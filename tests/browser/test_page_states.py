@@ -486,6 +486,22 @@ def test_the_list_shows_what_a_reading_lacks(show_each):
         expect(row.locator("[data-label=Behind] span.quiet")).to_have_count(int(headroom == "quiet"))
 
 
+def test_a_task_that_has_not_run_is_no_alarm(visit, pages):
+    unnamed = {"groups": [], "topics": None, "checkpoint": None, "unresolved": ["group_id"]}
+    pages.give(
+        pipeline(0, tasks=["recover"], not_run=True, **unnamed),
+        # Airflow has cut off the name of a pipeline that runs.
+        pipeline(1, tasks=["commit"], **unnamed),
+        now=now(error={"message": "no run has rendered group_id yet", "since": moment()}, totals=None),
+        history=history(),
+    )
+    page = visit()
+    recover, commit = (page.get_by_role("row", name=re.compile(name)) for name in ("recover", "commit"))
+    expect(recover).to_contain_text(re.compile("^not run yet.*nothing$", re.DOTALL))
+    expect(commit).to_contain_text(re.compile("^not known.*no run has rendered group_id yet$", re.DOTALL))
+    expect(page.get_by_role("button", name="1 not compared")).to_be_visible()
+
+
 def test_airflows_theme_wins_over_the_systems(show):
     background = "getComputedStyle(document.documentElement).backgroundColor"
     page = show("", color_scheme="light")

@@ -64,6 +64,7 @@ def pipeline(number: int = 0, **values: Any) -> dict[str, Any]:
         "kafka_config_id": "kafka_default",
         "tasks": ["commit"],
         "unresolved": [],
+        "not_run": False,
         **values,
     }
 

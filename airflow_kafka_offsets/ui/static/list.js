@@ -10,6 +10,8 @@ const REFRESH = 30;
 const AGAIN = 180;
 const ALL_EVERY = 6;
 const RANKS = Object.keys(KINDS);
+/** The status of a task that has not run: its names are not known, and nothing may be wrong. */
+const NOT_RUN = { kind: "alone", text: "not run yet", todo: "nothing" };
 
 /** Return the tone of a value; an old value is grey. */
 const fresh = (now, kind) => (now.error || now.stale ? "quiet" : kind);
@@ -157,7 +159,7 @@ export async function show(page) {
   }
 
   function judged(row) {
-    row.status = judge(row.now, row.error);
+    row.status = row.pipeline.not_run ? NOT_RUN : judge(row.now, row.error);
     row.move = newest([], row.now?.commits);
     row.text = [...row.pipelines.flatMap(searched), ...(row.now?.topics ?? [])].join("\n").toLowerCase();
     row.version += 1;

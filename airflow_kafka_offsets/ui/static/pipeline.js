@@ -119,7 +119,7 @@ export function pipelineView(pipeline) {
       ["Tasks", names(pipeline.tasks, 8)],
     ]),
     pipeline.unresolved.length ? notice("warn",
-      "Not known until a task has run, because Airflow renders these parameters then: ", ...names(pipeline.unresolved)) : "");
+      "Not known, because no run has rendered them yet, or Airflow has cut them off or masked them: ", ...names(pipeline.unresolved)) : "");
   }
 
   function showTrouble(notices) {

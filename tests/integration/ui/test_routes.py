@@ -170,6 +170,7 @@ def test_what_only_a_run_knows(browser, metadata):
 
     assert [(each["groups"], each["unresolved"]) for each in before] == [([], ["group_id"])]
     assert before[0]["tasks"] == ["all", "one"]
+    assert before[0]["not_run"]
     assert [each["groups"] for each in after] == [["a"], ["b"], ["new"]]
 
 
@@ -181,6 +182,16 @@ def test_receipts_name_what_airflow_no_longer_has_rendered(browser, metadata):
     (pipeline,) = browser.get("/api/dags/purged/pipelines").json()["pipelines"]
 
     assert (pipeline["groups"], pipeline["kafka_config_id"]) == (["g"], "kafka_eu")
+
+
+def test_a_task_that_has_run_and_left_nothing_is_not_called_one_that_has_not_run(browser, metadata):
+    with metadata.new_dag("purged"):
+        ConsumerGroupLagSensor(task_id="one", group_id="g", max_lag=0)
+    metadata.add_run("purged", rendered={})
+
+    (pipeline,) = browser.get("/api/dags/purged/pipelines").json()["pipelines"]
+
+    assert (pipeline["unresolved"], pipeline["not_run"]) == (["group_id"], False)
 
 
 def test_a_drift_check_of_which_airflow_keeps_only_a_part_of_the_names(browser, metadata, monkeypatch):
