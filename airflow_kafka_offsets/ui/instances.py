@@ -16,6 +16,7 @@ from typing import Any
 
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX
 from airflow_kafka_offsets.model.table import to_columns
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.ui.airflow_api import AmbiguousError, AsUser, run_in_thread
 from airflow_kafka_offsets.ui.history import move_json
 from airflow_kafka_offsets.ui.pipelines import Pipeline, is_unknown, pick_names
@@ -183,10 +184,9 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
     before = [offset for part in group_receipts(value) for _, _, offset in offset_cells(part.get("before"))]
     problems = []
     if none := before.count(None):
-        these = "partition had no commit before, and keeps its offset"
-        if none > 1:
-            these = "partitions had no commit before, and keep their offsets"
-        problems.append(f"{none:,} {these}")
+        problems.append(
+            f"{plural(none, 'partition')} had no commit before: taking the move back leaves the commits there"
+        )
     # Offsets cannot be restored to "no commit": Kafka would need them deleted.
     if archive is None and none == len(before):
         return None, ["no partition had a commit before, so nothing can be restored"]

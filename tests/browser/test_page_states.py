@@ -149,7 +149,8 @@ def test_a_partition_in_trouble_is_red_without_a_verdict(show):
     rows = columns(4)
     rows["verdict"] = [None] * 4
     rows["headroom"], rows["headroom_state"] = [None, 50.0, 50.0, None], ["lost", "time", "unknown", "none"]
-    page = show(of=pipeline(checkpoint=None), now=now(rows), color_scheme="light")
+    page = show(of=pipeline(checkpoint=None), now=now(rows), history=only_moves(), color_scheme="light")
+    expect(page.get_by_text("The pipeline names no checkpoint.")).to_have_count(2)
     expect(page.get_by_text("records lost: 1 partition (orders 0)")).to_be_visible()
     expect(page.get_by_text("expiring within an hour: 2 partitions (orders 1, orders 2)")).to_be_visible()
     assert [colour == "200 30 30" for colour in cell_colours(page)] == [True, True, True, False]

@@ -45,8 +45,9 @@ export function plots() {
   /**
    * @param history `null` while it is being read.
    * @param failed whether it could not be read.
+   * @param checkpoint the pipeline's checkpoint, `null` without one.
    */
-  function update(history, moves, failed) {
+  function update(history, moves, failed, checkpoint) {
     const batches = (history?.batches ?? []).filter((batch) => !batch.pending && batch.at);
     const moved = moves.filter((move) => !move.plan_only);
     const marked = moved.filter((move) => MARKED.has(move.kind));
@@ -61,7 +62,7 @@ export function plots() {
       ? `Left out of the sums: ${others} ${others === 1 ? "value" : "values"} of other partitions.` : "";
     const range = span([...moved, ...polls, ...batches].map((each) => each.at));
     const nothing = failed ? "Not known: the history could not be read." : history ? "There is no history yet." : null;
-    const noBatches = history?.batches_known === false ? "Not known: the checkpoint could not be read." : nothing;
+    const noBatches = !checkpoint ? "The pipeline names no checkpoint." : history?.batches_known === false ? "Not known: the checkpoint could not be read." : nothing;
     position.update([
       { label: "Log end", colour: "--quiet", points: points(whole, "log_end") },
       { label: "Committed", colour: "--accent", points: points(whole, "offset") },

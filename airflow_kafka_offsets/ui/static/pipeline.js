@@ -171,7 +171,7 @@ export function pipelineView(pipeline) {
     const unread = failed ? "Not known: the history could not be read." : history?.problems.length ? "Not all moves are known yet, see above." : null;
     moves.update(known.map((move) => ({ ...move, elsewhere: Boolean(move.dag_id) && move.dag_id !== pipeline.dag_id })),
       history || failed ? unread ?? "No run has moved or read this pipeline yet." : skeleton());
-    drawn.update(history, known, failed);
+    drawn.update(history, known, failed, pipeline.checkpoint);
     if (now) numbers.update(now, pipeline, known, Boolean(history) && !history.problems.length);
   }
 

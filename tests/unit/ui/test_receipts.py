@@ -245,7 +245,7 @@ def test_partitions_without_a_commit_before_are_counted():
     command, (problem,) = restore_command(value, move(value))
 
     assert command is not None
-    assert problem == "2 partitions had no commit before, and keep their offsets"
+    assert problem == "2 partitions had no commit before: taking the move back leaves the commits there"
 
 
 def test_no_lag_from_sums_over_different_partitions():
