@@ -9,7 +9,6 @@ from typing import Any
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.task.offsets_tab import PREFIX, is_on, root
 
 _INSTANCE = "dags/{DAG_ID}/runs/{RUN_ID}/tasks/{TASK_ID}/{MAP_INDEX}"
@@ -33,8 +32,12 @@ class KafkaOffsetsPlugin(AirflowPlugin):
         if not is_on(conf):
             return None
         try:
+            from airflow_kafka_offsets.errors import SetupError
             from airflow_kafka_offsets.ui.app import make_app
-
+        except Exception:
+            log.exception("There is no Offsets tab: it cannot be imported")
+            return None
+        try:
             return make_app()
         except SetupError as error:
             log.warning("There is no Offsets tab: %s", error)
