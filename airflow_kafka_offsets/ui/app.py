@@ -55,9 +55,8 @@ def make_app() -> FastAPI:
     app.state.live = LiveClient()
     app.state.rights = Rights()
     app.state.dags = Dags()
-    # The numbers of values bound the memory: the values are used for five seconds only.
+    # The number of values bounds the memory: the values are used for five seconds only.
     app.state.histories = SingleFlightCache(FRESH, 200)
-    app.state.receipts = SingleFlightCache(FRESH, 50)
     app.include_router(user_routes)
     app.include_router(dag_routes)
     app.add_middleware(SecurityHeaders)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from airflow_kafka_offsets.ui.airflow_api import AsUser
 from airflow_kafka_offsets.ui.pipelines import (
     DEFAULTS,
+    NOT_RUN,
     NamedTask,
     Pipeline,
     check_names,
@@ -108,8 +109,9 @@ async def _find(
             )
         if not rendered or any(map(_is_named_by_plan, filled)):
             rendered = list(_reported(task, await _newest_moves(ask, outcomes, task, rows))) or rendered
-        # A task that has not run yet is on the page too.
-        for pipeline in rendered or [_pipeline(task, {"group_id": "{{ not known yet }}"})]:
+        # A task that has not run yet is on the page too, and one of which Airflow has kept nothing.
+        unnamed = {"group_id": "{{ not kept }}" if rows else NOT_RUN}
+        for pipeline in rendered or [_pipeline(task, unnamed)]:
             if problem := check_names(pipeline.names):
                 found.problems.append(f"DAG {task.dag_id}, task {task.task_id}: {problem}")
             elif pipeline.group_ids or pipeline.checkpoint or pipeline.unresolved_parameters:
@@ -126,14 +128,14 @@ async def _newest_moves(
     mapped = bool(rows) and rows[0]["map_index"] >= 0
     found = []
     for row in rows:
-        if (move := await outcomes.read(ask, row, task.kind)) is not None:
+        if (move := await outcomes.read(ask, row)) is not None:
             found.append(move)
             if not mapped:
                 return found
     if not found and rows:
         # The newest instances have failed or stored no result. The pipeline still stays on the page.
         for row in await past_instances(ask, task, None, _MOST_TRIED):
-            if (move := await outcomes.read(ask, row, task.kind)) is not None:
+            if (move := await outcomes.read(ask, row)) is not None:
                 return [move]
     return found
 

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.pipeline import group_uri
 from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, RefusedError
 from airflow_kafka_offsets.ui.discovery import DagPipelines
-from airflow_kafka_offsets.ui.pipelines import NamedTask, NamingTask, Pipeline
+from airflow_kafka_offsets.ui.pipelines import NamingTask, Pipeline
 from airflow_kafka_offsets.ui.receipts import TaskOutcome, int_or_none
 from airflow_kafka_offsets.ui.task_instances import Budget, Row, TaskOutcomes, past_instances
 
@@ -31,10 +31,13 @@ Key = tuple[str | None, str | None, str | None, int | None]
 
 EMPTY_MOVE: Mapping[str, Any] = {
     **dict.fromkeys(("at", "kind", "dag_id", "run_id", "task_id", "map_index", "try_number", "state")),
-    **dict.fromkeys(("moved_by", "lag", "offset", "log_end", "over", "verdict", "tool")),
+    **dict.fromkeys(("moved_by", "lag", "offset", "log_end", "checkpoint", "over", "verdict", "tool")),
     "plan_only": False,
 }
-"""The keys of a move in the routes' answers: those of a task's outcome, and the tool of any other move."""
+"""
+The keys of a move in the routes' answers: those of a task's outcome. A move by a command has its tool, and
+the sum of the checkpoint's offsets.
+"""
 
 
 @dataclass
@@ -90,8 +93,7 @@ class PipelineHistory:
             for task in found.tasks
             if (task.dag_id, task.task_id) in names
         ]
-        moves = await self._read(tasks, lambda move: _key(move) in known)
-        return [_without_other_totals(move, self.pipeline) for move in moves]
+        return await self._read(tasks, lambda move: _key(move) in known)
 
     async def _named_elsewhere(self) -> list[TaskOutcome]:
         """Return the moves of other DAGs' tasks that name the same pipeline."""
@@ -118,21 +120,21 @@ class PipelineHistory:
                 is_of_pipeline(move, other) for other in others
             )
 
-        return [_without_other_totals(move, pipeline) for move in await self._read(tasks, is_its)]
+        return await self._read(tasks, is_its)
 
     async def _read(
         self, tasks: Iterable[NamingTask], wanted: Callable[[TaskOutcome], bool]
     ) -> list[TaskOutcome]:
         """Return the newest moves of given tasks, the newest first."""
-        rows: list[tuple[Row, NamedTask]] = []
+        rows: list[Row] = []
         for task, indexes in tasks:
-            rows += [(row, task) for row in await past_instances(self.ask, task, indexes, MOST_MOVES)]
-        rows.sort(key=lambda each: each[0]["start_date"] or "", reverse=True)
+            rows += await past_instances(self.ask, task, indexes, MOST_MOVES)
+        rows.sort(key=lambda row: row["start_date"] or "", reverse=True)
         found: list[TaskOutcome] = []
-        for row, task in rows:
-            move = await self.outcomes.read(self.ask, row, task.kind, self.budget)
+        for row in rows:
+            move = await self.outcomes.read(self.ask, row, self.budget)
             if move is not None and wanted(move):
-                found.append(move)
+                found.append(_without_other_totals(move, self.pipeline))
             if len(found) == MOST_MOVES:
                 break
         return found
@@ -163,7 +165,7 @@ class PipelineHistory:
 
 
 def is_of_pipeline(move: TaskOutcome, pipeline: Pipeline) -> bool:
-    """Return whether a move belongs to a pipeline: by task and map index, and by groups and checkpoint."""
+    """Return whether a move is a pipeline's: by task, map index, connection, groups and checkpoint."""
     its = {task.task_id: indexes for task, indexes in pipeline.tasks}
     instance = move.instance
     if instance.dag_id != pipeline.dag_id or instance.task_id not in its:
@@ -172,6 +174,9 @@ def is_of_pipeline(move: TaskOutcome, pipeline: Pipeline) -> bool:
     if indexes is not None and instance.map_index not in indexes:
         return False
     if move.groups and set(move.groups).isdisjoint(pipeline.group_ids):
+        return False
+    # A failover commits on the cluster to which it leads the pipeline.
+    if move.kind != "failover" and not _is_on_cluster(move, pipeline):
         return False
     if move.checkpoint is not None and pipeline.checkpoint is not None:
         return _is_at(move.checkpoint, pipeline)
@@ -185,15 +190,20 @@ def _is_same(other: Pipeline, pipeline: Pipeline) -> bool:
     )
 
 
+def _is_on_cluster(move: TaskOutcome, pipeline: Pipeline) -> bool:
+    """Return whether a move was made with the pipeline's connection; a reading names none."""
+    return move.connections.get("kafka_config_id", pipeline.kafka_config_id) == pipeline.kafka_config_id
+
+
 def _is_at(checkpoint: str | None, pipeline: Pipeline) -> bool:
     its = pipeline.checkpoint
     return None not in (checkpoint, its) and str(checkpoint).rstrip("/") == str(its).rstrip("/")
 
 
 def _without_other_totals(move: TaskOutcome, pipeline: Pipeline) -> TaskOutcome:
-    if set(move.groups) <= set(pipeline.group_ids):
+    if set(move.groups) <= set(pipeline.group_ids) and _is_on_cluster(move, pipeline):
         return move
-    # The totals of the move include other groups.
+    # The totals of the move include other groups, or are those of another cluster.
     return replace(move, moved_by=None, lag=None, offset=None, log_end=None)
 
 
@@ -225,7 +235,7 @@ def _event_json(
     return {
         **EMPTY_MOVE,
         "at": datetime.fromisoformat(event["timestamp"]),
-        "kind": kinds.get((dag_id, task_id), "commit"),
+        "kind": kinds.get((dag_id, task_id), "move"),
         "dag_id": dag_id,
         "run_id": run_id,
         "task_id": task_id,

@@ -16,9 +16,10 @@ from typing import Any
 
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX
 from airflow_kafka_offsets.model.table import to_columns
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.ui.airflow_api import AmbiguousError, AsUser, run_in_thread
 from airflow_kafka_offsets.ui.history import move_json
-from airflow_kafka_offsets.ui.pipelines import Pipeline, is_unknown, operator_kind, pick_names
+from airflow_kafka_offsets.ui.pipelines import Pipeline, is_unknown, pick_names
 from airflow_kafka_offsets.ui.receipt_now import receipt_question
 from airflow_kafka_offsets.ui.receipts import (
     TaskOutcome,
@@ -28,7 +29,7 @@ from airflow_kafka_offsets.ui.receipts import (
     mapping_in,
     offset_cells,
     parse_package_value,
-    read_outcome,
+    parse_receipt,
     text_or_none,
     value_kind,
 )
@@ -36,7 +37,7 @@ from airflow_kafka_offsets.ui.task_instances import (
     Row,
     begun_instances,
     instance_steps,
-    make_instance,
+    read_row,
     result_entry,
     stored_at,
 )
@@ -46,7 +47,7 @@ _WAITING = ("running", "deferred", "up_for_reschedule")
 _MOST_IN_COMMAND = 100_000
 """Maximum characters of a receipt inside a command."""
 
-_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_UNSEEN = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 """Unicode categories of characters that a terminal does not show, or interprets."""
 
 RECEIPT_FILE = "kafka-offsets-receipt.json"
@@ -115,7 +116,7 @@ def read_instance(instance: InstanceResult) -> dict[str, Any]:
         problems.append("this is the newest iteration of a loop; the history has the others")
     if value is None:
         return found
-    move = read_outcome(make_instance(row, instance.at), operator_kind(row["operator"] or ""), value)
+    move = read_row(row, instance.at, value)
     if move is None:
         problems.append("the value in XCom is not in this package's format, and is not shown")
         return found
@@ -183,10 +184,9 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
     before = [offset for part in group_receipts(value) for _, _, offset in offset_cells(part.get("before"))]
     problems = []
     if none := before.count(None):
-        these = "partition had no commit before, and keeps its offset"
-        if none > 1:
-            these = "partitions had no commit before, and keep their offsets"
-        problems.append(f"{none:,} {these}")
+        problems.append(
+            f"{plural(none, 'partition')} had no commit before: taking the move back leaves the commits there"
+        )
     # Offsets cannot be restored to "no commit": Kafka would need them deleted.
     if archive is None and none == len(before):
         return None, ["no partition had a commit before, so nothing can be restored"]
@@ -254,9 +254,11 @@ def instance_question(instance: InstanceResult) -> dict[str, Any] | None:
     """Return the question about a task instance for a LiveClient; ``None`` if there is nothing to ask."""
     state, value, dag_id = instance.row["state"], instance.value or {}, instance.row["dag_id"]
     if value_kind(value) == "receipt":
-        kafka_config_id, made_ms = value.get("kafka_config_id"), int(instance.at.timestamp() * 1000)
-        asked = receipt_question(receipt_rows(value), made_ms, plan_only=bool(value.get("plan_only")))
-        if not asked["offsets"] or not isinstance(kafka_config_id, str):
+        receipt, kafka_config_id = parse_receipt(value), value.get("kafka_config_id")
+        if receipt is None or not isinstance(kafka_config_id, str):
+            return None
+        asked = receipt_question(receipt_rows(value), receipt.log_ids, plan_only=receipt.plan_only)
+        if not asked["offsets"]:
             return None
         return {
             "question": "times",

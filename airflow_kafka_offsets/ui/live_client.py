@@ -8,7 +8,6 @@ import math
 import os
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -38,9 +37,6 @@ _BESIDE = 1_000
 """Bytes that an answer takes in addition to its value."""
 
 _WORKER = "airflow_kafka_offsets.ui.live_worker"
-
-_UNSTARTED = (OSError, RuntimeError)
-"""Errors of a system that has no process, or no thread, left."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +98,6 @@ class LiveClient:
         if child is not None:
             child.end()
 
-    def warm(self) -> None:
-        """Start the child process ahead of a request; the request reports why it cannot be started."""
-        with suppress(*_UNSTARTED):
-            self._running()
-
     async def ask(self, question: Question, pipeline: Pipeline, **more: Any) -> Answer:
         """
         Return the answer about a pipeline within the deadline; an error is part of the answer.
@@ -114,8 +105,8 @@ class LiveClient:
         :param more: further values of the request, as plain JSON.
         """
         if pipeline.unresolved_parameters:
-            names_open = ", ".join(pipeline.unresolved_parameters)
-            return Answer(error=f"no run has rendered {names_open} yet, so Kafka cannot be asked")
+            unknown = ", ".join(pipeline.unresolved_parameters)
+            return Answer(error=f"no run has rendered {unknown} yet, or Airflow has cut it off or masked it")
         names = {name: pipeline.names.get(name) for name in PIPELINE_PARAMETERS}
         request = {"question": question, "names": names, **more}
         # A receipt may have tens of thousands of partitions, and a process that hangs does not take them.
@@ -126,7 +117,7 @@ class LiveClient:
     async def _read(self, key: str, request: Mapping[str, Any], run: Callable[..., Awaitable[Any]]) -> Answer:
         try:
             asked = await run(self._running().ask, request, self._deadline)
-        except _UNSTARTED as error:
+        except (OSError, RuntimeError) as error:  # the system has no process, or no thread, left
             why = getattr(error, "strerror", error)
             found: dict[str, Any] = {"error": f"the process that reads from Kafka cannot be started ({why})"}
         else:

@@ -35,7 +35,7 @@ from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.ui.now import PipelineNow, error_text
-from airflow_kafka_offsets.ui.receipt_now import read_move_state, read_times
+from airflow_kafka_offsets.ui.receipt_now import other_topics, read_move_state, read_times
 from airflow_kafka_offsets.ui.watched_progress import WatchedProgress
 
 _IDLE = 900.0
@@ -178,9 +178,10 @@ class LiveWorker:
 
     def _times(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         with self._lend(request["names"]["kafka_config_id"], end) as client:
-            since = read_move_state(client, request["moved"])
+            others = other_topics(client, request["topics"])
+            since = None if others else read_move_state(client, request["moved"])
             within = max(0.0, end - time.monotonic() - _MARGIN)
-            return {**read_times(client, request, within), "since": since}
+            return {**read_times(client, request, others, within), "since": since}
 
     def _lend(self, kafka_config_id: str | None, end: float) -> AbstractContextManager[OffsetsClient]:
         name = kafka_config_id or "kafka_default"
@@ -238,17 +239,17 @@ def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]
     return {
         "at": archive.created_at,
         "kind": archive.kind,
-        **_sum(archive.after, scope),
+        **_sum(archive.after, scope, "checkpoint"),
         "tool": archive.made_by.tool,
         "state": "taken back" if archive.undone else None,
     }
 
 
-def _sum(offsets: Mapping[str, Offsets], scope: TopicScope) -> dict[str, Any]:
-    """Return the sum over the partitions that the pipeline names, and what identifies these."""
+def _sum(offsets: Mapping[str, Offsets], scope: TopicScope, name: str = "offset") -> dict[str, Any]:
+    """Return the sum over the partitions that the pipeline names, by a name, and what identifies these."""
     positions = [(tp, at) for each in offsets.values() for tp, at in each.items() if tp in scope]
     over = partition_set(tp for tp, _ in positions)
-    return {"offset": sum(at for _, at in positions) if positions else None, "over": over}
+    return {name: sum(at for _, at in positions) if positions else None, "over": over}
 
 
 def main() -> None:

@@ -29,6 +29,9 @@ _KINDS = {
     "FailOverOperator": "failover",
     "CheckMirrorOperator": "mirror",
 }
+NOT_RUN = "{{ not run yet }}"
+"""The group of a task that has not run, whose names are therefore unknown."""
+
 # Beginning of a rendered field that was longer than max_templated_field_length.
 _TRUNCATED = "Truncated. You can change this behaviour"
 
@@ -101,7 +104,7 @@ class Pipeline:
 
     @property
     def unresolved_parameters(self) -> list[str]:
-        """The parameters whose templates no run has rendered."""
+        """The parameters that no run has rendered, or that Airflow has cut off or masked."""
         return [name for name in PIPELINE_PARAMETERS if is_unknown(self.names.get(name))]
 
     def as_json(self) -> dict[str, Any]:
@@ -115,6 +118,7 @@ class Pipeline:
             "kafka_config_id": self.kafka_config_id,
             "tasks": [task.task_id for task, _ in self.tasks],
             "unresolved": self.unresolved_parameters,
+            "not_run": self.names.get("group_id") == NOT_RUN,
         }
 
     @cached_property

@@ -2,51 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.log_ids import LogIds
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.table import DELETED, furthest_moves, time_text
+from airflow_kafka_offsets.model.text import join_first
 from airflow_kafka_offsets.readings.topic_times import read_times_at
 from airflow_kafka_offsets.ui.provenance import as_provenance
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
-_SKEW_MS = 3_600_000
-"""Milliseconds by which a producer's clock may be ahead of Airflow's."""
-
 Row = tuple[Any, ...]
 """Group, topic, partition, before, after, records, log start, log end and more of a receipt's table."""
 
 
-def receipt_question(rows: Sequence[Row], made_ms: int, *, plan_only: bool) -> dict[str, Any]:
+def receipt_question(rows: Sequence[Row], log_ids: LogIds, *, plan_only: bool) -> dict[str, Any]:
     """
     Return the question about a receipt, as plain JSON; its ``offsets`` are empty if nothing can be asked.
 
     Of many rows only the times of those that moved furthest are read.
 
-    :param made_ms: when the receipt was made.
+    :param log_ids: the ids of the receipt's topics.
     """
     shown, _ = furthest_moves(list(enumerate(rows)), lambda row: _moved_by(row[1]))
     offsets = [
-        [number, column, topic, partition, offset, start, end]
-        for number, (_, topic, partition, before, after, _, start, end, *_) in shown
+        [number, column, topic, partition, offset]
+        for number, (_, topic, partition, before, after, *_) in shown
         for column, offset in (("before", before), ("after", after))
-        if None not in (offset, start, end)
+        if offset is not None
     ]
     moved: dict[str, list[list[Any]]] = {}
     for group, topic, partition, before, after, *_ in () if plan_only else rows:
         if before != after and after is not None:
             moved.setdefault(group, []).append([topic, partition, before, after])
-    return {"offsets": offsets, "moved": moved, "made_ms": made_ms, "rows": len(rows)}
+    topics = {topic: log_ids.topics.get(topic) for _, topic, *_ in rows}
+    return {"offsets": offsets, "moved": moved, "topics": topics, "rows": len(rows)}
 
 
 def _moved_by(row: Row) -> int:
     _, _, _, before, after, _, start, *_ = row
     return (after or 0) - (before if before is not None else start or 0)
+
+
+def other_topics(client: OffsetsClient, recorded: Mapping[str, str | None]) -> set[str]:
+    """
+    Return the topics that are not known to be those of a receipt, in which the same offset is another record.
+
+    :param recorded: topic -> its id in the receipt.
+    """
+    now = client.log_ids(recorded).topics
+    return {topic for topic, topic_id in recorded.items() if topic_id is None or now.get(topic) != topic_id}
 
 
 def read_move_state(
@@ -56,8 +66,8 @@ def read_move_state(
     Compare a move with the current commits of its groups.
 
     :param moved: group -> topic, partition, offset before and offset after of each partition that has moved.
-    :return: the ``state`` (``in place``, ``taken back`` or ``moved on``), with ``tool`` and ``at`` of the
-        newest commit; ``None`` if the move has changed nothing, or the commits cannot be read.
+    :return: the ``state`` (``in place``, ``in part``, ``taken back`` or ``moved on``), with ``tool`` and
+        ``at`` of the newest commit; ``None`` if the move has changed nothing, or the commits cannot be read.
     """
     places, newest = set(), CommitMetadata()
     for group, changed in moved.items():
@@ -73,45 +83,43 @@ def read_move_state(
             newest = max(newest, CommitMetadata.of(commit) or newest, key=lambda made: made.at or 0)
     if not places:
         return None
-    state = places.pop() if len(places) == 1 else "moved on"
+    state = places.pop() if len(places) == 1 else "moved on" if "moved on" in places else "in part"
     # The viewer may read this receipt, but perhaps not the run of the newest commit.
     by = as_provenance(newest)
     return {"state": state, "tool": by["tool"], "at": by["at"]}
 
 
-def read_times(client: OffsetsClient, question: Mapping[str, Any], within: float) -> dict[str, Any]:
+def read_times(
+    client: OffsetsClient, question: Mapping[str, Any], others: Collection[str], within: float
+) -> dict[str, Any]:
     """
     Read the times of the records at offsets of a receipt.
 
     :param question: see :func:`receipt_question`.
+    :param others: result of :func:`other_topics`.
     :param within: seconds for reading.
     :return: ``times``, the columns ``before`` and ``after`` with a value for each row of the receipt: a time,
         ``deleted`` if retention has deleted the record, ``end`` if no record follows, or ``None`` if unknown;
         and ``problems``.
     """
     wanted = [
-        (row, column, TopicPartition(topic, partition), offset, LogRange(start, end))
-        for row, column, topic, partition, offset, start, end in question["offsets"]
+        (row, column, TopicPartition(topic, partition), offset)
+        for row, column, topic, partition, offset in question["offsets"]
     ]
-    logs = client.log_ranges({tp for _, _, tp, _, _ in wanted})
-    # Neither end of a log goes back.
-    others = {tp for *_, tp, _, then in wanted if logs[tp].start < then.start or logs[tp].end < then.end}
-    there = {(tp, offset) for *_, tp, offset, _ in wanted if tp not in others and offset in logs[tp]}
+    logs = client.log_ranges({tp for _, _, tp, _ in wanted if tp.topic not in others})
+    there = {(tp, offset) for *_, tp, offset in wanted if tp in logs and offset in logs[tp]}
     times = read_times_at(client, there, within)
     found: dict[str, list[str | None]] = {name: [None] * question["rows"] for name in ("before", "after")}
-    topics = {tp.topic for tp in others}
-    for row, column, tp, offset, then in wanted:
-        at = times.get((tp, offset))
-        if at is not None and offset < then.end and at > question["made_ms"] + _SKEW_MS:
-            # The record was already there, and is newer than the receipt.
-            topics.add(tp.topic)
-        elif tp not in others:
+    for row, column, tp, offset in wanted:
+        if tp in logs:
             found[column][row] = DELETED if offset < logs[tp].start else time_text(times, tp, offset)
-    problems = [
-        f"topic {topic} has another log than when this receipt was made, or its producers' clocks are ahead: "
-        "the topic's record times are not shown"
-        for topic in sorted(topics)
-    ]
+    problems = []
     if len({row for row, *_ in wanted}) < question["rows"]:
-        problems.insert(0, "record times are shown only for the partitions that moved furthest")
+        problems.append("record times are shown only for the partitions that moved furthest")
+    if others:
+        problems.append(
+            f"not known to be the topic of this receipt: {join_first(sorted(others))}. It was created again, "
+            "the connection leads to another cluster, or the receipt does not have its id. Its record times "
+            "are not shown, nor where the groups are now"
+        )
     return {"times": found, "problems": problems}

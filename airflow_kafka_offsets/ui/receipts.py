@@ -142,10 +142,16 @@ def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome
     return None
 
 
-def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
+def parse_receipt(value: Value) -> Receipt | None:
+    """Return a value as a receipt; ``None`` if it does not have the format of one."""
     try:
-        receipt = Receipt.parse(value)
+        return Receipt.parse(value)
     except OffsetsFormatError:
+        return None
+
+
+def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
+    if (receipt := parse_receipt(value)) is None:
         return None
     groups, moved = receipt.groups, receipt.checkpoint
     partitions = [tp for group in groups for tp in group.after]

@@ -26,13 +26,6 @@ from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 _UNMAPPED = "{MAP_INDEX}"
 """Placeholder that Airflow leaves in the address of a task that is not mapped."""
 
-NOTHING_READ: Mapping[str, Any] = {
-    **dict.fromkeys(("totals", "state", "members", "drift", "checkpoint", "pace", "partitions")),
-    "remedies": {},
-    **dict.fromkeys(("commits", "topics", "problems"), ()),
-}
-"""The answer about a pipeline that was never read."""
-
 _NAMED = 180.0
 """Seconds for which a pipeline's names, and the other DAGs that name it, are cached."""
 
@@ -61,14 +54,14 @@ dag_routes.get("/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")(
 @user_routes.get("/api/pipelines")
 async def all_pipelines(request: Request, readable: ReadableDagsDep, ask: AsUserDep) -> Response:
     """Return the pipelines of all DAGs that the user may read."""
-    return json_response(_overview(request, *await _all_pipelines(request, readable, ask)))
+    return json_response(_overview(*await _all_pipelines(request, readable, ask)))
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines")
 async def dag_pipelines(request: Request, dag_id: str, ask: AsUserDep) -> Response:
     """Return the pipelines of one DAG; an unknown DAG has none."""
     found = await _dags(request).get_one(ask, dag_id)
-    return json_response(_overview(request, {dag_id: found}, []))
+    return json_response(_overview({dag_id: found}, []))
 
 
 # No route waits in one of the API server's threads, which a hundred open pages would keep busy. Large answers
@@ -119,13 +112,8 @@ async def task_instance(
     request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
 ) -> Response:
     """Return the result of one task instance."""
-    receipts: SingleFlightCache[tuple[str, ...], bytes] = request.app.state.receipts
-
-    async def read() -> bytes:
-        instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
-        return await run_in_thread(lambda: gzip_json(instances.read_instance(instance)))
-
-    return packed_response(request, await receipts.get((dag_id, run_id, task_id, map_index), read))
+    instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
+    return packed_response(request, await run_in_thread(lambda: gzip_json(instances.read_instance(instance))))
 
 
 @dag_routes.get("/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}/now")
@@ -145,7 +133,7 @@ def json_response(found: Mapping[str, Any]) -> Response:
 
 
 def gzip_json(found: Mapping[str, Any]) -> bytes:
-    """Return compressed JSON, once for all viewers; Airflow would compress it for each viewer."""
+    """Return compressed JSON; Airflow would compress it in the server's event loop, for each viewer."""
     # The level of Airflow's own middleware.
     return gzip.compress(_to_json(found), 5)
 
@@ -222,8 +210,7 @@ def _now(answer: Answer, value: Mapping[str, Any], partitions: bool) -> Response
     error = None
     if answer.error is not None:
         error = {"message": answer.error, "since": answer.since or datetime.now(tz=timezone.utc)}
-    found = {**NOTHING_READ, **value, "read_at": answer.read_at, "error": error}
-    found["stale_since"] = answer.read_at if error else None
+    found = {**value, "read_at": answer.read_at, "error": error}
     return json_response(found if partitions else {**found, "partitions": None})
 
 
@@ -249,13 +236,9 @@ def _history(moves: list[dict[str, Any]], problems: list[str], answer: Answer) -
     }
 
 
-def _overview(request: Request, dags: Mapping[str, DagPipelines], problems: list[str]) -> dict[str, Any]:
+def _overview(dags: Mapping[str, DagPipelines], problems: list[str]) -> dict[str, Any]:
     founds = [dags[dag_id] for dag_id in sorted(dags)]
-    pipelines = [each.as_json() for found in founds for each in found.pipelines]
-    if pipelines:
-        # The page is about to request their positions.
-        _live(request).warm()
     return {
-        "pipelines": pipelines,
+        "pipelines": [each.as_json() for found in founds for each in found.pipelines],
         "problems": [*(problem for found in founds for problem in found.problems), *problems],
     }

@@ -18,8 +18,14 @@ from airflow_kafka_offsets.ui.airflow_api import (
     TooLargeError,
     run_in_thread,
 )
-from airflow_kafka_offsets.ui.pipelines import NamedTask
-from airflow_kafka_offsets.ui.receipts import TaskInstance, TaskOutcome, parse_package_value, read_outcome
+from airflow_kafka_offsets.ui.pipelines import NamedTask, operator_kind
+from airflow_kafka_offsets.ui.receipts import (
+    TaskInstance,
+    TaskOutcome,
+    Value,
+    parse_package_value,
+    read_outcome,
+)
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 
 # States of instances that may have rendered fields and a result.
@@ -48,14 +54,8 @@ class TaskOutcomes:
     def __init__(self) -> None:
         self._kept: SingleFlightCache[str, tuple[TaskOutcome | None]] = SingleFlightCache(math.inf, _KEPT)
 
-    async def read(
-        self, ask: AsUser, row: Row, kind: str, budget: Budget | None = None
-    ) -> TaskOutcome | None:
-        """
-        Return the result of an instance; ``None`` if it has stored no result of this package.
-
-        :param kind: kind of the task's moves.
-        """
+    async def read(self, ask: AsUser, row: Row, budget: Budget | None = None) -> TaskOutcome | None:
+        """Return the result of an instance; ``None`` if it has stored no result of this package."""
         key = str(row["id"])
         if (kept := self._kept.get_known(key)) is not None:
             (move,) = kept
@@ -75,7 +75,7 @@ class TaskOutcomes:
             budget.errors.append(error)
             return None
         # In a thread, because a receipt of many partitions takes a while.
-        move = None if entry is None else await run_in_thread(_read_entry, row, kind, entry)
+        move = None if entry is None else await run_in_thread(_read_entry, row, entry)
         # The result of a running task may still change.
         if row["state"] in ("success", "failed"):
             self._kept.put(key, (move,))
@@ -129,9 +129,15 @@ def stored_at(entry: Mapping[str, Any]) -> datetime:
     return datetime.fromisoformat(entry["timestamp"])
 
 
-def _read_entry(row: Row, kind: str, entry: Mapping[str, Any]) -> TaskOutcome | None:
+def _read_entry(row: Row, entry: Mapping[str, Any]) -> TaskOutcome | None:
     value = parse_package_value(entry["value"])
-    return None if value is None else read_outcome(make_instance(row, stored_at(entry)), kind, value)
+    return None if value is None else read_row(row, stored_at(entry), value)
+
+
+def read_row(row: Row, at: datetime, value: Value) -> TaskOutcome | None:
+    """Return the summary of an instance's result, see :func:`read_outcome`."""
+    # The operator of this run, which the task may have replaced since.
+    return read_outcome(make_instance(row, at), operator_kind(row["operator"] or ""), value)
 
 
 async def newest_instances(

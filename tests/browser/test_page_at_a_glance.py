@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from browser import fast_forward, overflow, rows_of
@@ -29,7 +30,7 @@ REMEDIES = {
 READINGS = {
     "lost": now(totals={**TOTALS, "headroom_state": "lost"}, remedies=REMEDIES),
     "soon": now(totals={**TOTALS, "headroom": 50.0}, remedies=REMEDIES),
-    "dead": now(error={"message": "it does not answer", "since": moment()}, stale_since=moment()),
+    "dead": now(error={"message": "it does not answer", "since": moment()}),
     "behind": now(drift={"verdict": "group behind", "text": "3 of 6"}, remedies=REMEDIES),
     "alone": now(drift=None, checkpoint=None),
     "fine": now(topics=["payments"]),
@@ -115,6 +116,23 @@ def test_a_pipeline_of_several_dags_is_one_row(visit, pages):
     assert not any("gate/pipelines" in address for address in pages.asked)
 
 
+def test_a_group_of_which_dags_read_other_topics_has_a_row_for_each(visit, pages):
+    """The lag of one DAG's topics would hide that of the other DAG's."""
+    shared: dict[str, Any] = {"groups": ["shared"], "checkpoint": None}
+    one, other = (pipeline(dag_id=name, key=name, topics=[name], **shared) for name in ("clicks", "returns"))
+    pages.give(one, other)
+    pages.answers |= {f"dags/{name}/pipelines/{name}/now": now() for name in ("clicks", "returns")}
+    page = visit(clock=True)
+    topics = rows_of(page, "Pipelines").locator("[data-label=Topics]")
+    expect(topics).to_have_text(["clicks", "returns"])
+    pages.answers["pipelines"]["pipelines"].append(pipeline(dag_id="all", key="all", topics=None, **shared))
+    pages.answers["dags/all/pipelines/all/now"] = now(topics=["clicks", "returns"])
+    fast_forward(page, 181_000)
+    expect(topics).to_have_count(1)
+    fast_forward(page, 31_000)
+    expect(topics).to_have_text(["clicks, returns"])
+
+
 def test_the_focus_stays_when_rows_are_drawn_again(visit, pages):
     give(pages, "fine-1", "fine-2")
     page = visit(clock=True)
@@ -191,20 +209,25 @@ def test_states_are_badges_and_runs_are_times(show):
 
 
 @pytest.mark.parametrize(
-    ("since", "text"),
+    ("since", "verified", "text"),
     [
-        ({"state": "in place"}, "The pipeline is still at the offsets of this move."),
-        ({"state": "taken back", "kind": "restore", "at": moment(95)}, "This move was already taken back"),
+        ({"state": "in place"}, True, "The pipeline is still at the offsets of this move."),
+        ({"state": "taken back"}, True, "This move was already taken back"),
+        # Its task may have ended before it moved anything.
+        ({"state": "taken back"}, False, "This move is not in place: the pipeline is at its earlier"),
+        ({"state": "in part"}, False, "Some partitions are at the offsets of this move"),
         (
             {"state": "moved on", "tool": "spark listener", "at": moment(95)},
+            True,
             "has moved on since. The newest commit",
         ),
     ],
 )
-def test_where_the_groups_of_a_move_are_now(visit, pages, since, text):
+def test_where_the_groups_of_a_move_are_now(visit, pages, since, verified, text):
     address = "dags/orders/runs/r/tasks/reset/-1"
     times = {"before": [None, None], "after": [None, None]}
     pages.answers[address] = task_instance()
+    pages.answers[address]["receipt"]["verified"] = verified
     pages.answers[f"{address}/now"] = instance_now(read_at=moment(100), times=times, since=since)
     page = visit(address)
     expect(page.get_by_role("status").filter(has_text=text)).to_be_visible()

@@ -67,7 +67,7 @@ def test_a_broker_that_does_not_answer(visit, pages):
     answer = pages.answers["dags/orders/pipelines/orders-to-lake/now"]
     error = {"message": "the broker of connection 'kafka_default': it does not answer", "since": at(NOW - 3)}
     pages.answers["dags/orders/pipelines/orders-to-lake/now"] = {
-        **answer, "read_at": at(NOW - 3), "error": error, "stale_since": at(NOW - 3),
+        **answer, "read_at": at(NOW - 3), "error": error,
     }  # fmt: skip
     visit("dags/orders", "no-answer", re.compile("No new numbers since"))
 

@@ -137,7 +137,7 @@ def main() -> None:
     offsets.CALL_TIMEOUT = _PATIENCE
     logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, force=True)
     live = LiveClient()
-    live.warm()
+    live._running()
     for names, config_file in json.load(sys.stdin):
         run(names, config_file, live)
         print(DONE + names["kafka_config_id"])

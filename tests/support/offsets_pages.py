@@ -64,6 +64,7 @@ def pipeline(number: int = 0, **values: Any) -> dict[str, Any]:
         "kafka_config_id": "kafka_default",
         "tasks": ["commit"],
         "unresolved": [],
+        "not_run": False,
         **values,
     }
 
@@ -92,7 +93,6 @@ def now(partitions: dict[str, list[Any]] | None = None, **values: Any) -> dict[s
     rows = partitions or columns(6)
     return {
         "read_at": moment(100),
-        "stale_since": None,
         "error": None,
         "totals": {
             "lag": sum(lag or 0 for lag in rows["lag"]),

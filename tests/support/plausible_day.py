@@ -126,7 +126,6 @@ def reading(verdict: str | None = "in step", *, topics: list[str], **values: Any
     }
     return {
         "read_at": at(NOW),
-        "stale_since": None,
         "error": None,
         "totals": totals,
         "state": "Empty",
@@ -198,9 +197,7 @@ def give(pages: OffsetsPages) -> None:
         ),
         (
             listed("iot-telemetry", "iot", ["telemetry"], NOW - 180, kafka_config_id="kafka_iot"),
-            reading(
-                topics=["telemetry"], error={"message": dead, "since": at(NOW - 6)}, stale_since=at(NOW - 6)
-            ),
+            reading(topics=["telemetry"], error={"message": dead, "since": at(NOW - 6)}),
         ),
         (
             listed("inventory-cdc", "inventory", None, NOW - 9),

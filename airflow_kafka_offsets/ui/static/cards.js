@@ -63,7 +63,7 @@ export function cards() {
   function update(now, pipeline, moves, historyKnown) {
     const { totals, checkpoint, members } = now;
     // An old reading is never shown in green.
-    element.classList.toggle("stale", Boolean(now.error || now.stale_since));
+    element.classList.toggle("stale", Boolean(now.error || now.stale));
     all.Lag.set(lag(totals));
     const late = totals?.time_lag ?? null;
     all.Behind.set([duration(late), "", late === null ? "not known" : "age of the oldest unread record"]);

@@ -6,7 +6,7 @@ import { pipelineView } from "./pipeline.js";
 
 const AGAIN = 180;
 
-const label = (pipeline) => [pipeline.groups.join(", ") || pipeline.checkpoint || pipeline.key,
+const label = (pipeline) => [pipeline.groups.join(", ") || pipeline.checkpoint || pipeline.tasks.join(", "),
   pipeline.topics?.join(", ")].filter(Boolean).join(" · ");
 
 /** Show the pipelines of a DAG: one at a time, selected by the fragment of the address. */
@@ -19,13 +19,16 @@ export async function show(page, { dagId }) {
   const none = h("p", { class: "quiet" },
     "No task of this DAG names a Kafka pipeline: the DAG has no operator or sensor of this provider, or Airflow does not have this DAG.");
   const place = h("div");
+  const other = notice("warn", "This DAG does not name the pipeline of this address any more. The page shows another one.");
   let pipelines = [];
   let shown = null;
   let view = null;
 
   function choose() {
     const wanted = location.hash.slice(1);
-    const pipeline = pipelines.find(({ key }) => key === wanted) ?? pipelines.find(({ key }) => key === shown) ?? pipelines[0];
+    const found = pipelines.find(({ key }) => key === wanted);
+    const pipeline = found ?? pipelines.find(({ key }) => key === shown) ?? pipelines[0];
+    other.hidden = !wanted || !pipeline || Boolean(found);
     if (pipeline && pipeline.key === shown) view.update(pipeline);
     else {
       view?.stop();
@@ -62,7 +65,7 @@ export async function show(page, { dagId }) {
   document.title = `${dagId} – Kafka offsets`;
   page.replaceChildren(
     h("nav", { "aria-label": "Where you are" }, h("a", { href: link("") }, "Kafka offsets"), " / ", name(dagId)),
-    h("h1", {}, "Offsets of ", name(dagId)), problems, bar, none, place);
+    h("h1", {}, "Offsets of ", name(dagId)), problems, bar, other, none, place);
   take(first);
   addEventListener("hashchange", choose);
   whileVisible(AGAIN, askList, Date.now());

@@ -10,12 +10,15 @@ const REFRESH = 30;
 const AGAIN = 180;
 const ALL_EVERY = 6;
 const RANKS = Object.keys(KINDS);
+/** The status of a task that has not run: its names are not known, and nothing may be wrong. */
+const NOT_RUN = { kind: "alone", text: "not run yet", todo: "nothing" };
+
+/** Return the tone of a value; an old value is grey. */
+const fresh = (now, kind) => (now.error || now.stale ? "quiet" : kind);
 
 /** Show values of a pipeline that are read later than the pipeline itself. */
-const later = (read) => (row, value) => (row.now ? read(row.now, value) : row.error ? NONE : skeleton());
-
-/** Return the tone of a value; an old value is never green. */
-const fresh = (now, kind) => (now.error || now.stale_since ? "quiet" : kind);
+const later = (read) => ({ now, error }, value) =>
+  (now ? h("span", { class: fresh(now, null) }, read(now, value)) : error ? NONE : skeleton());
 
 const total = (column) => (row) => row.now?.totals?.[column] ?? null;
 const address = (pipeline) => link(`${dagPath(pipeline.dag_id)}#${pipeline.key}`);
@@ -25,7 +28,7 @@ const topicsOf = ({ pipeline, now }) => pipeline.topics ?? (now?.topics?.length 
 function lag(now) {
   const { lag: known, uncounted } = now.totals ?? {};
   if (!uncounted) return count(known);
-  return h("span", { class: "warn", title: "records in partitions without a commit: a job may still read them" },
+  return h("span", { class: fresh(now, "warn"), title: "records in partitions without a commit: a job may still read them" },
     known ? `${count(known)} + ` : "", `${count(uncounted)} ?`);
 }
 
@@ -38,7 +41,7 @@ const COLUMNS = [
     label: "Pipeline",
     value: (row) => row.title,
     cell: ({ pipeline }) => h("a", { href: address(pipeline) },
-      ...(pipeline.groups.length ? names(pipeline.groups, 3) : [name(pipeline.checkpoint ?? pipeline.key)])),
+      ...names(pipeline.groups.length ? pipeline.groups : pipeline.checkpoint ? [pipeline.checkpoint] : pipeline.tasks, 3)),
   },
   {
     label: "DAG", value: (row) => row.pipelines.map((each) => each.dag_id).join(" "),
@@ -91,15 +94,19 @@ function nothing() {
       "whether you have permission to read its XComs."));
 }
 
+/** Order of the entries of a group: those with its checkpoint or all of its topics include the others. */
+const part = ({ checkpoint, topics }) => (checkpoint ? 0 : topics ? 2 : 1);
+
 /** Merge the entries of one pipeline: each DAG has its own entry, and some name the group without its checkpoint. */
 function together(pipelines) {
   const found = new Map();
-  const order = [...pipelines].sort((a, b) => Number(!a.checkpoint) - Number(!b.checkpoint));
-  for (const each of order) {
+  for (const each of [...pipelines].sort((a, b) => part(a) - part(b))) {
     const open = each.unresolved.length || !each.groups.length;
     const group = JSON.stringify([each.kafka_config_id, each.groups]);
-    const whole = open ? JSON.stringify([each.unresolved.length ? each.dag_id : null, each.key]) : `${group} ${each.checkpoint ?? ""}`;
-    const place = !open && !each.checkpoint ? [...found.keys()].find((one) => one.startsWith(`${group} `)) ?? whole : whole;
+    const whole = open ? JSON.stringify([each.unresolved.length ? each.dag_id : null, each.key])
+      : `${group} ${each.checkpoint ?? JSON.stringify(each.topics)}`;
+    const place = !open && !each.checkpoint
+      ? [...found].find(([one, [entry]]) => one.startsWith(`${group} `) && part(entry) < 2)?.[0] ?? whole : whole;
     if (found.has(place)) found.get(place).push(each);
     else found.set(place, [each]);
   }
@@ -141,7 +148,7 @@ export async function show(page) {
       const row = before.get(place) ?? { place, now: null, error: null, version: 0 };
       // The entry with the checkpoint and all topics is the one that is read.
       const pipeline = entries.find((each) => each.checkpoint) ?? entries.find((each) => !each.topics) ?? entries[0];
-      const title = pipeline.groups.join(" ") || pipeline.checkpoint || pipeline.key;
+      const title = pipeline.groups.join(" ") || pipeline.checkpoint || pipeline.tasks.join(" ");
       return judged(Object.assign(row, { pipeline, pipelines: entries, title }));
     }).sort((a, b) => natural(a.title, b.title));
     trouble.replaceChildren(...problems.map((problem) => notice("warn", problem)));
@@ -152,7 +159,7 @@ export async function show(page) {
   }
 
   function judged(row) {
-    row.status = judge(row.now, row.error);
+    row.status = row.pipeline.not_run ? NOT_RUN : judge(row.now, row.error);
     row.move = newest([], row.now?.commits);
     row.text = [...row.pipelines.flatMap(searched), ...(row.now?.topics ?? [])].join("\n").toLowerCase();
     row.version += 1;
@@ -184,7 +191,7 @@ export async function show(page) {
       row.now = await get(`${path("api", "dags", dag_id, "pipelines", key, "now")}?partitions=false`);
       row.error = null;
     } catch (refused) {
-      row.now = row.now && { ...row.now, stale_since: row.now.read_at };
+      row.now = row.now && { ...row.now, stale: true };
       row.error = explain(refused);
     }
     judged(row);

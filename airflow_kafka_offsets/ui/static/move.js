@@ -1,15 +1,14 @@
 // One task instance: its receipt, report or reading, and the command that takes its move back.
 
 import { airflowLink, alone, dagPath, explain, get, link, path, whileVisible } from "./data.js";
-import { NONE, ago, count, facts, h, name, names, notice, plural, printable, time } from "./dom.js";
+import { NONE, ago, count, facts, h, name, names, notice, plural, time } from "./dom.js";
 import { badge, run } from "./moves.js";
 import { table } from "./table.js";
 import { tone } from "./verdicts.js";
 
-/** Create a block of text with a button that copies the original text, even if characters are shown escaped. */
+/** Create a block of text, which has no invisible characters, with a button that copies it. */
 function copyable(text) {
-  const shown = text.split("\n").map(printable).join("\n");
-  const code = h("code", {}, shown);
+  const code = h("code", {}, text);
   const done = h("span", { role: "status", class: "quiet" });
   const copy = async () => {
     try {
@@ -21,14 +20,8 @@ function copyable(text) {
       done.textContent = "selected: press Ctrl+C";
     }
   };
-  const whole = (event) => {
-    if (getSelection().toString().trim() !== shown.trim()) return;
-    event.clipboardData.setData("text/plain", text);
-    event.preventDefault();
-  };
   return h("div", { class: "copy" },
-    h("pre", { tabindex: "0", oncopy: whole }, code),
-    shown === text ? "" : h("p", { class: "quiet" }, "\\u{…} stands for an invisible character; the copy has the character itself."),
+    h("pre", { tabindex: "0" }, code),
     h("p", {}, h("button", { type: "button", onclick: copy }, "Copy"), " ", done));
 }
 
@@ -127,14 +120,15 @@ function receiptOf(receipt, move) {
   };
 }
 
-/** Show whether a move is still in place. */
-function sinceOf(since) {
+/** Show whether a move is still in place; of a move that was not read back it is not known whether it was made. */
+function sinceOf(since, verified) {
   if (!since) return [];
   const by = since.tool ? [" by ", name(since.tool)] : [];
   const last = since.at ? [` The newest commit was made ${ago(since.at)}`, ...by, "."] : [];
   const [kind, text] = {
     "in place": ["good", "The pipeline is still at the offsets of this move."],
-    "taken back": ["warn", "This move was already taken back: the pipeline is at its earlier offsets."],
+    "in part": ["warn", "Some partitions are at the offsets of this move, the others at their earlier offsets."],
+    "taken back": ["warn", `This move ${verified ? "was already taken back" : "is not in place"}: the pipeline is at its earlier offsets.`],
     "moved on": ["warn", "The pipeline has moved on since."],
   }[since.state] ?? ["warn", since.state];
   return [notice(kind, text, ...last)];
@@ -239,7 +233,7 @@ export async function show(page, where) {
         return;
       }
       moved?.update(now);
-      since.replaceChildren(...sinceOf(now.since));
+      since.replaceChildren(...sinceOf(now.since, receipt?.verified));
       if (!moved) progress.replaceChildren(...progressOf(now));
     } catch (refused) {
       moved?.update(null);

@@ -37,6 +37,7 @@ export function plots() {
     const { partitions, totals } = now;
     polls = [...polls, {
       at: now.read_at, over: totals?.over ?? null, log_end: sum(partitions?.log_end), offset: sum(partitions?.committed),
+      checkpoint: sum(partitions?.checkpoint),
       lag: partitions?.lag?.includes(null) ? null : totals?.lag ?? null,
     }].slice(-MOST_POLLS);
   }
@@ -44,8 +45,9 @@ export function plots() {
   /**
    * @param history `null` while it is being read.
    * @param failed whether it could not be read.
+   * @param checkpoint the pipeline's checkpoint, `null` without one.
    */
-  function update(history, moves, failed) {
+  function update(history, moves, failed, checkpoint) {
     const batches = (history?.batches ?? []).filter((batch) => !batch.pending && batch.at);
     const moved = moves.filter((move) => !move.plan_only);
     const marked = moved.filter((move) => MARKED.has(move.kind));
@@ -55,16 +57,16 @@ export function plots() {
     const whole = past.filter(drawn);
     const ended = batches.filter(drawn);
     const points = (rows, column) => rows.map((row) => [row.at, row[column]]);
-    const others = [...past, ...batches].filter((each) => typeof each.offset === "number" && !drawn(each)).length;
+    const others = [...past, ...batches].filter((each) => typeof (each.offset ?? each.checkpoint) === "number" && !drawn(each)).length;
     left.textContent = others
       ? `Left out of the sums: ${others} ${others === 1 ? "value" : "values"} of other partitions.` : "";
     const range = span([...moved, ...polls, ...batches].map((each) => each.at));
     const nothing = failed ? "Not known: the history could not be read." : history ? "There is no history yet." : null;
-    const noBatches = history?.batches_known === false ? "Not known: the checkpoint could not be read." : nothing;
+    const noBatches = !checkpoint ? "The pipeline names no checkpoint." : history?.batches_known === false ? "Not known: the checkpoint could not be read." : nothing;
     position.update([
       { label: "Log end", colour: "--quiet", points: points(whole, "log_end") },
       { label: "Committed", colour: "--accent", points: points(whole, "offset") },
-      { label: "Checkpoint", colour: "--second", points: points(ended, "offset") },
+      { label: "Checkpoint", colour: "--second", points: [...points(ended, "offset"), ...points(whole, "checkpoint")] },
     ], marked, range, nothing);
     lag.update([{ label: "Lag", colour: "--accent", zero: true, points: points(whole, "lag") }], marked, range, nothing);
     records.update([{ label: "Records", colour: "--accent", bars: true, points: points(batches, "records") }], marked, range, noBatches);

@@ -67,17 +67,10 @@ const MEMBER_COLUMNS = [
   { label: "Partitions", numeric: true, value: (member) => member.partitions },
 ];
 
-/** Return a notice if the numbers are old or missing, else null. */
-function answer(now) {
-  if (now.error) {
-    return notice("bad", `No new numbers since ${clock(now.error.since)} (${ago(now.error.since)}): `,
-      name(now.error.message), now.read_at
-        ? `. The numbers shown are from ${clock(now.read_at)}.` : ". Only the history is shown.");
-  }
-  return now.stale_since
-    ? notice("warn", `No new numbers since ${clock(now.stale_since)}: the numbers shown are from ${clock(now.read_at)}.`)
-    : null;
-}
+/** Return the notice that the numbers are old or missing. */
+const outdated = ({ error, read_at: at }) =>
+  notice("bad", `No new numbers since ${clock(error.since)} (${ago(error.since)}): `, name(error.message),
+    at ? `. The numbers shown are from ${clock(at)}.` : ". Only the history is shown.");
 
 /** Create the section of a pipeline; `update()` takes its current state, `stop()` ends its refreshing. */
 export function pipelineView(pipeline) {
@@ -126,7 +119,7 @@ export function pipelineView(pipeline) {
       ["Tasks", names(pipeline.tasks, 8)],
     ]),
     pipeline.unresolved.length ? notice("warn",
-      "Not known until a task has run, because Airflow renders these parameters then: ", ...names(pipeline.unresolved)) : "");
+      "Not known, because no run has rendered them yet, or Airflow has cut them off or masked them: ", ...names(pipeline.unresolved)) : "");
   }
 
   function showTrouble(notices) {
@@ -141,7 +134,7 @@ export function pipelineView(pipeline) {
       now = await get(`${address}/now`);
     } catch (refused) {
       showTrouble([notice("bad", explain(refused), now?.read_at ? ` The numbers shown are from ${clock(now.read_at)}.` : "")]);
-      now = now && { ...now, stale_since: now.read_at };
+      now = now && { ...now, stale: true };
       if (now) draw();
       else {
         read.textContent = "";
@@ -149,7 +142,7 @@ export function pipelineView(pipeline) {
       }
       return;
     }
-    showTrouble([answer(now), ...(now.problems ?? []).map((problem) => notice("warn", name(problem)))].filter(Boolean));
+    showTrouble([...(now.error ? [outdated(now)] : []), ...(now.problems ?? []).map((problem) => notice("warn", name(problem)))]);
     draw();
   }
 
@@ -160,7 +153,7 @@ export function pipelineView(pipeline) {
     const most = Math.max(1, ...rows.map((row) => row.lag ?? 0));
     for (const row of rows) row.part = (row.lag ?? 0) / most;
     partitionsPart.hidden = !rows.length;
-    partitionsPart.classList.toggle("stale", Boolean(now.error || now.stale_since));
+    partitionsPart.classList.toggle("stale", Boolean(now.error || now.stale));
     skewed.replaceChildren(h("p", {}, ...skew(rows)));
     todo.replaceChildren(...troubles(rows, now));
     strip.update(rows);
@@ -178,7 +171,7 @@ export function pipelineView(pipeline) {
     const unread = failed ? "Not known: the history could not be read." : history?.problems.length ? "Not all moves are known yet, see above." : null;
     moves.update(known.map((move) => ({ ...move, elsewhere: Boolean(move.dag_id) && move.dag_id !== pipeline.dag_id })),
       history || failed ? unread ?? "No run has moved or read this pipeline yet." : skeleton());
-    drawn.update(history, known, failed);
+    drawn.update(history, known, failed, pipeline.checkpoint);
     if (now) numbers.update(now, pipeline, known, Boolean(history) && !history.problems.length);
   }
 

@@ -169,7 +169,7 @@ export function plot({ title, together, write = count, short = compact, steps })
       moves = newMoves;
       range = newRange;
       series = newSeries.map((each) => ({
-        ...each, points: each.points.filter(([at, value]) => value !== null && !Number.isNaN(seconds(at))),
+        ...each, points: each.points.filter(([at, value]) => typeof value === "number" && !Number.isNaN(seconds(at))),
       }));
       const points = series.reduce((sum, each) => sum + each.points.length, 0);
       host.hidden = details.hidden = points === 0;

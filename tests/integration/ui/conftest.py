@@ -130,7 +130,7 @@ class Browser:
         """Forget what was found and asked a moment ago."""
         state = self.tab.state
         rights, dags = state.rights, state.dags
-        for cache in (rights.dags, rights.ids, dags._found, dags._active, state.histories, state.receipts):
+        for cache in (rights.dags, rights.ids, dags._found, dags._active, state.histories):
             cache._values.clear()
 
     @property

@@ -9,6 +9,7 @@ from offsets_receipts import receipt
 
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.ui import pages
@@ -88,6 +89,8 @@ def test_the_command_that_takes_back_asks_the_cluster_of_that_run(browser, metad
 
     assert "--kafka-config-id kafka_eu " in of("run-kafka_eu")["restore_command"]
     assert "--kafka-config-id kafka_us " in of("run-kafka_us")["restore_command"]
+    # Offsets of two clusters are not one history.
+    assert [move["run_id"] for move in browser.moves("moved")] == ["run-kafka_us"]
 
 
 @pytest.fixture
@@ -132,7 +135,7 @@ def test_kafka_is_asked_about_what_a_task_instance_has_left(browser, metadata, a
 
     questions = [(question, cluster) for question, cluster, _ in asked]
     assert questions == [("times", "kafka_eu"), ("wait", "kafka_default"), ("times", "kafka_eu")]
-    offsets = [[0, "before", "orders", 0, 40, 0, 100], [0, "after", "orders", 0, 60, 0, 100]]
+    offsets = [[0, "before", "orders", 0, 40], [0, "after", "orders", 0, 60]]
     assert asked[0][2]["offsets"] == offsets
     assert asked[1][2]["parameters"]["target"] == target
     assert asked[1][2]["began"][1] == 800
@@ -167,6 +170,7 @@ def test_what_only_a_run_knows(browser, metadata):
 
     assert [(each["groups"], each["unresolved"]) for each in before] == [([], ["group_id"])]
     assert before[0]["tasks"] == ["all", "one"]
+    assert before[0]["not_run"]
     assert [each["groups"] for each in after] == [["a"], ["b"], ["new"]]
 
 
@@ -178,6 +182,16 @@ def test_receipts_name_what_airflow_no_longer_has_rendered(browser, metadata):
     (pipeline,) = browser.get("/api/dags/purged/pipelines").json()["pipelines"]
 
     assert (pipeline["groups"], pipeline["kafka_config_id"]) == (["g"], "kafka_eu")
+
+
+def test_a_task_that_has_run_and_left_nothing_is_not_called_one_that_has_not_run(browser, metadata):
+    with metadata.new_dag("purged"):
+        ConsumerGroupLagSensor(task_id="one", group_id="g", max_lag=0)
+    metadata.add_run("purged", rendered={})
+
+    (pipeline,) = browser.get("/api/dags/purged/pipelines").json()["pipelines"]
+
+    assert (pipeline["unresolved"], pipeline["not_run"]) == (["group_id"], False)
 
 
 def test_a_drift_check_of_which_airflow_keeps_only_a_part_of_the_names(browser, metadata, monkeypatch):
@@ -200,15 +214,21 @@ def test_a_drift_check_of_which_airflow_keeps_only_a_part_of_the_names(browser, 
 
 
 def test_the_newest_version_of_a_dag_counts(browser, metadata):
-    for group in ("old", "new"):
+    at = {"t": {"0": 1}}
+    for group, make in (
+        ("old", lambda: CommitOffsetsOperator(task_id="one", group_id="old", offsets=at)),
+        ("new", lambda: ResetOffsetsOperator(task_id="one", group_id="new", to_offset=at)),
+        ("new", lambda: CommitOffsetsOperator(task_id="one", group_id="new", offsets=at)),
+    ):
         with metadata.new_dag("changing"):
-            CommitOffsetsOperator(task_id="one", group_id=group, offsets={"t": {"0": 1}})
+            make()
         metadata.add_run("changing", {"one": receipt(group, 1, 2)})
 
     (pipeline,) = browser.get("/api/dags/changing/pipelines").json()["pipelines"]
 
     assert pipeline["groups"] == ["new"]
-    assert len(browser.moves("changing")) == 1
+    # Each move is of the kind that the task was then.
+    assert [move["kind"] for move in browser.moves("changing")] == ["reset", "commit"]
 
 
 def test_values_of_other_operators_and_broken_ones_are_not_moves(browser, metadata, orders):

@@ -109,7 +109,7 @@ def test_a_result_that_is_too_large_is_none_of_this_package_and_is_read_once(mon
     app, outcomes = airflow(), TaskOutcomes()
 
     for budget in (None, Budget(60.0)):
-        assert asyncio.run(outcomes.read(as_user(app), ROW, "commit", budget)) is None
+        assert asyncio.run(outcomes.read(as_user(app), ROW, budget)) is None
         assert budget is None or budget.errors == []
     assert len(app.state.asked) == 1
 
@@ -120,7 +120,7 @@ def test_a_result_that_airflow_cannot_give_hides_no_other_and_is_asked_for_again
     ask: Any = SimpleNamespace(get=lambda *_, **__: broken.get("500"))
 
     for _ in range(2):
-        assert asyncio.run(outcomes.read(ask, ROW, "commit", budget)) is None
+        assert asyncio.run(outcomes.read(ask, ROW, budget)) is None
     assert [str(error) for error in budget.errors] == ["Airflow's API answered with status 500"] * 2
 
 

@@ -122,7 +122,8 @@ def test_moves_of_a_checkpoint_by_a_command_are_moves(tmp_path):
     (move,) = batches(root)["moves"]
 
     assert (move["kind"], move["tool"]) == ("seek", "airflow-kafka-offsets checkpoint seek")
-    assert move["offset"] == len(offsets)
+    assert move["checkpoint"] == len(offsets)
+    assert "offset" not in move
     assert move["over"] == partition_set(offsets)
     assert move["state"] is None
     # A person may have written the archive's time without a zone.
