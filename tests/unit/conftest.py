@@ -1,7 +1,5 @@
 """Unit tests have no server: what others do to a real Kafka, these do to the in-memory broker."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

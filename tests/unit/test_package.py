@@ -1,7 +1,5 @@
 """What has to hold of the package as a whole."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

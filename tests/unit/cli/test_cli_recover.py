@@ -1,7 +1,5 @@
 """Many pipelines as one: what is refused, interrupted, followed by others, and taken back."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """What a move means for those who go on from there: numbers, or reasons why there is none."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Every record is counted once, whatever batches come and wherever they are interrupted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import contextmanager
 
