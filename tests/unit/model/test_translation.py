@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.offset_syncs import OffsetSync
 from airflow_kafka_offsets.model.offsets import LogRange
 from airflow_kafka_offsets.model.translation import Evidence, LastRead, RecordIdentity, Search
 
-EXAMPLES = 1_500 if os.environ.get("LONG_TESTS") else 150
+EXAMPLES = 1_500 if os.environ.get("LONG_TESTS") else 300
 
 
 @st.composite
