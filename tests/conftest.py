@@ -40,7 +40,7 @@ LOG_END = -1
 # In CI the examples are the same in each run: what fails there has a reason in the change.
 settings.register_profile(
     "suite",
-    max_examples=200 if os.environ.get("LONG_TESTS") else 40,
+    max_examples=200 if os.environ.get("LONG_TESTS") else 25,
     deadline=None,
     derandomize="CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow],

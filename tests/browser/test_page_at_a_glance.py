@@ -1,7 +1,5 @@
 """What the Offsets pages show at a glance: the worst first, what to do, and whether a move was taken back."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

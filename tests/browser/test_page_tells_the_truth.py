@@ -1,7 +1,5 @@
 """The Offsets page denies nothing that it does not know, and shows what all tools have done."""
 
-from __future__ import annotations
-
 import re
 import threading
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The pages on a plausible day; ``DOCS_IMAGES=yes`` writes the pictures of the documentation."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

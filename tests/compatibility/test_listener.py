@@ -1,7 +1,5 @@
 """Groups that follow real queries while they run, on every version of Spark."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """A query that Spark refuses to start from its checkpoint continues with a new one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

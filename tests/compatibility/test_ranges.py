@@ -1,7 +1,5 @@
 """Where does a query start, which ranges are in its batches, and how does a job commit them by itself?"""
 
-from __future__ import annotations
-
 import json
 import threading
 

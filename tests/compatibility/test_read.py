@@ -1,7 +1,5 @@
 """Does a job read exactly the records of its window, and does it hear of it when it cannot?"""
 
-from __future__ import annotations
-
 import json
 import re
 import time

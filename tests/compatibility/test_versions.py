@@ -1,7 +1,5 @@
 """Is this the Spark that was asked for, and can its checkpoints be read?"""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from importlib import metadata

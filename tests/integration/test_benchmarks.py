@@ -1,7 +1,5 @@
 """The benchmarks run, and everybody who is compared gives the same answer."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@ go further:
     SCHEDULE_CHANGES=3 SCHEDULE_CRASH_COSTS=0 pytest -s tests/interleavings/test_schedules.py -k "group"
 """
 
-from __future__ import annotations
-
 import os
 import time
 

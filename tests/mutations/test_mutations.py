@@ -1,7 +1,5 @@
 """The mutations that tests/mutations/run.py tries fit the code, and name tests that are there."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """The wheel and the sdist, as they are published, and the zip that a Spark job takes along."""
 
-from __future__ import annotations
-
 import email
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What is imported when, and what works without a library: each test in a copy of one Python."""
 
-from __future__ import annotations
-
 import json
 import os
 import pkgutil

@@ -1,7 +1,5 @@
 """The launcher of a Spark job, started as spark-submit starts it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The documentation as it is published."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

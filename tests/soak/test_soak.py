@@ -1,7 +1,5 @@
 """The soak, for twelve schedules."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

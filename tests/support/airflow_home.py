@@ -5,8 +5,6 @@ Airflow reads AIRFLOW_HOME once, when it is imported, and the conftest files of 
 before pytest calls any hook. So importing this module sets the home, and tests/conftest.py does that first.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

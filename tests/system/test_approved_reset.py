@@ -4,8 +4,6 @@ The example of an approved reset: a user approves in Airflow's own page what ano
 ``DOCS_IMAGES=yes`` writes the picture of the page.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The example of an audited window, whole: a day with a loss is not committed, and is once it is mended."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The example DAG, whole: real events, a real Kafka, a real Spark; days in order, and one of them twice."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import runpy

@@ -3,8 +3,6 @@ DAGs that wait for lag, DAGs that lag or a commit wakes, and a refusal: on a rea
 triggerer.
 """
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timedelta
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Departures counted in a database, with the offsets they come from, and published to the group."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Does the example of gates run, and does it tell what it saw?"""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timedelta, timezone
 

@@ -1,7 +1,5 @@
 """Complete hours on a real scheduler that names no partitions at run time."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 

@@ -6,8 +6,6 @@ Run it with ``LONG_TESTS=yes pytest tests/system/test_large_airflow.py``. What i
 to install it, is the reason of the skipped tests.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -4,8 +4,6 @@ Lineage as the OpenLineage provider and Spark's own OpenLineage agent emit it: o
 The events of a whole run of the daily DAG, each side in a file of its own, and those of a commit that fails.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

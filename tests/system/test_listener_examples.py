@@ -1,7 +1,5 @@
 """The examples in which the Spark job itself commits: under the launcher, and inside an Airflow task."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 

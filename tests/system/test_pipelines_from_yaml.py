@@ -1,7 +1,5 @@
 """Does the example of pipelines in a file run, and does one that fails leave the others alone?"""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -3,8 +3,6 @@ The examples of planned windows, whole: two days of flights by the group's memor
 again.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -2,8 +2,6 @@
 The two recipes for a bad day: everything since, through group and checkpoint; or that day alone, as a batch.
 """
 
-from __future__ import annotations
-
 import runpy
 from datetime import datetime, timezone
 from pathlib import Path

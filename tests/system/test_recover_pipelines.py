@@ -1,7 +1,5 @@
 """The example of many pipelines on a real scheduler: one plan, one approval, waves, one way back."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -3,8 +3,6 @@ Recoveries on a real scheduler: tasks that are cleared, runs that are given up, 
 half-way.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ Spark standalone with two workers, one of which is killed in the middle of a bat
 Run it with ``LONG_TESTS=yes pytest tests/system/test_spark_worker_killed.py``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

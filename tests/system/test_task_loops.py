@@ -1,7 +1,5 @@
 """Task loops of Airflow 3.4 on a real scheduler: iterations, their retries and their Clear."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import airflow.sdk

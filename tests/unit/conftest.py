@@ -1,9 +1,10 @@
 """Unit tests have no server: what others do to a real Kafka, these do to the in-memory broker."""
 
-from __future__ import annotations
-
+import os
+import shutil
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from memory_kafka import (  # noqa: F401
@@ -24,6 +25,15 @@ from memory_kafka import (  # noqa: F401
 from moved_pipeline import commit, committed, new_query  # noqa: F401
 
 from airflow_kafka_offsets.kafka import worker
+
+MEMORY = Path("/dev/shm")
+if (
+    os.access(MEMORY, os.W_OK)
+    and shutil.disk_usage(MEMORY).free > 4 * 1024**3
+    and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+):
+    # They write tens of thousands of small files, each of which a disk would have to take and to lose again.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,7 +1,5 @@
 """The comparison of pinned versions with a clone of PyPA's advisory database."""
 
-from __future__ import annotations
-
 import runpy
 import subprocess
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from airflow.providers.openlineage.utils.utils import translate_airflow_asset
 from airflow.sdk import Asset

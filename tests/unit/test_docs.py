@@ -1,7 +1,5 @@
 """What has to hold of the README, the documentation and the example DAGs."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """Do the rules and the dashboard name metrics that there are, and can Prometheus read them?"""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

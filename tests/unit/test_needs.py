@@ -1,7 +1,5 @@
 """Reasons for which a test of several workers is skipped."""
 
-from __future__ import annotations
-
 import shutil
 
 import large_airflow

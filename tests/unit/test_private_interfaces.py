@@ -5,8 +5,6 @@ A failure here means that the package has begun to depend on something that may 
 documented way, or keep it to one module with a comment "Remove when ...", and add it to the list.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

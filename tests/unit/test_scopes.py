@@ -1,7 +1,5 @@
 """What tests share lives from the first to the last of them, in one process and in one go."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from itertools import groupby, pairwise
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What has to hold of the workflows, the issue forms and the groups of dependencies that they install."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from commanded_pipeline import committed, do, group, query, topic, value  # noqa: F401
 from moved_fleet import fleet_topic, pipelines, recovering  # noqa: F401

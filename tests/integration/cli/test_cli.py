@@ -1,7 +1,5 @@
 """Commands against a real broker; what they refuse before they ask it is in ``tests/unit/cli``."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """``group delete-offsets`` deletes the offsets of a topic, and keeps the others."""
 
-from __future__ import annotations
-
 import json
 import logging
 

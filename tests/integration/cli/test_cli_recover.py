@@ -1,7 +1,5 @@
 """Many pipelines as one (PIPELINES=60 for sixty): planned, moved in waves, one refused, taken back."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """A failover that is killed after any of its steps is finished, or taken back, by whoever comes next."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from group_members import member_of
 from mirrored_clusters import MIRRORS, READ, SYNCS, keep_readiness, produce, produce_in_transactions
 from mirrored_pipeline import Pipeline
 from written_query import Query
@@ -176,13 +175,6 @@ def test_what_the_mirror_has_deleted_is_refused_unless_it_may_be_clamped(mirrore
     assert failover("apply", pipeline, "--on-out-of-range", "clamp").code == 0
     assert pipeline.committed() == {0: 90, 1: 55}
     assert pipeline.at()[TopicPartition(pipeline.copy, 0)] == 90
-
-
-def test_a_group_with_members_on_the_mirror_is_refused(mirrored, pipeline, failover):
-    with member_of(mirrored.target, pipeline.group, pipeline.copy):
-        done = failover("apply", pipeline)
-    assert done.code == 1
-    assert "a-reader" in done.err
 
 
 # --- after it

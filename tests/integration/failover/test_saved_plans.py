@@ -15,14 +15,12 @@ from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
-from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
 pytestmark = pytest.mark.integration
 
@@ -100,15 +98,6 @@ def test_a_plan_names_its_pipeline_and_is_applied_once(pipeline):
     again = apply(plan)
     assert (again["before"], again["after"]) == (plan["before"], plan["after"])
     assert (pipeline.committed(), pipeline.query.files()) == (READ, once)
-
-
-def test_its_receipt_takes_it_back(pipeline):
-    receipt = apply(pipeline.plan())
-    restore = RestoreOffsetsOperator(
-        task_id="restore", receipt=receipt, restore_when="always", quiet_period=0
-    )
-    restore.execute({"ti": TaskInstance()})
-    assert pipeline.at() == {TopicPartition(pipeline.topic, number): at for number, at in READ.items()}
 
 
 def test_a_failover_that_was_interrupted_is_finished_at_any_age(pipeline, monkeypatch):
@@ -217,11 +206,6 @@ def test_a_reset_refuses_the_plan_of_a_failover_and_a_failover_that_of_a_reset(p
 def test_what_a_plan_has_decided_cannot_be_given_as_well(given, said):
     with pytest.raises(UsageError, match=said):
         FailOverOperator(task_id="fail_over", plan="s3://lake/plan.json", **given)
-
-
-def test_without_a_plan_the_group_is_named():
-    with pytest.raises(UsageError, match="group_id is missing"):
-        FailOverOperator(task_id="fail_over")
 
 
 def test_the_request_shows_plans_of_failovers(pipelines):

@@ -9,8 +9,6 @@ Left out: what needs a partition without a leader, see ``test_leaderless.py``; `
 ``tests/integration/cli/test_cli_delete_offsets.py``; and unknown options, which click refuses.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """A window's end is committed from its start only, whoever else commits, joins or dies meanwhile."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

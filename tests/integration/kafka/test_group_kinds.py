@@ -1,7 +1,5 @@
 """Groups that are not consumer groups: share groups and streams groups, as Kafka 4.1 to 4.4 have them."""
 
-from __future__ import annotations
-
 import json
 import os
 

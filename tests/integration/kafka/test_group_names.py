@@ -5,8 +5,6 @@ The names are used in child processes: a child that dies is the failure. What th
 Kafka's own client, which changes no name.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Partitions without a leader: those of a log directory that has failed, while the broker goes on."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import datetime, timezone
 from functools import partial

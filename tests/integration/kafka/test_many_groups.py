@@ -1,7 +1,5 @@
 """What concerns groups is asked and committed in an admin process that stays."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """At which offsets of some ranges is there a record, and what is read to find that out?"""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

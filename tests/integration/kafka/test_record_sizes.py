@@ -1,7 +1,5 @@
 """Sizes of records: a sample, without a group."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import Producer
 

@@ -1,7 +1,5 @@
 """Which time does the log have at an offset, and does asking for it leave anything behind?"""
 
-from __future__ import annotations
-
 import threading
 import time
 from functools import partial

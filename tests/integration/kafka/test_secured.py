@@ -1,7 +1,5 @@
 """What does a client see of a broker with TLS, users and ACLs?"""
 
-from __future__ import annotations
-
 import time
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """The logs of many partitions are asked over several connections at once."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 

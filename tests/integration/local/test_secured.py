@@ -1,7 +1,5 @@
 """What kafka start --secured gives its users, and nobody else."""
 
-from __future__ import annotations
-
 import stat
 import subprocess
 

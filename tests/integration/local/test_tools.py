@@ -1,7 +1,5 @@
 """The tools of Kafka that commands run, in a JVM of their own."""
 
-from __future__ import annotations
-
 import pytest
 from kafka_shell import parse_describe
 

@@ -1,7 +1,5 @@
 """Azure, Google Cloud Storage and HDFS: a checkpoint is read, moved and put back there."""
 
-from __future__ import annotations
-
 import other_stores
 import pytest
 from written_query import COMMIT_LOG, offset_log

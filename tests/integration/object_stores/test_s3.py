@@ -1,7 +1,5 @@
 """Spark keeps its checkpoint on S3: committing, moving, taking back, through an Airflow connection too."""
 
-from __future__ import annotations
-
 import json
 import logging
 

@@ -3,8 +3,6 @@ Secrets in every field of a connection are not found in anything that is written
 listed in a process table or left behind.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

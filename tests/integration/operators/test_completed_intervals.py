@@ -1,7 +1,5 @@
 """Complete hours of a real log: markers of transactions, deleted records."""
 
-from __future__ import annotations
-
 import pytest
 from hours_of_pipelines import FOREVER, Runs, ms, plan
 

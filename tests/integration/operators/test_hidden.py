@@ -3,8 +3,6 @@ What a user may not see does not exist for it: what shows that more is there, an
 does.
 """
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Moves of a pipeline with a checkpoint, as Kafka's own tool shows them; its files and ours."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta, timezone
 

@@ -1,7 +1,5 @@
 """What arrives where Airflow sends its metrics to: real datagrams, and OpenTelemetry's real requests."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

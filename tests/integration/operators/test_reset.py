@@ -1,7 +1,5 @@
 """A reset of a group with a file of Kafka's own tool; where resets move to: ``kafka/test_acceptance.py``."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator

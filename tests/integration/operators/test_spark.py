@@ -2,8 +2,6 @@
 Checkpoints of real Spark queries, committed while they run, after they ended, and after they were killed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Is a record there for as long as its headroom says, and when does the broker really delete it?"""
 
-from __future__ import annotations
-
 import itertools
 import json
 import time

@@ -1,7 +1,5 @@
 """A reset of group and checkpoint that is killed after any of its steps is finished by its retry."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone

@@ -1,7 +1,5 @@
 """A recovery whose user lacks a right is refused before its first write."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

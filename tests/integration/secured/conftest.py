@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from airflow_task import connect, context  # noqa: F401
 

@@ -1,7 +1,5 @@
 """Who is let in moves what the rights allow; who is not reads why, and moves nothing."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """What gates see of a real log: transactions, compaction."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition

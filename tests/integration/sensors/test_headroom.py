@@ -1,7 +1,5 @@
 """Without a right no gate opens where a headroom is asked for."""
 
-from __future__ import annotations
-
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from waiting import deferred, end_of, reading_of

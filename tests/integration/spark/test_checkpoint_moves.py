@@ -1,7 +1,5 @@
 """What does real Spark read after its checkpoint was moved?"""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from pathlib import Path

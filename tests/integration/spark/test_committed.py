@@ -1,7 +1,5 @@
 """What real queries leave in their checkpoints, as their groups get it."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Does a job of Spark Connect end when its server is silent, or gone?"""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

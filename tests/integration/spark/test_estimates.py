@@ -1,7 +1,5 @@
 """The estimate of a plan beside what the replay then takes, on real Spark."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timezone
 

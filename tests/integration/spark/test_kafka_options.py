@@ -1,7 +1,5 @@
 """Java's Kafka client reaches a secured Kafka with what the settings of librdkafka were translated to."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer

@@ -1,7 +1,5 @@
 """Groups that follow queries as Kafka's own tool shows them, through trouble, and under the launcher."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Spark's side needs just the rights that the documentation has for it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

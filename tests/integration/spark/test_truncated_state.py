@@ -1,7 +1,5 @@
 """To which batches can a query be truncated whose state is in RocksDB: snapshots, and changes since?"""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

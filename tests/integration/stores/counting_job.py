@@ -5,8 +5,6 @@ Each line on standard input starts the job anew, as a process of its own that ha
 so that Python's part of a start is paid for once.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

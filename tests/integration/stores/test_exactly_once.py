@@ -2,8 +2,6 @@
 A job that adds counts to rows of a database is killed again and again, and every record is counted once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

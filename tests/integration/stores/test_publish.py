@@ -1,7 +1,5 @@
 """What a database holds, in its consumer group."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The three answers of a store, in real databases, and what two jobs at once get."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Waits in the triggerer whose broker is away or silent, or refuses a connection."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Airflow's database with many runs: what the tab asks stays small, and hides nothing."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Live readings of a real Kafka, through Airflow's own app."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """The command that the Offsets tab shows really takes a move back: it is run, and Kafka's own tool asked."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A commit of offsets that the log does not hold: it fails after its receipt was stored."""
 
-from __future__ import annotations
-
 from airflow.sdk import DAG
 
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator

@@ -1,7 +1,5 @@
 """Resets that a person approves, each of a pipeline of its own."""
 
-from __future__ import annotations
-
 import os
 from datetime import timedelta
 from pathlib import Path

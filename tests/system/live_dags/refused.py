@@ -1,7 +1,5 @@
 """A commit that is refused."""
 
-from __future__ import annotations
-
 import os
 
 from airflow.sdk import DAG

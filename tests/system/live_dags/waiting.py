@@ -1,7 +1,5 @@
 """Two sensors that wait in the triggerer."""
 
-from __future__ import annotations
-
 import os
 
 from airflow.sdk import DAG

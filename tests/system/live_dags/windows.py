@@ -1,7 +1,5 @@
 """A window that is planned and committed at once."""
 
-from __future__ import annotations
-
 import os
 
 from airflow.sdk import DAG

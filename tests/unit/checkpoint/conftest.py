@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from checkpoint_moves import THREE, apply_plan, files, with_checksums, write_checkpoint
 from fsspec.implementations.local import LocalFileSystem

@@ -1,7 +1,5 @@
 """An archive that was damaged, or leads elsewhere, is refused; archives keep their order."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -155,12 +155,6 @@ def end_of():
         stdin.close()
 
 
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch):
-    """Only the process that moves can lose something, and this one is another."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 # --- the checkpoints that are moved
 
 

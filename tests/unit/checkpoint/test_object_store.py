@@ -1,7 +1,5 @@
 """A checkpoint on S3, which an S3 server on the loopback plays: other listings, no directories, no rename."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from functools import partial

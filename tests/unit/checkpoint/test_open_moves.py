@@ -1,7 +1,5 @@
 """A move that was interrupted is taken up again, unless the query has run since."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A seek changes the newest offsets alone, or is refused with every reason."""
 
-from __future__ import annotations
-
 import pytest
 from checkpoint_moves import (
     DISCARD,

@@ -2,8 +2,6 @@
 Checkpoints that Spark 3.5.4, 4.0.0 and 4.2.0 wrote, each with what the broker said when it was recorded.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 

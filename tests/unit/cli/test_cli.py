@@ -3,8 +3,6 @@ What the command line refuses before it asks anybody: in this process, as each s
 time.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The command `checkpoint show`, of checkpoints that Spark has written."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The drift of a pipeline, and of those of a file."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """The commands that move a checkpoint, alone or with its group, and that commit its position."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

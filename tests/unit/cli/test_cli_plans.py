@@ -1,7 +1,5 @@
 """Plans that the command line saves, and carries out."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Commands that read: lags, waits and drift of a group and its checkpoint."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

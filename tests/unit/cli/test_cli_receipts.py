@@ -1,7 +1,5 @@
 """Receipts that `group restore` takes, of commands on a broker in memory."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

@@ -1,7 +1,5 @@
 """The commands that wait."""
 
-from __future__ import annotations
-
 import json
 import threading
 

@@ -1,7 +1,5 @@
 """The hook deletes groups, and logs what goes with them."""
 
-from __future__ import annotations
-
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.model.offsets import TopicPartition
 

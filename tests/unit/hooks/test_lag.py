@@ -1,7 +1,5 @@
 """The lag of a group that has committed nothing is unknown, and not 0."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_kafka_offsets.errors import NoCommitError

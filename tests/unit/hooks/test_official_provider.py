@@ -1,7 +1,5 @@
 """What this package takes from the official Kafka provider although it is private there."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from pathlib import Path

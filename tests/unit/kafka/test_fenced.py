@@ -1,7 +1,5 @@
 """What the error of a window's commit says of what was written, where the broker's answer was lost."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError

@@ -2,8 +2,6 @@
 What other clients have written to a broker is read, shown in one line, or refused; nothing of it ends a task.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 
 import pytest

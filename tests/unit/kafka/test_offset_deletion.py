@@ -1,7 +1,5 @@
 """The settings of a connection, as kafka-python gets them."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import sys
 

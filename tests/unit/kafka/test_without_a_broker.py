@@ -279,7 +279,7 @@ def test_no_token_service_is_asked_for_another_login(token_service):
 
 @BY_TOKEN
 def test_a_slow_token_service_is_waited_for_until_the_deadline(token_service, ask):
-    with OffsetsClient(token_service(200, b"{}", 6), timeout=3) as client:
+    with OffsetsClient(token_service(200, b"{}", 4), timeout=3) as client:
         start = time.monotonic()
         with pytest.raises(TokenUnavailableError, match="does not answer: timed out.: try again$"):
             ask(client)

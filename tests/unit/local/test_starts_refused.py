@@ -1,7 +1,5 @@
 """An embedded Kafka that is refused before a broker is started, and what is not taken for one that runs."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Certificates: what is compared, the verdict, the text, and the way through JSON."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

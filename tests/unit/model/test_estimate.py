@@ -1,9 +1,7 @@
 """What a move means for those who go on from there: numbers, or reasons why there is none."""
 
-from __future__ import annotations
-
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.model.estimate import (
@@ -53,6 +51,7 @@ def test_batches_on_a_line_give_the_time_of_one_batch_and_at_most_their_pace(bas
     st.integers(0, 10**12),
     st.lists(st.builds(FinishedBatch, st.integers(0, 10**9), st.floats(0, 10**6)), max_size=20),
 )
+@example(1_000, [FinishedBatch(size, 1.0) for size in (100, 110, 120, 130)])  # no line fits equal times
 def test_a_duration_is_never_negative_and_in_order(records, batches):
     found = replay_seconds(records, batches)
     assert isinstance(found, str) or 0 <= found.least <= found.most

@@ -1,7 +1,5 @@
 """The fingerprint of a set of offsets: its closed form, and what it tells apart."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import assume, given

@@ -1,7 +1,5 @@
 """Many pipelines as one: what is written down of them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -62,6 +62,7 @@ def read(parser: Callable[[Any], object], value: object) -> None:
 @example(DIGITS)
 @example(f'{{"orders": {{"0": {DIGITS}}}}}')
 @example({"orders": {DIGITS: 1}})
+@example({"run_id": ["this", "that"], "day": 3})
 @example(DEEP)
 @example(f"orders:{DIGITS}")
 @example("orders:2147483648")

@@ -1,7 +1,5 @@
 """Intervals follow one another without a gap, each under a key of its own, whatever the clocks do."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from itertools import islice, pairwise, takewhile

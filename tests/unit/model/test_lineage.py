@@ -1,7 +1,5 @@
 """What tasks tell OpenLineage, as plain data."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import datetime, timezone

@@ -1,7 +1,5 @@
 """Names of a mirror, and MirrorMaker's records."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,7 +1,5 @@
 """Sets of offsets as ranges: merged, subtracted, cut and named."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """The tables that people read before they approve a plan."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 
 import pytest

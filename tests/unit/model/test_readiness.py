@@ -1,7 +1,5 @@
 """What is kept for a failover: bounded, and the same when it is read back."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Translations on simulated mirrors: nothing is lost, and no more is read again than a translation says."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Resets that were interrupted, and what follows before the same task runs again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timezone
 

@@ -1,7 +1,5 @@
 """The writer on a broker in memory: what is committed over, what is kept, what is refused."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 
 import pytest

@@ -3,8 +3,6 @@ A commit is done when it was read back: also where a broker acknowledges it and 
 somebody writes in between.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 
 import pytest

@@ -1,7 +1,5 @@
 """A restore whose result was lost, and what others have done before its retry."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

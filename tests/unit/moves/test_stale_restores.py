@@ -1,7 +1,5 @@
 """Restores of a move that another move of the group has followed."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from datetime import datetime, timezone

@@ -1,7 +1,5 @@
 """Two runs that have planned the same records: one of them commits, and the other one must not succeed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

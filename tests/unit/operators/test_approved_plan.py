@@ -1,7 +1,5 @@
 """A plan that is shown, approved, and carried out by another task."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timezone
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Which of its outlets a task sends an event for: those of the groups that it has committed to."""
 
-from __future__ import annotations
-
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset

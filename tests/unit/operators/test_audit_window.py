@@ -1,7 +1,5 @@
 """What an audit leaves behind when Kafka cannot be asked."""
 
-from __future__ import annotations
-
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 

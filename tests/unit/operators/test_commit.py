@@ -1,7 +1,5 @@
 """Commits of a checkpoint or of given offsets: what is written, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

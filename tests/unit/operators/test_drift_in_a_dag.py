@@ -1,7 +1,5 @@
 """How the check of drift stands in a DAG, and what it refuses before it asks anybody."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """Complete hours of a pipeline: topics that are created again, checkpoints, resets, the windows of runs."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

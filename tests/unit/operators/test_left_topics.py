@@ -1,7 +1,5 @@
 """A commit deletes the offsets of topics that its pipeline has left, and no others."""
 
-from __future__ import annotations
-
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from written_query import Query

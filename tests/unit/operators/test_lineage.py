@@ -1,7 +1,5 @@
 """What the operators tell the OpenLineage provider, asked as the provider asks."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

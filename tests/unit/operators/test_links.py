@@ -1,7 +1,5 @@
 """The links from a task instance to the Offsets tab: addresses that the tab has, and none where it is off."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from urllib.parse import unquote
 

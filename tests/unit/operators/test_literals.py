@@ -16,6 +16,7 @@ from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -132,6 +133,7 @@ def test_a_literal_is_refused_when_the_dag_is_parsed(operator, names, parameter,
         (RestoreOffsetsOperator, {"from_file": "/before.csv"}, "group_id is missing"),
         (RestoreOffsetsOperator, ORDERS | {"restore_when": "always"}, "nothing to restore: give receipt"),
         (CommitOffsetWindowOperator, {"window": "/window.json"}, "group_id is missing"),
+        (FailOverOperator, {}, "group_id is missing"),
         (CommitOffsetsOperator, GROUP, "nothing to commit: give checkpoint_location"),
         (CommitOffsetWindowOperator, GROUP, "window is missing"),
         (AuditWindowOperator, TABLE, "window is missing: give the output of PlanOffsetWindowOperator"),

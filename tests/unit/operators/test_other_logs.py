@@ -1,7 +1,5 @@
 """Offsets of another cluster, or of a topic that was created again, are not taken for those of now."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

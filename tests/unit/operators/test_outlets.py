@@ -1,7 +1,5 @@
 """Which asset events a task sends: those of the groups that it has committed to."""
 
-from __future__ import annotations
-
 import pytest
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType  # noqa: TID251

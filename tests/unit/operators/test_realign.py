@@ -1,7 +1,5 @@
 """The tasks that drift's remedies name put a group and its checkpoint at the same offsets again."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

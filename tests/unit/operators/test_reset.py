@@ -1,7 +1,5 @@
 """Resets of a group: the ways to say where to, retries, and what is refused."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 
 import pytest

@@ -1,7 +1,5 @@
 """A reset of a pipeline to the end of a batch of its checkpoint."""
 
-from __future__ import annotations
-
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG

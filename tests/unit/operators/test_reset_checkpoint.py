@@ -1,7 +1,5 @@
 """A reset of a pipeline with a checkpoint: group and checkpoint, as one."""
 
-from __future__ import annotations
-
 import json
 import threading
 from copy import copy

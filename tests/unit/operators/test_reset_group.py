@@ -1,7 +1,5 @@
 """A reset to the offsets that another group of the cluster has committed."""
 
-from __future__ import annotations
-
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 

@@ -1,7 +1,5 @@
 """Headroom where the records cannot be read in time: a lookup decides, and never says more than is true."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Which offsets without a row are lost records, and of which it cannot be said."""
 
-from __future__ import annotations
-
 import pytest
 from memory_broker import MemoryBroker
 from memory_clients import open_client

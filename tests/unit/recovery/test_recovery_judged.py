@@ -3,8 +3,6 @@ A recovery is over when the world says so: group and checkpoint have passed wher
 states of its tasks say.
 """
 
-from __future__ import annotations
-
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from recovery_pipeline import BACK, DONE, ENDS, READ

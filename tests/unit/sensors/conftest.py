@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from airflow_task import group  # noqa: F401
 from waiting import Store, TaskInstance, behind, fast_polls  # noqa: F401

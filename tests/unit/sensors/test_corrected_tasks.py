@@ -1,7 +1,5 @@
 """Corrected parameters count from the next poll on, and an old record counts behind a recent one."""
 
-from __future__ import annotations
-
 import json
 import time
 from datetime import datetime, timezone

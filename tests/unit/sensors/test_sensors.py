@@ -1,7 +1,5 @@
 """Thresholds, positions and targets of sensors."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta, timezone
 

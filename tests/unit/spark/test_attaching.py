@@ -1,7 +1,5 @@
 """A listener is taken off PySpark's own bus of Spark Connect, to which the server is played."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 

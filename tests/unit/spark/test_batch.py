@@ -1,7 +1,5 @@
 """What a checkpoint says about a batch, without a Spark that wrote it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Which ranges a job commits by itself, and which are refused."""
 
-from __future__ import annotations
-
 import pytest
 from memory_kafka import SERVERS
 

@@ -1,7 +1,5 @@
 """Where a new checkpoint starts to read: at a group, at a store's offsets, or where an old query ended."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,13 +1,11 @@
 """Every record is counted once, whatever batches come and wherever they are interrupted."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, insert, select, text, update
 from sqlalchemy.pool import StaticPool
@@ -88,6 +86,7 @@ def test_every_record_is_counted_once_however_often_a_batch_is_interrupted(plann
 
 
 @given(st.lists(batches, max_size=3), st.lists(odd_ranges, max_size=6))
+@example([], [[(0, 5), (0, 5)], [(0, 5), (5, 3)]])  # one was saved, the other one comes next
 def test_ranges_from_anywhere_are_counted_whole_or_refused(regular, odd):
     ends, begin = Counter(), {}
     with new_job() as job:

@@ -1,7 +1,5 @@
 """Gauges, without a server that gets them."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

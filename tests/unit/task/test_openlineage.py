@@ -1,7 +1,5 @@
 """Events of the OpenLineage provider: facets that fit their published schemas."""
 
-from __future__ import annotations
-
 import pytest
 from openlineage.client.serde import Serde
 from openlineage_schemas import ROOT, check_facet, schemas, site

@@ -1,7 +1,5 @@
 """When does a backlog start a DAG?"""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """One child process that asks for all viewers."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

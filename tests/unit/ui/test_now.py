@@ -1,7 +1,5 @@
 """What several groups, sources and partitions are together."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timezone
 from typing import get_args

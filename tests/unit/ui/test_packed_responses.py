@@ -1,7 +1,5 @@
 """A body that several viewers get is packed once."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """Pipelines, and the tasks that name them."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import pytest

@@ -1,7 +1,5 @@
 """The plugin, which every component of Airflow loads."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What tasks leave in XCom."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Values that viewers share."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

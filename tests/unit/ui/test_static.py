@@ -1,7 +1,5 @@
 """The files of the Offsets tab's pages."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path
