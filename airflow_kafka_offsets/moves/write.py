@@ -35,7 +35,7 @@ from airflow_kafka_offsets.model.text import plural
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.kafka.reader import CommitPort
+    from airflow_kafka_offsets.kafka.protocols import CommitPort
     from airflow_kafka_offsets.model.window import OffsetWindow
 
     Write = Callable[[OffsetsClient, OffsetPlan, Mapping[str, str]], None]

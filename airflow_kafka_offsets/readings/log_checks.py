@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError
-from airflow_kafka_offsets.kafka.reader import PositionsReader
+from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, summarize

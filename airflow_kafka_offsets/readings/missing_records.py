@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError
-from airflow_kafka_offsets.kafka.reader import PositionsReader
+from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.certificate import MissingOffsets, Reason
 from airflow_kafka_offsets.model.offset_ranges import (
     RangesByPartition,

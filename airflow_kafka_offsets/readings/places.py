@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError, NoCommitError, PlanRefusedError
-from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.kafka.protocols import OffsetsReader
 from airflow_kafka_offsets.model.formats import OffsetsFile
 from airflow_kafka_offsets.model.offsets import (
     Logs,

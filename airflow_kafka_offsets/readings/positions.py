@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
 )
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
-from airflow_kafka_offsets.kafka.reader import OffsetsReader, PositionsReader
+from airflow_kafka_offsets.kafka.protocols import OffsetsReader, PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import CHECKPOINT, GroupSelection
 from airflow_kafka_offsets.model.lag import Lag

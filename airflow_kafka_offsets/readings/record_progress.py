@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
-from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.kafka.protocols import OffsetsReader
 from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition, short_of, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.readings.topic_times import AHEAD, TIMES_WITHIN, idle_partitions, last_times

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, SetupError
-from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.kafka.protocols import OffsetsReader
 from airflow_kafka_offsets.model.headroom import (
     Headroom,
     Retention,

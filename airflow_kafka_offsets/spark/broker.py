@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import SetupError, UsageError
-from airflow_kafka_offsets.kafka.reader import PositionsReader
+from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.kafka_security import librdkafka_settings
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 

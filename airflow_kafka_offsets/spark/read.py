@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError, WindowReadError
-from airflow_kafka_offsets.kafka.reader import PositionsReader
+from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.location import check_uri
 from airflow_kafka_offsets.model.offsets import IsolationLevel, TopicPartition, summarize

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.checkpoint.guards import (
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.kafka.reader import PositionsReader
+from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_quiet_period
 from airflow_kafka_offsets.model.commit_metadata import foreign_logs
 from airflow_kafka_offsets.model.log_ids import LogIds

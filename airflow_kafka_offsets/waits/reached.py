@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeGuard
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.kafka.protocols import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals

@@ -20,7 +20,7 @@ from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
-from airflow_kafka_offsets.kafka.reader import OffsetsReader
+from airflow_kafka_offsets.kafka.protocols import OffsetsReader
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import GroupSelection

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
-from airflow_kafka_offsets.kafka.reader import CommitPort
+from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS

@@ -26,7 +26,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.failures import Deadline
-from airflow_kafka_offsets.kafka.reader import CommitPort
+from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.kafka_options import quiet_py4j
