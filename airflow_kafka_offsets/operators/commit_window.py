@@ -130,8 +130,8 @@ class CommitOffsetWindowOperator(MovingOperator):
             after = {name for task in before for name in task.downstream_task_ids}
             if beside := sorted(after - ordered - {self.task_id}):
                 raise PlanRefusedError(
-                    f"only the plan is before this task, and {beside[0]!r} runs beside it. If it fails, the "
-                    f"commit has skipped the window's records: order {beside[0]!r} >> {self.task_id!r}"
+                    f"only the plan is before this task, and {beside[0]!r} runs beside it. If the window's "
+                    f"job fails, the commit has skipped its records: order the job before {self.task_id!r}"
                 )
         elif self.trigger_rule != TriggerRule.ALL_SUCCESS:
             found = task_states(context, self, jobs)
