@@ -235,6 +235,8 @@ class PipelineMovingOperator(MovingOperator):
         """Take the names of a task without names from its plan or receipt, which must have a group."""
         if self.group_id is not None:
             return
+        if names.get("group_id") is None:
+            raise self.missing_group()
         for name in PIPELINE_PARAMETERS:
             value = getattr(self, name)
             # The default of kafka_config_id shows no wish.
@@ -248,8 +250,6 @@ class PipelineMovingOperator(MovingOperator):
         for name in PIPELINE_PARAMETERS:
             if names.get(name) is not None:
                 setattr(self, name, names[name])
-        if self.group_id is None:
-            raise self.missing_group()
         self.name_mapped(context)
 
     def move_metadata(self, context: Context) -> CommitMetadata:

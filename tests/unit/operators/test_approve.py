@@ -158,6 +158,8 @@ def test_a_plan_of_many_pipelines_takes_no_names_of_one(parameters, said):
 
 def test_a_receipt_that_names_no_pipeline_needs_the_names():
     receipt = {"version": 1, "group_id": "g", "before": {"t": {"0": 1}}, "after": {"t": {"0": 0}}}
-    task = RestoreOffsetsOperator(task_id="restore", receipt=receipt, restore_when="always")
-    with pytest.raises(AirflowFailException, match="group_id is missing"):
-        task.execute({"ti": None})
+    for conn_id in ("kafka_default", "kafka_standby"):
+        how: Any = {"receipt": receipt, "restore_when": "always", "kafka_config_id": conn_id}
+        task = RestoreOffsetsOperator(task_id="restore", **how)
+        with pytest.raises(AirflowFailException, match="group_id is missing"):
+            task.execute({"ti": None})
