@@ -126,10 +126,12 @@ class TopicScope:
 
 
 def plain_names(value: object) -> object:
-    """Return ``group_id`` or ``topics`` as plain JSON: mappings as dicts, sets as lists."""
+    """Return ``group_id`` or ``topics`` as plain JSON: mappings as dicts, sets and tuples as lists."""
     if isinstance(value, Mapping):
-        return dict(value)
-    return sorted(value) if isinstance(value, set | frozenset) else value
+        return {key: plain_names(each) for key, each in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def load_names(value: object, parameter: str, expected: str, marks: tuple[str, ...] = ("{",)) -> object:

@@ -122,12 +122,16 @@ class CommitOffsetWindowOperator(MovingOperator):
         """Refuse a window that no task has read, although this task runs."""
         if not window or not self.upstream_task_ids:
             return
-        planned_by = window.source.get("task_id")
-        before = [task for task in self.upstream_list if not (task.is_setup or task.is_teardown)]
-        jobs = [task.task_id for task in before if task.task_id != planned_by]
+        planned = self.dag.task_dict.get(str(window.source.get("task_id")))
+        unread = {planned.task_id, *planned.get_flat_relative_ids(upstream=True)} if planned else set()
+        jobs = [
+            task.task_id
+            for task in self.upstream_list
+            if task.task_id not in unread and not (task.is_setup or task.is_teardown)
+        ]
         if not jobs:
             ordered = self.get_flat_relative_ids(upstream=True) | self.get_flat_relative_ids()
-            after = {name for task in before for name in task.downstream_task_ids}
+            after = set(planned.downstream_task_ids) if planned else set()
             if beside := sorted(after - ordered - {self.task_id}):
                 raise PlanRefusedError(
                     f"only the plan is before this task, and {beside[0]!r} runs beside it. If the window's "

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.parameters import parse_duration, parse_switch,
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
+from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.moves.saved import read_saved_plan, save_plan
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
@@ -74,6 +75,13 @@ class PlannedMoveOperator(PipelineMovingOperator):
     }
     plan: Any
     approval: Any
+
+    def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
+        """Return a plan whose receipt also names the pipeline, for a restore that has no names."""
+        plan = super().with_connections(plan)
+        names = {name: plain_names(getattr(self, name)) for name in PIPELINE_PARAMETERS}
+        names["kafka_config_id"] = self.groups_config_id
+        return replace(plan, provenance={"names": names, **plan.provenance})
 
     def check_checkpoint_parameters(self) -> None:
         """Refuse parameters that a saved plan has decided."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
@@ -23,7 +23,6 @@ from airflow_kafka_offsets.model.parameters import (
 from airflow_kafka_offsets.model.place import RESETS, Place
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE
-from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
@@ -42,9 +41,6 @@ from airflow_kafka_offsets.task.run_tasks import (
     tasks_that_move,
     work_after,
 )
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 
 class ResetOffsetsOperator(PlannedMoveOperator):
@@ -304,9 +300,3 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 # After the receipt, so that a try that dies before this line counts as interrupted.
                 images.finish()
                 return receipt
-
-    def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
-        """Return a plan whose receipt also names the pipeline, for a restore that has no names."""
-        plan = super().with_connections(plan)
-        names = {name: plain_names(getattr(self, name)) for name in PIPELINE_PARAMETERS}
-        return replace(plan, provenance={**plan.provenance, "names": names})

@@ -86,7 +86,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     Returns the receipt of the restore, or ``None`` if nothing had to be restored.
 
     :param receipt: result of the reset, usually ``reset.output``. The whole receipt is restored; ``topics``
-        does not limit it. The receipt of a reset task names the pipeline, so ``group_id`` and the other names
+        does not limit it. The receipt of a task names the pipeline, so ``group_id`` and the other names
         may be left out. (templated)
     :param from_file: instead of a receipt, URI of a file in Kafka's CSV with the offsets to restore, such as
         an archive's ``before.csv`` or a file from ``group reset --save``. (templated)
@@ -105,7 +105,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
 
     operation: ClassVar[Operation] = "restore"
     needs_group: ClassVar[bool] = False
-    """The receipt of a reset task names the group itself."""
+    """The receipt of a task names the group itself."""
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
         "receipt": lambda value, name: Receipt.parse(

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.location import is_same_location
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.pipeline import group_uri
 from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, RefusedError
@@ -197,7 +198,7 @@ def _is_on_cluster(move: TaskOutcome, pipeline: Pipeline) -> bool:
 
 def _is_at(checkpoint: str | None, pipeline: Pipeline) -> bool:
     its = pipeline.checkpoint
-    return None not in (checkpoint, its) and str(checkpoint).rstrip("/") == str(its).rstrip("/")
+    return checkpoint is not None and its is not None and is_same_location(checkpoint, its)
 
 
 def _without_other_totals(move: TaskOutcome, pipeline: Pipeline) -> TaskOutcome:

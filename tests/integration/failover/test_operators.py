@@ -85,9 +85,8 @@ def test_a_pipeline_fails_over_with_its_source_gone(orders, topic, query, contex
     again = task.execute(context)
     assert (again["failover"], query.files()) == (receipt["failover"], once)
     # The receipt is enough to take it back.
-    names = {**orders, "kafka_config_id": "standby"}
     restore = RestoreOffsetsOperator(
-        task_id="restore", receipt=receipt, restore_when="always", quiet_period=0, **names
+        task_id="restore", receipt=receipt, restore_when="always", quiet_period=0
     )
     restore.execute(context)
     with pytest.raises(AirflowFailException, match="was taken back by 0002-restore"):

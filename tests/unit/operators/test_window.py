@@ -522,6 +522,7 @@ def test_a_window_that_no_task_has_read_is_not_committed(
         ([("plan", "job")], True),
         ([("plan", "cluster"), ("cluster", "job")], True),
         ([("plan", "job"), ("end_cluster", "commit")], True),
+        ([("plan", "job"), ("cluster", "plan"), ("cluster", "commit")], True),
         ([("plan", "job"), ("job", "commit")], False),
         ([("plan", "job"), ("job", "end_cluster"), ("end_cluster", "commit")], False),
         ([("plan", "job"), ("commit", "job")], False),
