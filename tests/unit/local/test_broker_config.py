@@ -45,7 +45,7 @@ def test_a_port_that_is_promised_elsewhere_is_not_chosen(taken):
 
 
 def test_what_is_written_is_read_by_the_commands(tmp_path):
-    file, settings = tmp_path / "airflow.properties", {"ssl.ca.location": "/kafka/Jörg's \\ #1 100% 💾/ca.pem"}
+    file, settings = tmp_path / "airflow.properties", {"ssl.ca.location": "/Jörg's \\ #1 100% 💾/ca.pem"}
     file.write_text(properties_text(settings))
     assert load_properties(file) == settings
 
