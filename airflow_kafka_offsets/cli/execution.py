@@ -129,11 +129,11 @@ class Execution:
         try:
             receipt = apply(plan) if self.execute else planned
         except (KafkaOffsetsError, KeyboardInterrupt) as error:
-            if not export and _may_have_written(error):
+            if _may_have_written(error):
                 outcome = "the offsets may be moved in part"
-                # Other errors name the outcome themselves.
-                stopped = [f"Stopped: {outcome}"] if isinstance(error, KeyboardInterrupt) else []
-                self.print_receipt(planned, outcome, stopped)
+                if isinstance(error, KeyboardInterrupt):  # other errors name the outcome themselves
+                    click.echo(f"Stopped: {outcome}", err=True)
+                self.print_receipt(None if export else planned, outcome)
             raise
         saved = [f"the offsets before the move are saved in {save}"] if save else []
         lines = [*outcome_lines(receipt), *saved] if self.execute else []

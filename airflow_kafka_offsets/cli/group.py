@@ -263,9 +263,9 @@ def _delete(
     if execution.execute:
         try:
             errors, lines = delete(keep)
-        except BrokerError as failed:
+        except (BrokerError, KeyboardInterrupt) as failed:
             # A part may be deleted, so the receipt is needed.
-            errors = dict.fromkeys(before, str(failed))
+            errors = dict.fromkeys(before, str(failed) or "stopped: it may be deleted in part")
     else:
         keep(before)
     receipts = [

@@ -38,7 +38,7 @@ from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
 from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.groups import GroupSelection, parse_group_id
+from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.parameters import RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -191,7 +191,7 @@ def _check_selection(place: Place, topics: bool, all_topics: bool, *, with_check
             "with --checkpoint, which names the partitions and where they start", "all_topics", *unused
         )
     else:
-        if any(isinstance(parse_group_id(name), dict) for name in group_ids):
+        if any("".join(name.split()).startswith('{"') for name in group_ids):
             raise UsageError(
                 "GROUP as JSON is for the topics of a checkpoint: give --checkpoint, or plain names"
             )

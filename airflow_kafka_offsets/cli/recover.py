@@ -254,7 +254,7 @@ def apply_command(
             at_once=max_active,
         )
     remedy = "run 'recover apply' again to continue, or 'recover restore' to undo all moves"
-    _conclude(moves.fleet, failures, execution.output, remedy)
+    _conclude(state, moves.fleet, failures, execution, remedy)
     if refused := ", ".join(each.pipeline for each in fleet.refused):
         click.echo(f"not moved, because the plan refused them: {refused}", err=True)
         raise SystemExit(REFUSED)
@@ -287,7 +287,7 @@ def restore_command(
             allow_stale=allow_stale,
             at_once=max_active,
         )
-    _conclude(moves.fleet, failures, execution.output, "run 'recover restore' again for these")
+    _conclude(state, moves.fleet, failures, execution, "run 'recover restore' again for these")
 
 
 @recover.command("status", cls=_FileCommand)
@@ -346,9 +346,11 @@ def _stages(fleet: Fleet) -> list[str]:
     return [f"{plural(len(stages), 'pipeline')}: {numbers}"]
 
 
-def _conclude(fleet: Fleet, failures: Sequence[Failure], output: str, remedy: str) -> None:
+def _conclude(
+    state: StateFile, fleet: Fleet, failures: Sequence[Failure], execution: Execution, remedy: str
+) -> None:
     """Print the result; exit 1 if a pipeline has failed."""
-    print_result(output, fleet.as_json(), _stages(fleet))
+    execution.print_receipt(fleet.as_json(), f"the progress is saved in {state.path}", _stages(fleet))
     _report(failures, f"failed; {remedy}")
 
 

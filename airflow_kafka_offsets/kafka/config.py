@@ -142,8 +142,10 @@ def load_properties(path: str | Path) -> dict[str, str]:
             raise UsageError(f"{where}: expected key=value")
         try:
             key, value = (_ESCAPED.sub(_unescaped, part) for part in found.groups())
+            # Java writes a character beyond U+FFFF as two.
+            value = value.encode("utf-16", "surrogatepass").decode("utf-16")
         except ValueError:
-            raise UsageError(f"{where}: expected four hexadecimal digits after \\u") from None
+            raise UsageError(f"{where}: expected four hexadecimal digits of a character after \\u") from None
         if key in _JAVA_ONLY:
             raise UsageError(f"{where}: {_java_only(key)}")
         settings[key] = value

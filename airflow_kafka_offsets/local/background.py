@@ -89,7 +89,7 @@ def start_background(
 def stop_background(directory: Path | None = None) -> bool:
     """Stop the Kafka of a directory; keep its data. Return whether one was running."""
     home = kafka_directory(directory)
-    if not _configurations(home):
+    if not _configurations(home) and not find_brokers(home):
         if directory is not None:
             raise SetupError(f"{home} has no Kafka; expected the directory of 'kafka start': correct it")
         return False

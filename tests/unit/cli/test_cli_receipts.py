@@ -133,17 +133,34 @@ def test_a_command_that_would_move_a_group_twice_does_not_say_to_run_it_again(ru
     assert done.err.endswith(f"; written before: group a; {rest}\n")
 
 
-@pytest.mark.parametrize("output", ["table", "json"])
+def stop(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("output", ["", "--output json", "--export"])
 @pytest.mark.usefixtures("groups")
 def test_a_move_that_ctrl_c_stops_says_that_a_part_may_be_moved(run, monkeypatch, output):
-    def stop(*_):
-        raise KeyboardInterrupt
-
     monkeypatch.setattr("airflow_kafka_offsets.moves.apply.apply_pipeline", stop)
-    done = run(f"group reset a --topic orders --to-offset 10 --execute --output {output}")
+    done = run(f"group reset a --topic orders --to-offset 10 --execute {output}")
     assert (done.code, "Aborted!" in done.err) == (1, True)
-    shown = "Stopped: the offsets may be moved in part" if output == "table" else '"verified": false'
-    assert shown in done.out
+    assert "Stopped: the offsets may be moved in part" in done.err
+    assert ('"verified": false' in done.out) == ("json" in output)
+
+
+@pytest.mark.parametrize("line", ["delete a", "delete-offsets a --topic orders"])
+@pytest.mark.usefixtures("groups")
+def test_a_deletion_that_ctrl_c_stops_has_a_receipt(run, monkeypatch, line):
+    for name in ("delete_groups", "delete_offsets"):
+        monkeypatch.setattr(f"airflow_kafka_offsets.moves.write.{name}", stop)
+    done = run(f"group {line} --execute --output json")
+    assert (done.code, "group a: stopped: it may be deleted in part" in done.err) == (1, True)
+    assert '"orders": {"0": 50}' in " ".join(done.out.split()).replace("{ ", "{").replace(" }", "}")
+
+
+def test_a_group_whose_name_has_braces_is_no_json(run, broker, at):
+    broker.commit("{orders}-etl", {ORDERS: 50})
+    done = run("group reset '{orders}-etl' --topic orders --to-offset 10 --execute")
+    assert (done.code, at("{orders}-etl")) == (0, 10), done.err
 
 
 @pytest.mark.usefixtures("groups")

@@ -71,6 +71,25 @@ def test_a_plan_that_was_never_applied_is_not_restored(planned, recovering):
         assert (done.code, "no pipeline has begun to move" in done.err) == (2, True)
 
 
+@pytest.mark.parametrize("verb", ["apply", "restore"])
+def test_a_move_of_many_whose_output_is_closed_says_where_its_progress_is(
+    planned, recovering, monkeypatch, verb
+):
+    few = planned(2)
+    assert verb == "apply" or recovering("apply", few, "--execute").code == 0
+
+    def closed(*_):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    for module in ("execution", "recover"):
+        monkeypatch.setattr(f"airflow_kafka_offsets.cli.{module}.print_result", closed)
+    monkeypatch.setattr("airflow_kafka_offsets.cli.execution.os.dup2", lambda *_: None)
+    monkeypatch.setattr("sys.stdout.fileno", lambda: 1)
+    done = recovering(verb, few, "--execute")
+    said = f"the output cannot be written: Broken pipe; the progress is saved in {few.state}"
+    assert (done.code, said in done.err) == (1, True)
+
+
 class Killed(BaseException):
     """The process has ended."""
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_kafka_offsets.kafka.config import load_properties
 from airflow_kafka_offsets.local.broker_config import (
     free_port,
     listener_ports,
@@ -41,6 +42,12 @@ def test_the_ports_of_the_last_start_are_read_from_its_configuration(tmp_path):
 @given(st.sets(st.integers(20_000, 31_999), max_size=50))
 def test_a_port_that_is_promised_elsewhere_is_not_chosen(taken):
     assert free_port(taken) not in taken
+
+
+def test_what_is_written_is_read_by_the_commands(tmp_path):
+    file, settings = tmp_path / "airflow.properties", {"ssl.ca.location": "/Jörg's \\ #1 100% 💾/ca.pem"}
+    file.write_text(properties_text(settings))
+    assert load_properties(file) == settings
 
 
 def test_properties_are_escaped_as_java_reads_them():

@@ -64,19 +64,31 @@ def test_a_kafka_of_which_a_broker_has_died_does_not_count_as_running(tmp_path, 
         start_background(tmp_path)
 
 
+def process_of(directory, *more):
+    argument = f"-Dairflow_kafka_offsets.directory={directory}"
+    program = "import sys; print('there', flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", program, argument, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout
+    other.stdout.readline()
+    return other
+
+
+def test_a_kafka_whose_files_were_removed_is_stopped(tmp_path):
+    broker = process_of(tmp_path, "kafka.Kafka")
+    assert stop_background(tmp_path)
+    assert broker.wait(10) < 0
+    broker.communicate()
+
+
 def test_a_configuration_that_cannot_be_read_and_a_program_that_names_the_directory_are_no_broker(
     tmp_path, configuration
 ):
     configuration.write_text("listeners=")
     assert find_running(tmp_path) is None
     configuration.write_text("listeners=PLAINTEXT://127.0.0.1:9092\n")
-    argument = f"-Dairflow_kafka_offsets.directory={tmp_path}"
-    program = "import sys; print('there', flush=True); sys.stdin.read()"
-    other = subprocess.Popen(
-        [sys.executable, "-c", program, argument], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert other.stdout
-    other.stdout.readline()
+    other = process_of(tmp_path)
     assert find_running(tmp_path) is None
     assert not stop_background(tmp_path)
     with pytest.raises(SetupError, match="mistyped has no Kafka; expected the directory of 'kafka start'"):
