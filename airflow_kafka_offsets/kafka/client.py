@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import check_commit
-from airflow_kafka_offsets.kafka.failures import OCCUPIED, UNKNOWN_PARTITION, CallError, Failure
+from airflow_kafka_offsets.kafka.failures import UNKNOWN_PARTITION
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
+from airflow_kafka_offsets.kafka.group_calls import GroupCalls
 from airflow_kafka_offsets.kafka.group_commits import GroupCommits
-from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing, check_states
 from airflow_kafka_offsets.kafka.logs import offsets_at_timestamps, read_logs
-from airflow_kafka_offsets.kafka.offset_deletion import check_deletion, deletion_refusal
 from airflow_kafka_offsets.kafka.record_reads import RecordReads
 from airflow_kafka_offsets.kafka.requests import read_cluster_id
-from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.names import parse_existing_group, parse_existing_groups, parse_group
+from airflow_kafka_offsets.model.names import parse_existing_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     Commit,
@@ -38,14 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OffsetsClient"]
 
-# Results for the user, not errors of the call: the other groups are deleted anyway.
-_NOT_DELETED = {
-    "NON_EMPTY_GROUP": "the group has active members: stop them first",
-    "GROUP_ID_NOT_FOUND": "there is no such group",
-}
 
-
-class OffsetsClient(RecordReads):
+class OffsetsClient(GroupCalls, RecordReads):
     """
     Reads and commits offsets of consumer groups, and reads the offsets of logs.
 
@@ -290,109 +282,6 @@ class OffsetsClient(RecordReads):
             return FencedCommit(
                 self._session, self._admin, group_id, offsets, metadata, offsets_to_commit
             ).run(call)
-
-    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """Return the state and members of groups; a missing group is ``Dead``."""
-        with self._session.begin_call("describing groups") as call:
-            return self._admin.describe_groups(group_ids, call)
-
-    def settled_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """
-        Return the same as :meth:`describe_groups`, after waiting for commits of windows to end.
-
-        :raises GroupActiveError: if a commit did not end in time; a retry may succeed.
-        """
-        wanted = parse_existing_groups(group_ids)
-
-        def attempt(_: float) -> dict[str, GroupDescription]:
-            described = self._admin.describe_groups(wanted, call)
-            for group in described.values():
-                if group.is_occupied:
-                    raise CallError(Failure(OCCUPIED, group.group_id))
-            return described
-
-        with self._session.begin_call("describing groups") as call:
-            try:
-                return retry_until(call, attempt, passing=[OCCUPIED])
-            except CallError as error:
-                group = f"describing group {error.failure.text!r}"
-                raise call.with_text(group).explain(error.failure) from None
-
-    def list_groups(self, states: Iterable[str] | None = None) -> list[GroupListing]:
-        """
-        Return all groups, ordered by name.
-
-        :param states: return only groups in one of these states, as Kafka spells them; default: all.
-        """
-        kept = None if states is None else check_states(states)
-        with self._session.begin_call("listing groups") as call:
-            found = [GroupListing(**group) for group in self._admin.run(call, "list")]
-        # Brokers answer in any order.
-        found.sort(key=lambda group: group.group_id)
-        return [group for group in found if kept is None or group.state.lower() in kept]
-
-    def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
-        """
-        Delete groups with all their offsets.
-
-        :return: group -> ``None`` if it was deleted, else the reason.
-        """
-        wanted = parse_existing_groups(group_ids)
-        results: dict[str, str | None] = {}
-        there: set[str] = set()
-        with self._session.begin_call("deleting groups") as call:
-            try:
-                described = self._admin.describe_groups(wanted, call)
-                there = {name for name, group in described.items() if group.state != "Dead"}
-                results |= {
-                    group_id: group.kind_refusal
-                    for group_id, group in described.items()
-                    if group.kind_refusal
-                }
-            except BrokerError as error:
-                # A broker cannot describe a group whose name is almost too long. A user without the right to
-                # describe a group cannot delete it either: the deletion reports this.
-                if error.code not in ("UNKNOWN", "GROUP_AUTHORIZATION_FAILED"):
-                    raise
-            wanted = [group_id for group_id in wanted if group_id not in results]
-            for group_id, (_, failure) in self._admin.ask_groups(call, "delete", wanted).items():
-                if failure is None or (failure.code == "GROUP_ID_NOT_FOUND" and group_id in there):
-                    # If it is missing now, an attempt whose response was lost has deleted it.
-                    results[group_id] = None
-                elif failure.code in _NOT_DELETED:
-                    results[group_id] = _NOT_DELETED[failure.code]
-                else:
-                    about = call.with_text(f"deleting group {group_id!r}")
-                    results[group_id] = str(about.explain(failure, "Delete"))
-        return results
-
-    def check_offset_deletion(self) -> None:
-        """
-        Check that :meth:`delete_offsets` works with this connection, without a request.
-
-        :raises SetupError: if kafka-python is missing.
-        :raises UsageError: if kafka-python does not have a security setting of the connection.
-        """
-        check_deletion(self._session.config)
-
-    def delete_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, str | None]:
-        """
-        Delete a group's commits in partitions; kafka-python does it, which the extra ``delete-offsets`` has.
-
-        :return: partition -> ``None`` if it has no commit any more, else why it was not deleted.
-        """
-        group_id, wanted = parse_group(group_id), sorted(partitions)
-        self.check_offset_deletion()
-        with self._session.begin_call(f"deleting offsets of group {group_id!r}") as call:
-            found, failure = self._admin.ask_each(call, "delete_offsets", {parse_group(group_id): wanted})[
-                group_id
-            ]
-            if failure is not None:
-                raise call.explain(failure, "Delete")
-            failures = map(self._admin.read_failure, found)
-            return {tp: deletion_refusal(failure, call) for tp, failure in zip(wanted, failures, strict=True)}
 
     def offsets_retention_minutes(self) -> int | None:
         """

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from spark_session import window
 
 from airflow_kafka_offsets.errors import AuditError, UsageError
@@ -72,6 +73,27 @@ def test_lost_double_and_foreign_rows_are_found(table, make_topic, produce, opti
     found = audit_window(frame, planned, options=options, exclusive=True)
     assert counted(found) == {"offsets": 32, "rows": 31, "lost": 2, "doubled": 1, "foreign": 2}
     assert {(each.partition, each.first, each.rows) for each in found.foreign} == {(0, 4, 1), (7, 5, 1)}
+
+
+def test_markers_and_aborted_records_are_no_loss(
+    table, make_topic, options, bootstrap_servers, broker, wait_until
+):
+    topic = make_topic(1)
+    settings = {"bootstrap.servers": bootstrap_servers, "transactional.id": topic, "log_level": 0}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    for number in range(6):
+        producer.begin_transaction()
+        producer.produce(topic, b"x", partition=0)
+        producer.flush(30)
+        producer.abort_transaction(30) if number % 3 == 0 else producer.commit_transaction(30)
+    committed = [2 * number for number in range(6) if number % 3]
+    planned, partition = window(topic, (0, 12)), TopicPartition(topic, 0)
+    # The broker writes a marker some time after it has confirmed the end of a transaction.
+    wait_until(lambda: broker.log_ranges([partition], isolation_level="read_committed")[partition].end == 12)
+    found = audit_window(table(topic, {0: committed[1:]}), planned, options=options)
+    assert counted(found) == {"offsets": 12, "rows": 3, "lost": 1, "without_record": 8}
+    assert found.lost == {partition: (OffsetRange(committed[0], committed[0] + 1),)}
 
 
 def test_what_retention_has_deleted_and_what_is_not_asked_cannot_be_said(

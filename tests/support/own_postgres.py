@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 MAKE = 180.0
 """Seconds that making a database may take."""
 END = """
-trap 'kill -INT "$0"; while kill -0 "$0"; do sleep 0.1; done; rm -rf "$1"' TERM
-sleep infinity & wait
+trap 'while [ -e "$1/data/postmaster.pid" ] && kill -INT "$0"; do sleep 0.1; done; rm -rf "$1"' TERM
+sleep 2147483647 & wait
 """
-"""Ends a server and removes its directory when it is told to end itself."""
+"""
+Ends a server and removes its directory when it is told to end itself.
+
+A server that has ended may stay a zombie, and has removed its file.
+"""
 
 
 class OwnPostgres(NamedTuple):

@@ -32,7 +32,7 @@ if (
     and shutil.disk_usage(MEMORY).free > 4 * 1024**3
     and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
 ):
-    # They write tens of thousands of small files, each of which a disk would have to take and to lose again.
+    # The tests write tens of thousands of small files, which on a disk took a third of the CPU time.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 

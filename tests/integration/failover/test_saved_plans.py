@@ -15,12 +15,14 @@ from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
 pytestmark = pytest.mark.integration
 
@@ -90,7 +92,7 @@ def test_it_is_applied_as_planned_and_names_who_approved_it(pipeline, mirrored, 
     assert archive.left.cluster == mirrored.on_source.cluster_id()
 
 
-def test_a_plan_names_its_pipeline_and_is_applied_once(pipeline):
+def test_a_plan_names_its_pipeline_and_is_applied_once_and_taken_back(pipeline):
     plan = pipeline.plan()
     receipt = apply(plan)
     assert receipt["names"] == {**plan["names"], "kafka_config_id": "standby"}
@@ -98,6 +100,12 @@ def test_a_plan_names_its_pipeline_and_is_applied_once(pipeline):
     again = apply(plan)
     assert (again["before"], again["after"]) == (plan["before"], plan["after"])
     assert (pipeline.committed(), pipeline.query.files()) == (READ, once)
+    # The receipt names the pipeline too.
+    restore = RestoreOffsetsOperator(
+        task_id="restore", receipt=receipt, restore_when="always", quiet_period=0
+    )
+    restore.execute({"ti": TaskInstance()})
+    assert pipeline.at() == {TopicPartition(pipeline.topic, number): at for number, at in READ.items()}
 
 
 def test_a_failover_that_was_interrupted_is_finished_at_any_age(pipeline, monkeypatch):

@@ -124,7 +124,7 @@ def killed_after(monkeypatch):
     return kill
 
 
-def test_they_are_planned_approved_moved_shown_and_taken_back(planned):
+def test_they_are_planned_approved_moved_shown_taken_back_and_moved_again(planned):
     some = planned(3)
     before = {name: query.sparks_files() for name, query in some.queries.items()}
     digest = json.loads(some.state.read_text())["digest"]
@@ -141,6 +141,9 @@ def test_they_are_planned_approved_moved_shown_and_taken_back(planned):
     assert some.stages() == {"restored": 3}
     assert {name: query.sparks_files() for name, query in some.queries.items()} == before
     assert some.now() == dict.fromkeys(some.names, "not moved")
+    some.run("plan-failover")
+    some.run("apply", "--execute")
+    assert (some.at(), some.stages()) == ({(THERE, THERE): 3}, {"applied": 3})
 
 
 @pytest.mark.parametrize("saved", [True, False])

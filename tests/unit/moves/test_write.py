@@ -16,7 +16,7 @@ from airflow_kafka_offsets.moves import write
 ROOT = Path(airflow_kafka_offsets.__file__).parent
 
 CHANGES = {"commit", "commit_fenced", "delete_groups", "delete_offsets", "prove_commit"}
-"""The port's calls that change a group, or prove that it may be changed."""
+"""The clients' calls that change a group, or prove that it may be changed."""
 
 RAW = {
     "alterConsumerGroupOffsets",
