@@ -136,7 +136,7 @@ class StrictCommand(click.Command):
     keys: ClassVar[Mapping[str, str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options; refuse one that is given twice, of which click would use the last value."""
+        """Read the options; refuse an option that is given twice, because click would use its last value."""
         given = [*args]
         with worded(OptionWording(self, self.keys)):
             rest = super().parse_args(ctx, args)

@@ -35,7 +35,14 @@ from airflow_kafka_offsets.cli.options import (
     output_option,
     refuse_unused,
 )
-from airflow_kafka_offsets.cli.recovery_file import StateFile, checkpoint_of, connect, connect_both
+from airflow_kafka_offsets.cli.recovery_file import (
+    StateFile,
+    checkpoint_of,
+    connect,
+    connect_both,
+    read_names,
+    refuse_removed,
+)
 from airflow_kafka_offsets.cli.saved_plans import max_age_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -185,13 +192,7 @@ def _pipelines_to_plan(file: Path, execution: Execution) -> list[Names]:
     if execution.execute:
         raise UsageError("--execute is for 'recover apply': a plan moves nothing")
     refuse_unused("by a plan, which moves nothing", "quiet_period", "dry_run")
-    return _read_names(file)
-
-
-def _read_names(file: Path) -> list[Names]:
-    from airflow_kafka_offsets.pipeline import KafkaPipeline
-
-    return [Names.of(pipeline) for pipeline in KafkaPipeline.load(file)]
+    return read_names(file)
 
 
 def _show_plan(fleet: Fleet, state: StateFile, execution: Execution) -> None:
@@ -232,13 +233,7 @@ def apply_command(
         fleet = state.require()
         if digest is not None:
             fleet.check_digest(digest)
-        listed = [names[:3] for names in _read_names(file)]
-        planned = [member for member in fleet.members if member.stage == "planned"]
-        if gone := [member.name for member in planned if member.plan.names[:3] not in listed]:
-            raise UsageError(
-                f"{file}: group {shorten(', '.join(gone))} is in the plan, but no longer in the file: plan "
-                "again, or add it as it was planned"
-            )
+        refuse_removed(file, fleet)
         if not execution.execute:
             execution.print_receipt(fleet.as_json(), "", [fleet.markdown, "", *_stages(fleet)])
             return

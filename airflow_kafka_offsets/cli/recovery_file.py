@@ -1,4 +1,4 @@
-"""The progress file and the connections of the commands ``recover``."""
+"""The files and the connections of the commands ``recover``: the pipelines, and their progress."""
 
 from __future__ import annotations
 
@@ -101,6 +101,24 @@ class StateFile:
                 why = f"{self.path}: cannot be locked ({error.strerror})"
                 raise UsageError(f"{why}: copy FILE and its progress to a disk of this machine") from None
             yield
+
+
+def read_names(file: Path) -> list[Names]:
+    """Return the names of the pipelines that a file lists."""
+    from airflow_kafka_offsets.pipeline import KafkaPipeline
+
+    return [Names.of(pipeline) for pipeline in KafkaPipeline.load(file)]
+
+
+def refuse_removed(file: Path, fleet: Fleet) -> None:
+    """Refuse to move planned pipelines that are no longer in the file."""
+    listed = [names[:3] for names in read_names(file)]
+    planned = [member for member in fleet.members if member.stage == "planned"]
+    if gone := [member.name for member in planned if member.plan.names[:3] not in listed]:
+        raise UsageError(
+            f"{file}: group {shorten(', '.join(gone))} is in the plan, but no longer in the file: add it as "
+            "it was planned, or plan again if nothing has moved"
+        )
 
 
 def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:

@@ -127,7 +127,7 @@ class Receipt:
     :param source: where the offsets are from.
     :param lost: records that retention had deleted before they were requested.
     :param plan: digest of the saved plan that was applied; empty without one.
-    :param names: the names of the pipeline, in the receipt of a reset task or a saved plan.
+    :param names: the names of the pipeline, in the receipt of a reset or failover task, or of a saved plan.
     """
 
     groups: tuple[GroupReceipt, ...]

@@ -37,9 +37,9 @@ class CommitOffsetWindowOperator(MovingOperator):
     again when it is committed.
 
     With another trigger rule than ``all_success`` the task also runs after a failed or skipped job. It then
-    refuses the window unless a task directly before it has succeeded, apart from the plan, setups and
-    teardowns. It also refuses the window if only the plan is before it, and another task after the plan runs
-    beside it.
+    refuses the window unless a task directly before it has succeeded, apart from the plan, tasks before
+    the plan, setups and teardowns. It also refuses the window if only the plan is before it, and another
+    task after the plan runs beside it.
 
     On Airflow 3.3 and later, a task that is cleared after it has committed its window succeeds without a
     commit if the group is at the window's end, or beyond, in every partition.
