@@ -27,9 +27,15 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from types import NoneType
-from typing import Any
+from typing import Any, cast
 
-from airflow_kafka_offsets.checkpoint.archived_move import ARCHIVE_NAME, DIRECTORY, MANIFEST, ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_move import (
+    ARCHIVE_NAME,
+    DIRECTORY,
+    MANIFEST,
+    UNDO,
+    ArchivedMove,
+)
 from airflow_kafka_offsets.checkpoint.log import is_query_id
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
@@ -38,7 +44,7 @@ from airflow_kafka_offsets.errors import (
     OffsetsFormatError,
     StorageError,
 )
-from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources, sources_json
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind, read_sources, sources_json
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.log_ids import LogIds
@@ -64,7 +70,7 @@ _FROM_PLAN = (
 )
 _PLAIN = {
     **dict.fromkeys(("query_id", "request", "nonce"), str),
-    **dict.fromkeys(("batch_id", "newest_planned", "newest_committed"), int),
+    **dict.fromkeys(("newest_planned", "newest_committed"), int),
     **dict.fromkeys(("carried", "copies"), bool),
 }
 """Fields of a manifest that are fields of an :class:`ArchivedMove`, and their types."""
@@ -154,9 +160,8 @@ def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove |
     what = checkpoint.name(f"{DIRECTORY}/{name}/{MANIFEST}")
     done, undone = (checkpoint.read_file(f"{DIRECTORY}/{name}/{mark}") is not None for mark in (DONE, UNDONE))
     try:
-        archived = _archive(
-            name, load_json(decode(data, what), what, describe=describe_type), done=done, undone=undone
-        )
+        manifest = load_json(decode(data, what), what, describe=describe_type)
+        archived = _archive(checkpoint.location, name, manifest, done=done, undone=undone)
     except (StorageError, OffsetsFormatError) as error:
         raise CheckpointFormatError(
             f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of "
@@ -193,7 +198,7 @@ def _is_abandoned(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> bool:
     return archived.has_newer_batches(*checkpoint.listed())
 
 
-def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> ArchivedMove:
+def _archive(location: str, name: str, manifest: object, *, done: bool, undone: bool) -> ArchivedMove:
     """Read a manifest; an error names the field that is wrong, and never quotes its value."""
     field = partial(_field, manifest)
     if field("version", int) != VERSION:
@@ -215,8 +220,15 @@ def _archive(name: str, manifest: object, *, done: bool, undone: bool) -> Archiv
         datetime.fromisoformat(created)
     except ValueError:
         raise OffsetsFormatError(f"found {describe_type(created)} as created") from None
+    kind, batch_id = name.partition("-")[2], field("batch_id", int)
+    removed = (path.partition("/") for path, (_, after) in files.items() if after is None)
+    batches = sorted(int(number) for directory, _, number in removed if directory == "offsets")
     return ArchivedMove(
-        name=name,
+        kind="restore" if kind == UNDO else cast("MoveKind", kind),
+        location=location,
+        batch_id=batch_id,
+        archive=name,
+        discarded=tuple(batch for batch in batches if batch > batch_id),
         created=created,
         made_by=CommitMetadata.from_json(field("by", dict)) or CommitMetadata(),
         before=read_sources(field("before", dict), "before", describe=describe_type),

@@ -6,13 +6,11 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import cast, get_args
+from typing import get_args
 
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
-from airflow_kafka_offsets.model.offsets import Offsets
 
 DIRECTORY = "_kafka_offsets"
 MANIFEST = "manifest.json"
@@ -29,54 +27,38 @@ def archive_number(name: str) -> int:
     return int(name.partition("-")[0])
 
 
-@dataclass(frozen=True)
-class ArchivedMove:
+@dataclass(frozen=True, kw_only=True)
+class ArchivedMove(CheckpointPlan):
     """
-    What the archive of one checkpoint move contains.
+    The plan of a move as its archive has kept it, without its steps, and how far the move has come.
 
-    :param name: name of its directory, such as ``0001-seek``.
-    :param created: when it was written, ISO 8601.
-    :param batch_id: the newest committed batch before the move.
-    :param newest_planned: the newest batch in ``offsets/`` before the move.
-    :param newest_committed: the newest batch in ``commits/`` before the move.
+    ``carried`` is about the offsets only: the copies of the files are from this move. Without ``log_ids`` an
+    earlier version wrote the archive, or the move was made without a broker.
+
+    :param created: when the archive was written, ISO 8601.
+    :param newest_planned: the newest batch in ``offsets/`` before the move; ``newest_committed`` likewise.
     :param made_by: run and task that made the move, or the command line.
-    :param request: identifies the request: the same request finishes an interrupted move.
-    :param before: source -> offsets before the move.
-    :param after: source -> planned offsets.
     :param files: path -> digests of the file before the move and as planned, ``None`` if there is no file.
     :param nonce: name of its claim.
-    :param carried: whether ``before``, but not the copies, is taken from an earlier, interrupted move.
-    :param undoes: name of the archive that the move restored.
-    :param copies: whether the move restored the files, and not only the offsets.
-    :param log_ids: the cluster and topics that the offsets belong to; unknown if an earlier version wrote the
-        archive or the move was made without a broker.
-    :param left: for a failover, ids of the cluster and the topics that the offsets belonged to before.
-    :param recovery: whether a teardown task takes the move back if the tasks after it do not finish.
     :param abandoned: whether a failover was interrupted before it changed the position, and the query has run
         since, so that the query never left its cluster.
     """
 
-    name: str
+    archive: str
     created: str
-    query_id: str
-    batch_id: int
     newest_planned: int
     newest_committed: int
     made_by: CommitMetadata
-    request: str
-    before: Mapping[str, Offsets]
-    after: Mapping[str, Offsets]
     files: Mapping[str, tuple[str | None, str | None]]
-    nonce: str = ""
-    carried: bool = False
-    undoes: str | None = None
-    copies: bool = False
-    log_ids: LogIds = UNKNOWN_LOGS
-    left: LogIds = UNKNOWN_LOGS
-    recovery: bool = False
-    done: bool = False
-    undone: bool = False
+    nonce: str
+    done: bool
+    undone: bool
     abandoned: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of its directory, such as ``0001-seek``."""
+        return self.archive
 
     @property
     def is_over(self) -> bool:
@@ -107,36 +89,6 @@ class ArchivedMove:
     def number(self) -> int:
         """The move's number in the checkpoint, from 1."""
         return archive_number(self.name)
-
-    @property
-    def kind(self) -> MoveKind:
-        """The kind of the move."""
-        kind = self.name.partition("-")[2]
-        return "restore" if kind == UNDO else cast("MoveKind", kind)
-
-    @property
-    def discarded(self) -> tuple[int, ...]:
-        """The unfinished batches that the move has removed."""
-        removed = [path for path, (_, after) in self.files.items() if after is None]
-        batches = sorted(
-            int(path.removeprefix("offsets/")) for path in removed if path.startswith("offsets/")
-        )
-        return tuple(batch for batch in batches if batch > self.batch_id)
-
-    def as_plan(self, location: str) -> CheckpointPlan:
-        """Return the plan of the move of the checkpoint at a location, without the files."""
-        return CheckpointPlan(
-            self.kind,
-            location,
-            self.query_id,
-            self.batch_id,
-            self.before,
-            self.after,
-            discarded=self.discarded,
-            archive=self.name,
-            undoes=self.undoes,
-            log_ids=self.log_ids,
-        )
 
     def resume(self, plan: CheckpointPlan) -> CheckpointPlan:
         """Return a plan of the same request as the rest of the move; unchanged if the query has run since."""

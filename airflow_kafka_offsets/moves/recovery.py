@@ -181,5 +181,4 @@ def plan_of_earlier_restore(
     before, after = moves.group_offsets(restoring_move)
     source = {"restore": "receipt"}
     group_plans = plan_commits(client, after, source=source, on_out_of_range="skip")
-    checkpoint_plan = restoring_move.as_plan(checkpoint.location)
-    return PipelinePlan.combine(group_plans, checkpoint_plan).with_before(before)
+    return PipelinePlan.combine(group_plans, restoring_move).with_before(before)

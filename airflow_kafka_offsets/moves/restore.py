@@ -123,7 +123,7 @@ def plan_restore_archive(
     archive = moves.find(name)
     before, after = moves.group_offsets(archive)
     groups = tuple(GroupReceipt(group, before[group], after.get(group, {})) for group in before)
-    receipt = Receipt(groups, archive.as_plan(checkpoint.location))
+    receipt = Receipt(groups, archive)
     return plan_restore_receipt(
         client, receipt, checkpoint, selection, origin=f"archive {archive.name}", **how
     )
