@@ -56,15 +56,12 @@ def apply_checkpoint_plan(
     """
     Apply a plan: check that nothing has changed, archive the old files, change them, read them back.
 
-    :param quiet_period: seconds to wait for writes of a running query; a write within this time refuses the
-        move.
-    :param made_by: the run and task that makes the move; its token lets a retry find the archive of the first
-        try.
+    :param quiet_period: seconds to wait for writes of a running query, which refuse the move.
+    :param made_by: the run and task that makes the move; its token lets a retry find the first try's archive.
     :param attachments: name -> text of additional files for the archive.
     :param last_check: called after other moves can see this one and before the first file is changed; an
         exception from it ends the move.
-    :param commit: commits the groups, after the checkpoint was moved. The move is finished when ``commit``
-        returns.
+    :param commit: commits the groups, after the checkpoint was moved. The move is finished when it returns.
     :raises PlanRefusedError: if the plan is refused, or the query is running; no file was changed.
     :raises CheckpointError: if the files that are read back differ from the plan.
     :raises StorageError: if the storage fails.
@@ -213,12 +210,7 @@ def _apply_step(checkpoint: SparkCheckpoint, step: Step) -> None:
 
 
 def wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
-    """
-    Wait until nothing was written to a checkpoint for a while.
-
-    :param quiet_period: in seconds.
-    :raises PlanRefusedError: if something is written meanwhile.
-    """
+    """Wait until nothing was written to a checkpoint for these seconds; refuse to move it if something is."""
     # The storage's clock may differ from this machine's: compare the files before and after the wait as well.
     batches = read_checkpoint_batches(checkpoint)
     paths = (f"offsets/{max(batches.planned)}", f"commits/{max(batches.committed)}")

@@ -128,11 +128,7 @@ def mark_undone(checkpoint: SparkCheckpoint, name: str, made_by: str) -> None:
 
 
 def read_copy(checkpoint: SparkCheckpoint, archive: ArchivedMove, path: str) -> bytes | None:
-    """
-    Return a file as it was before the move, ``None`` if it did not exist.
-
-    :raises CheckpointError: if the copy is missing or was changed.
-    """
+    """Return a file as it was before the move; a CheckpointError if its copy is missing or was changed."""
     before, _ = archive.files[path]
     if before is None:
         return None
@@ -176,7 +172,6 @@ def moves_of_batch(moves: Iterable[ArchivedMove], batch_id: int, data: bytes) ->
     Return the moves that have written other offsets into the file of a batch since Spark wrote it.
 
     :param moves: newest first; so is the result. It is empty if the moves were taken back.
-    :param data: the file's content.
     """
     content = written_by_spark = file_digest(data)
     found = []

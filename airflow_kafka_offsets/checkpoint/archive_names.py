@@ -29,11 +29,7 @@ _MOST_MISSING = 10_000
 
 
 def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[str]:
-    """
-    Return the names of the archives of a checkpoint, oldest first.
-
-    :param exact: whether to read the newest manifests to correct a listing that may be late.
-    """
+    """Return the names of a checkpoint's archives, oldest first; ``exact`` corrects a late listing."""
     names = set(filter(ARCHIVE_NAME.fullmatch, checkpoint.list_names(DIRECTORY)))
     if exact and may_list_late(checkpoint.fs):
         listed, last = set(map(archive_number, names)), _last_move(checkpoint, names)
@@ -56,8 +52,6 @@ def _unlisted(checkpoint: SparkCheckpoint, number: int) -> set[str]:
 def next_archive_name(checkpoint: SparkCheckpoint, kind: str) -> str:
     """
     Return the name of the next archive: its number follows all moves, including moves with a claim only.
-
-    A directory without a manifest or claim keeps its number but is otherwise ignored.
 
     :raises CheckpointError: if there is no number left.
     """

@@ -1,9 +1,6 @@
 """
 The moves of a checkpoint as one value, which answers every question about them.
 
-Examples are the unfinished move, the moves in effect, the move that a restore has taken back, and the newest
-move that names the cluster.
-
 The archive of a checkpoint outlives its query: a new query at the same location has the moves of the replaced
 one in its archive. They keep their names and numbers, and say nothing about the new query.
 """
@@ -98,11 +95,7 @@ class ArchivedMoves:
 
     @property
     def on_cluster(self) -> ArchivedMove | None:
-        """
-        The query's newest move that names its cluster (a move without a broker names none).
-
-        A failover that was taken back or abandoned does not count.
-        """
+        """The query's newest move that names its cluster; no failover that was taken back or abandoned."""
         found = (each for each in self.of_query if each.has_failed_over or not each.is_failover)
         return next((each for each in found if each.log_ids.cluster), None)
 
@@ -140,8 +133,7 @@ class ArchivedMoves:
         """
         Return a move by its archive's name, or the newest move that was not taken back.
 
-        :raises CheckpointError: if there is no such archive; lists the existing ones.
-        :raises PlanRefusedError: if the archive is of another query.
+        :raises CheckpointError: if there is no such archive; PlanRefusedError if it is of another query.
         """
         location = self.checkpoint.location
         for move in reversed(self):
@@ -163,10 +155,8 @@ class ArchivedMoves:
         """
         Return the move that was begun and not finished, ``None`` if every move is finished.
 
-        If the query has run since the move, the query's position counts and the move is over. A move of
-        another query, in whose place this one has begun, is over too: nothing of it can be finished.
-
-        :raises CheckpointError: if the checkpoint cannot be read.
+        If the query has run since, its position counts and the move is over. So is a move of another query,
+        in whose place this one has begun: nothing of it can be finished.
         """
         newest = self.newest
         if newest is None or newest.is_over or self.has_run_since(newest, batches):
@@ -201,12 +191,7 @@ class ArchivedMoves:
         )
 
     def refuse_unfinished(self, *allowed: str | None) -> None:
-        """
-        Refuse to go on while a move is unfinished.
-
-        :param allowed: names of archives whose moves may be unfinished.
-        :raises MoveUnfinishedError: names the move.
-        """
+        """Raise a MoveUnfinishedError while a move is unfinished, unless its archive is among ``allowed``."""
         unfinished = self.unfinished()
         if unfinished is not None and unfinished.name not in allowed:
             raise self.unfinished_error(unfinished)
@@ -228,12 +213,7 @@ class ArchivedMoves:
         return unfinished
 
     def refuse_taken_back(self, metadata: CommitMetadata) -> None:
-        """
-        Refuse to move again in a retry if a restore has taken back the move of an earlier try.
-
-        :param metadata: metadata of the task; all its tries have the same token.
-        :raises PlanRefusedError: the text names the restore.
-        """
+        """Refuse to move again in a retry if a restore has taken back the move of an earlier try."""
         moves = (each for each in reversed(self) if each.kind != "restore")
         last = next((each for each in moves if metadata.is_same_instance(each.made_by)), None)
         taken_back = None if last is None else self.restore_of(last)

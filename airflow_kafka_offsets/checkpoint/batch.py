@@ -35,10 +35,8 @@ def batch_bounds(
     The start offsets are without partitions that were added in this batch. Both are empty for a source whose
     pattern matches no topic yet.
 
-    :param batch_id: a batch in ``offsets/``; the batch before it must be there too.
     :param source: the only source to return.
-    :raises CheckpointError: if the batch is not planned, or its start offsets are not known or no longer
-        kept.
+    :raises CheckpointError: if the batch is not planned, or its start offsets are unknown or no longer kept.
     :raises UsageError: if there is no such source.
     """
     ends = _kafka_sources(checkpoint.entry(batch_id))
@@ -75,11 +73,7 @@ def batch_bounds(
 
 
 def first_offsets(checkpoint: SparkCheckpoint, sources: Iterable[str]) -> Offsets:
-    """
-    Return where a query began to read each partition, without partitions that were added later.
-
-    If several sources read a partition, the lowest offset counts.
-    """
+    """Return where a query began to read its first partitions; of several sources the lowest offset."""
     found: dict[TopicPartition, int] = {}
     for source in sources:
         for tp, offset in _first_offsets(checkpoint, source).items():
@@ -109,12 +103,7 @@ def _first_offsets(checkpoint: SparkCheckpoint, source: str) -> Offsets:
 
 
 def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str, Offsets]:
-    """
-    Return the end offsets of a finished batch: source -> offsets.
-
-    :raises PlanRefusedError: if Spark no longer keeps the batch, or it is not finished; lists the finished
-        ones.
-    """
+    """Return the end offsets of each source of a batch; refuse one that is unfinished or no longer kept."""
     refusals = unfinished_refusals(read_checkpoint_batches(checkpoint), batch_id)
     refusals += ArchivedMoves(checkpoint).failover_refusals(batch_id)
     if refusals:

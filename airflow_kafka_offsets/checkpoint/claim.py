@@ -21,11 +21,7 @@ from airflow_kafka_offsets.errors import CheckpointMovedError, StorageError
 
 
 class Claim:
-    """
-    The claim of a move on its checkpoint; other moves see it as soon as it is created.
-
-    :param archive: name of the move's archive: the next free name when the move was planned.
-    """
+    """The claim of a move on its checkpoint, by the name of its archive; other moves see it at once."""
 
     def __init__(self, checkpoint: SparkCheckpoint, archive: str) -> None:
         self._checkpoint = checkpoint

@@ -52,18 +52,17 @@ class PastBatch:
     :param at: when Spark planned it (``batchTimestampMs``, the driver's clock), after it had asked the
         sources for their newest offsets; ``None`` in continuous mode.
     :param duration: seconds from ``at`` to the time of the batch's file in ``commits/`` (the storage's
-        clock). A replayed batch counts from its first planning, including the time when the query was down.
-        ``None`` if the batch is not finished, or if its file times are unknown or not Spark's: after a copy
-        of the checkpoint or a move.
+        clock). A replayed batch counts from its first planning. ``None`` if the batch is not finished, or if
+        its file times are unknown or not Spark's: after a copy of the checkpoint or a move.
     :param previous: the previous batch in ``offsets/``, where this one begins; ``None`` for the first known
-        batch. With asynchronous progress tracking some batches have no files: ``read`` includes them.
-    :param read: source -> topic -> records from ``previous`` to here (offset differences, which include
-        transaction markers and compacted records). ``None`` for a topic if a partition's start is unknown
-        because the partition is new, or if its end is before its start. Empty for the first known batch.
+        one. With asynchronous progress tracking some batches have no files: ``read`` includes them.
+    :param read: source -> topic -> records from ``previous`` to here (offset differences, with transaction
+        markers and compacted records). ``None`` for a topic if a partition's start is unknown because the
+        partition is new, or if its end is before its start. Empty for the first known batch.
     :param offsets: Kafka source -> end offsets.
     :param pending: the batch was begun and is not finished; Spark replays exactly its range.
-    :param moved_in: archive of the move that made the query continue from other offsets after this batch.
-    :param moved_to: source -> those other offsets; ``None`` if no move changed them.
+    :param moved_in: archive of the move that made the query continue from other offsets after this batch;
+        ``moved_to`` has these, by source. Both are ``None`` without such a move.
     """
 
     batch: int
@@ -108,9 +107,7 @@ class CheckpointHistory(NamedTuple):
 
 def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float = 30.0) -> CheckpointHistory:
     """
-    Return the last batches of a checkpoint, its query id and its archives.
-
-    The directories are listed once; the files are read in parallel.
+    Return the last batches of a checkpoint, its query id and its archives; the files are read in parallel.
 
     :param last: maximum number of batches, at least 1.
     :param within: seconds for the whole call. A request that the storage does not answer is abandoned; it

@@ -72,11 +72,7 @@ class OffsetLogEntry:
         return timestamp if 0 <= timestamp <= _LAST_MILLISECOND else None
 
     def with_offsets(self, offsets: Mapping[str, Offsets]) -> str:
-        """
-        Return the file's text with other offsets in the lines of Kafka sources; all other text is unchanged.
-
-        :param offsets: source -> all of its offsets. A source without an entry keeps its offsets.
-        """
+        """Return the file's text with all offsets of some Kafka sources replaced; the rest is unchanged."""
         lines = list(self.lines)
         there = self.kafka_offsets
         for number, source in enumerate(self.sources, 2):
@@ -91,11 +87,7 @@ def is_query_id(text: str) -> bool:
 
 
 def parse_query_id(text: str, name: str) -> str:
-    """
-    Read the ``metadata`` file, ``{"id": "<uuid>"}``.
-
-    :raises CheckpointFormatError: if it is anything else.
-    """
+    """Read the ``metadata`` file, ``{"id": "<uuid>"}``; anything else is a CheckpointFormatError."""
     value = json_object(text, name, 'a query\'s {"id": "<uuid>"}')
     query_id = value.get("id")
     if not isinstance(query_id, str) or not is_query_id(query_id):
@@ -107,12 +99,7 @@ def parse_query_id(text: str, name: str) -> str:
 
 
 def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
-    """
-    Read one file of ``offsets/``.
-
-    :raises CheckpointFormatError: if the version is unknown, lines are missing or malformed, or the file is
-        too large.
-    """
+    """Read one file of ``offsets/``; a CheckpointFormatError if it is incomplete, unknown or too large."""
     if refusal := size_error(name, text, "\n,{["):
         raise CheckpointFormatError(refusal)
     lines = text.split("\n")
@@ -143,11 +130,10 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
 
 def check_commit_log(text: str, name: str) -> None:
     """
-    Check one file of ``commits/``: a known version, and JSON. Its other content is ignored.
+    Check one file of ``commits/``: a known version, and JSON, or a CheckpointFormatError. The rest is
+    ignored.
 
     Version 2 has the ids of the state's files, version 3 also the names of the query's sinks (Spark 4.2).
-
-    :raises CheckpointFormatError: if it is of another version, or cut off.
     """
     version_line, separator, metadata = text.partition("\n")
     _version(version_line, name, newest=3)
@@ -163,8 +149,7 @@ def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
     Of the known sources only Kafka writes ``{"topic": {"<digits>": <number>}}``: rate, socket and memory
     sources write a number, file sources ``{"logOffset": 0}``, Delta a flat object. Azure Event Hubs writes
     Kafka's form too, so the form proves nothing about the broker: compare topics and offsets with the broker
-    before a commit. ``{}`` (no topic matches the pattern yet) has no partition and counts as another source's
-    text.
+    before a commit. ``{}`` (no topic matches the pattern yet) counts as another source's text.
 
     :param name: the file and line, for the error text.
     :raises CheckpointFormatError: if the text is not JSON (Spark requires JSON of every source, so the line
@@ -216,12 +201,7 @@ def _split_named(line: str, where: str) -> tuple[str, str]:
 
 
 def json_object(text: str, where: str, expected: str) -> dict[str, Any]:
-    """
-    Read a JSON object.
-
-    :param expected: the expected content, for the error text.
-    :raises CheckpointFormatError: if the text is not a JSON object, or is too large.
-    """
+    """Read a JSON object; a CheckpointFormatError, which names what was expected, for any other text."""
     if refusal := size_error(where, text):
         raise CheckpointFormatError(refusal)
     # Spark's JSON may contain a key twice, which load_json refuses.

@@ -98,9 +98,8 @@ def plan_truncate(
     checkpoint: SparkCheckpoint, batch_id: int, policy: CheckpointPolicy | None = None
 ) -> CheckpointPlan:
     """
-    Plan to remove every batch after one, so that the query plans them again.
+    Plan to remove every batch after one, from whose end the query then plans them again.
 
-    :param batch_id: the batch that becomes the newest; the query continues from its end offsets.
     :param policy: must name the sink.
     """
     policy = policy or CheckpointPolicy()
@@ -169,11 +168,7 @@ def plan_put_back_archive(
 
 
 def _past_failover(moves: ArchivedMoves, archived: ArchivedMove, *, moved: bool) -> str | None:
-    """
-    Return why a move cannot be taken back: a failover has moved the query to another cluster since.
-
-    :param moved: whether the query has run since the move.
-    """
+    """Return why a move, since which the query may have ``moved`` on, is not taken back: a later failover."""
     if archived.abandoned:
         return (
             f"{moves.checkpoint.location}: failover {archived} was interrupted before it changed the "
@@ -205,12 +200,11 @@ def plan_checkpoint_failover(
     """
     Plan to continue the query on another cluster.
 
-    The plan writes the file of the newest batch even if its content stays the same, because the archive of
-    the move records the new cluster.
+    The file of the newest batch is written even if it stays the same: the move's archive records the new
+    cluster.
 
     :param targets: source -> all of its offsets on the new cluster, with the topic names of that cluster.
-    :param log_ids: ids of the new cluster and its topics.
-    :param left: ids of the old cluster and its topics.
+    :param log_ids: ids of the new cluster and its topics, and ``left`` those of the old one.
     :param again: sentence about the records that may be read again; empty if no record may be.
     :param batches: the batches with the position of the targets; by default the present ones.
     """

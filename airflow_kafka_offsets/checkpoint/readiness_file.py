@@ -11,11 +11,7 @@ READINESS = f"{DIRECTORY}/readiness.json"
 
 
 def read_readiness(checkpoint: SparkCheckpoint) -> Readiness:
-    """
-    Return the kept data; empty data if the file does not exist.
-
-    :raises OffsetsFormatError: if the content of the file is invalid.
-    """
+    """Return the kept data, empty without a file; an OffsetsFormatError if the file is invalid."""
     data = checkpoint.read_file(READINESS)
     name = checkpoint.name(READINESS)
     return Readiness() if data is None else Readiness.parse(decode(data, name), name)

@@ -45,8 +45,7 @@ def delta_batch(data: bytes, name: str, query_id: str) -> int | None:
     """
     Return the batch of a query that a commit of a Delta table records, ``None`` if it records none.
 
-    :raises CheckpointFormatError: if the data is not a commit, or a catalog may keep the table's newest
-        commits.
+    :raises CheckpointFormatError: if it is not a commit, or a catalog may keep the table's newest commits.
     """
     text = decode(data, name)
     if refusal := size_error(name, text, "\n"):
@@ -141,8 +140,6 @@ def hudi_batch(data: bytes, name: str) -> int | None:
     Return the newest batch of any query that a commit of a Hudi table records, ``None`` if it records none.
 
     Hudi does not record query ids, only a writer's name that the job may choose.
-
-    :raises CheckpointFormatError: if the data is not a commit's metadata.
     """
     if data.startswith(b"Obj\x01"):
         recorded = _value_in_avro(data, name)
@@ -160,11 +157,7 @@ def hudi_batch(data: bytes, name: str) -> int | None:
 
 
 def _value_in_avro(data: bytes, name: str) -> str | None:
-    """
-    Return the value of the streaming sinks' key in a commit's Avro metadata.
-
-    Avro writes texts unchanged, so the key can be found without the schema, unless the file is compressed.
-    """
+    """Return the value of the key from Avro: texts are unchanged there, unless the file is compressed."""
     reader = _Avro(data, len(b"Obj\x01"), name)
     header: dict[str, bytes] = {}
     while count := reader.number():

@@ -91,11 +91,7 @@ def _file_sink(log: _Directory, first: int) -> int | None:
 
 
 def _delta(log: _Directory, query_id: str) -> int | None:
-    """
-    Return the newest batch of a query that the commits of a Delta table record.
-
-    Read the commits one by one, newest first. Parquet checkpoints, which replace older commits, are not read.
-    """
+    """Read the commits of a Delta table, newest first; Parquet checkpoints of older ones are not read."""
     names = log.names()
     for directory in {"_commits", "_staged_commits"}.intersection(names):
         if any(not name.startswith(".") for name in log.inner(directory).names()):
@@ -124,9 +120,8 @@ def _iceberg(log: _Directory, query_id: str) -> int | None:
     """
     Return the newest batch of a query in the metadata of an Iceberg table.
 
-    Only the catalog knows the current metadata file. The file with the highest number is the current one, or
-    was made from it, or belongs to another branch of the catalog. So files that it does not list as earlier
-    ones count too.
+    Only the catalog knows the current metadata file. The file with the highest number is it, or was made from
+    it, or is of another branch of the catalog: files that it does not list as earlier ones count too.
     """
     numbers: dict[str, int] = {}
     kinds = set()
@@ -162,11 +157,7 @@ def _iceberg(log: _Directory, query_id: str) -> int | None:
 
 
 def _hudi(log: _Directory) -> int | None:
-    """
-    Return the newest batch of any query that a Hudi table records: Hudi skips all batches up to it.
-
-    Like Hudi, read the active timeline only.
-    """
+    """Return the newest batch of any query in a Hudi table's active timeline: Hudi skips all up to it."""
     name = "hoodie.properties"
     data = log.read(name)
     if data is None:

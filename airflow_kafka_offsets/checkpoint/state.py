@@ -16,9 +16,8 @@ class CheckpointSource:
     One source of the query.
 
     :param source: its index in the query's plan, or its name (Spark 4.2).
-    :param offsets: the next offset of each partition; ``None`` if the source is not Kafka or had no offset
-        yet.
-    :param begun: whether the source has an offset. A Kafka source has none while its pattern matches no
+    :param offsets: the next offset of each partition; ``None`` if it is not Kafka or had no offset yet.
+    :param begun: whether the source has an offset; a Kafka source has none while its pattern matches no
         topic.
     """
 
@@ -28,11 +27,7 @@ class CheckpointSource:
 
     @property
     def kafka(self) -> bool:
-        """
-        Whether the offsets have Kafka's form.
-
-        False for a source without an offset: the checkpoint's newest batch does not say what kind it is.
-        """
+        """Whether the offsets have Kafka's form; a source without an offset may still be Kafka."""
         return self.offsets is not None
 
 
@@ -46,10 +41,9 @@ class CheckpointState:
     :param batch_id: the newest committed batch: the highest number in both ``offsets/`` and ``commits/``;
         ``None`` if no batch has finished yet.
     :param pending_batch_id: the batch that is running or was interrupted; Spark replays exactly its range.
-    :param sources: the sources of the committed batch, by index, then by name; empty without a committed
-        batch.
-    :param batch_timestamp_ms: when the committed batch was planned, in milliseconds since 1970; ``None`` in
-        continuous mode, which does not record it.
+    :param sources: those of the committed batch, by index, then by name; empty without such a batch.
+    :param batch_timestamp_ms: when that batch was planned, in milliseconds since 1970; ``None`` in continuous
+        mode.
     """
 
     location: str
@@ -66,11 +60,7 @@ class CheckpointState:
 
     @property
     def without_kafka(self) -> str | None:
-        """
-        Why the checkpoint will never have Kafka offsets; ``None`` if it has some, or a later batch may.
-
-        A source without an offset yet may be a Kafka source.
-        """
+        """Why there will never be Kafka offsets; ``None`` with some, or with a source without offsets yet."""
         never = all(source.begun and not source.kafka for source in self.sources)
         return self.no_kafka_offsets if never and self.batch_id is not None else None
 

@@ -37,9 +37,8 @@ class Approval:
     A response to a request for an approval.
 
     :param entered: the values of the form's fields.
-    :param user_id: id of the user who responded; empty if the request timed out and Airflow took its default.
-    :param user_name: name of this user.
-    :param digests: digests of the plans that were approved together; empty if the request does not list them.
+    :param user_id: the user who responded; empty if the request timed out and Airflow took its default.
+    :param digests: the plans that were approved together; empty if the request does not list them.
     """
 
     chosen: tuple[str, ...]
@@ -95,7 +94,6 @@ class Approval:
         return found
 
     def _other_plan_refusals(self, of_plan: str) -> list[str]:
-        """Return why the response is for another plan; empty if it is for this plan."""
         named = [*self.chosen, *self.entered]
         if self.digests:
             # One request for several plans: its option has the digits of their common digest.

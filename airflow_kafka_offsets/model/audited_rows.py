@@ -59,8 +59,7 @@ class TableRows:
     The rows that a table has for a window.
 
     :param rows: rows with an offset in the window.
-    :param missing: offsets of the window without a row.
-    :param doubled: offsets of the window with several rows.
+    :param missing: offsets of the window without a row; ``doubled``: with several rows.
     :param unlisted: offsets that were not compared, because the table has too many differences.
     :param foreign: rows of the selection outside the window; empty if rows of other windows are expected.
     """
@@ -103,8 +102,7 @@ def compare_rows(
     :param sums: the aggregates of each partition that has a row in its range.
     :param read_differences: returns the differences, partition by partition and in order of offsets. Only the
         first ``most`` are read; offsets that may be after them are unlisted.
-    :raises AuditError: if the differences contradict the sums, because rows were added or removed between
-        the two reads.
+    :raises AuditError: if rows were added or removed between the two reads.
     """
     gaps: dict[TopicPartition, list[tuple[int, int]]] = {
         tp: []
@@ -167,12 +165,10 @@ def range_of(ranges: Mapping[TopicPartition, OffsetRange]) -> OffsetRange:
 
 def parse_where(value: object, parameter: str) -> dict[str, Any]:
     """
-    Read a filter: for each column a value, or a list of accepted values.
+    Read a filter, column -> value or list of accepted values, without SQL: names are quoted and values bound.
 
-    The filter contains no SQL: names are quoted and values are bound.
-
-    :raises UsageError: if the filter or one of its values is empty, because a template that renders nothing
-        would select no rows, or the wrong ones.
+    :raises UsageError: if the filter or a value is empty, because a template that renders nothing would
+        select no rows, or the wrong ones.
     """
     if isinstance(value, str):
         value = load_json_parameter(value, parameter, _FORM)

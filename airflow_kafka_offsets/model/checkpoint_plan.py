@@ -52,10 +52,9 @@ class CheckpointPlan:
     :param carried: whether ``before`` is the start of an earlier move that this move continues.
     :param resumes: whether an earlier try has already written the archive.
     :param undoes: name of the archive that is restored.
-    :param copies: whether a restore copies the archived files back; otherwise it moves the checkpoint to the
-        archived offsets.
-    :param group_plans: the targets compared with the logs, one plan a source; empty if they were not
-        compared.
+    :param copies: whether a restore copies the archived files back; otherwise it moves to the archived
+        offsets.
+    :param group_plans: the targets compared with the logs, one plan a source; empty if not compared.
     :param recovery: whether a teardown task restores the checkpoint if the tasks after the move do not
         finish.
     :param times: the timestamps of records at offsets of the plan, as far as they are known.

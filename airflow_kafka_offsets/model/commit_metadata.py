@@ -124,9 +124,8 @@ class CommitMetadata:
         """
         Return the metadata as compact JSON, short enough for a commit of this number of partitions.
 
-        If the text is too long, the least important fields are dropped first. The ids of the query, the
-        cluster and the topic are dropped last, because the guards against two queries in one group and
-        against other logs read them.
+        The least important fields are dropped first. The ids of the query, the cluster and the topic are
+        dropped last: the guards against two queries in one group and against other logs read them.
         """
         limit = MAX_BYTES_OF_MANY if partitions > MANY_PARTITIONS else MAX_BYTES
         values = self.as_json() | ({"partitions": partitions} if partitions > 1 else {})
@@ -247,11 +246,10 @@ def is_partly_moved(commits: Sequence[CommitMetadata | None], metadata: CommitMe
     """
     Return whether an earlier try of a task has moved only some of its partitions.
 
-    If another client committed the remaining partitions later, the earlier try moved all partitions, and that
-    client has continued from there.
+    If another client committed the others later, the earlier try had moved all, and that client has
+    continued.
 
-    :param commits: the last commit of every partition; ``None`` for a partition without a commit, or if the
-        commit has no metadata of this project.
+    :param commits: the last commit of every partition; ``None`` without a commit or without our metadata.
     """
     moved = [each for each in commits if each is not None and metadata.is_same_task(each)]
     others = [each for each in commits if each is not None and not metadata.is_same_task(each)]
@@ -338,9 +336,8 @@ def foreign_logs(
     """
     Return why a group's offsets are invalid: its last commits were made on another cluster or topic.
 
-    :param current: ids of the logs that the connection leads to.
-    :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`; ``remedy``
-        likewise.
+    :param current: ids of the logs that the connection leads to; the others as in
+        :func:`other_logs_refusals`.
     """
     made = log_ids_of(commits, current)
     what = f"the last commit of group {group_id!r}"

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping, Set
 
 def digest(*parts: object, length: int = 16) -> str:
     """
-    Return a fingerprint of the parts in their order.
+    Return the first digits of the SHA-256 of the parts as one JSON list with sorted keys.
 
-    The fingerprint is the beginning of the SHA-256, in hexadecimal digits, of the parts as one JSON list with
-    sorted keys. A set becomes a sorted list; any other type that JSON does not know becomes its ``str``.
+    A set becomes a sorted list; any other type that JSON does not know becomes its ``str``.
 
     The result for the same parts must stay the same in every version. It is stored in commit metadata (a
     task's ``key`` and ``token``), in archives of a checkpoint (``request``), in XComs, in saved plans and in
@@ -32,7 +31,6 @@ def partition_set(partitions: Iterable[tuple[str, int]]) -> str | None:
     Return a fingerprint of a set of partitions, for sums: those over other partitions are not comparable.
 
     :param partitions: topic and number of each summand; a partition of two groups occurs twice.
-    :return: ``None`` for an empty set.
     """
     names = sorted(f"{number} {topic}" for topic, number in partitions)
     return digest(*names, length=12) if names else None

@@ -60,13 +60,11 @@ class Estimate:
     Records are differences of offsets: transaction markers and compacted records count too.
 
     :param records_passed: records that are skipped, and never read.
-    :param lag: records from the targets to the log ends, which is the lag that downstream sensors measure.
-    :param partition_lag: the highest lag of a partition.
+    :param lag: records from the targets to the log ends; ``partition_lag`` is the highest one of a partition.
     :param time_lag: seconds since the oldest record at a target was written.
     :param bytes: uncompressed size of the records up to the log ends; ``None`` if unknown, see ``reasons``.
     :param seconds: time to read these records, without new ones.
     :param begin_within: seconds until retention reaches the oldest record that is read.
-    :param retention: whether retention deletes records before they are read.
     :param reasons: name of a number -> reason why it is missing, or a remark about it.
     """
 
@@ -140,10 +138,9 @@ def replay_seconds(records: int, batches: Sequence[FinishedBatch]) -> Between | 
     """
     Return the time that a query needs to read a number of records, or the reason why it is unknown.
 
-    The estimate uses the query's finished batches. A batch takes a constant time, and more for each record.
-    The lower bound is the time of one batch with all records: the value of a straight line through the
-    batches if their sizes differ enough, else the mean time of the largest batches. The upper bound is the
-    time at the pace of the largest batches.
+    A batch takes a constant time, and more for each record. The lower bound is one batch with all records: on
+    a straight line through the finished batches if their sizes differ enough, else the mean time of the
+    largest batches. The upper bound is the time at the pace of the largest batches.
     """
     known = [batch for batch in batches if batch.records > 0 and batch.seconds > 0]
     if len(known) < ENOUGH_BATCHES:

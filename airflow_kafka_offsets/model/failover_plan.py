@@ -42,11 +42,9 @@ class TranslatedPartition:
     The position of a query in one partition, on both clusters.
 
     :param source: index or name of the query's source.
-    :param partition: the partition on the old cluster.
-    :param position: the next offset to read from it.
-    :param mirrored: the partition on the mirror.
-    :param translation: the position in ``mirrored``.
-    :param log: the log range of ``mirrored``; ``None`` if the mirror has no such partition.
+    :param partition: the partition on the old cluster; ``position`` is the next offset to read from it.
+    :param mirrored: the partition on the mirror; ``translation`` is the position there, ``log`` its log
+        range, ``None`` if the mirror has no such partition.
     :param unmirrored: most records of the old log that were never copied; ``None`` if unknown.
     :param searches: the searches on the mirror for records before the position.
     """
@@ -79,7 +77,6 @@ class FailoverPlan(PipelinePlan):
     """
     The moves of a checkpoint and its groups to a mirror.
 
-    :param translated: each partition of the query.
     :param notes: remarks, such as that a cluster did not answer.
     :param was: translation of an interrupted try or of a saved plan, as plain JSON.
     """

@@ -31,8 +31,7 @@ class Fingerprint:
     The function whose values are summed.
 
     :param shift: a random number modulo :data:`PRIME`.
-    :param small: whether the square of each shifted offset fits into a signed 64-bit integer without a
-        modulo.
+    :param small: whether each square of a shifted offset fits into a signed 64-bit integer without a modulo.
     """
 
     shift: int

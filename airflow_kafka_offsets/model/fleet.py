@@ -52,8 +52,7 @@ class Member:
     """
     One pipeline of a fleet.
 
-    :param receipt: receipt of the move, saved before the first write, and again after the offsets were read
-        back.
+    :param receipt: of the move, saved before the first write, and again after the offsets were read back.
     :param restored: receipt of the restore that undoes the move.
     :param error: error of the last attempt; ``None`` if it has not failed.
     """

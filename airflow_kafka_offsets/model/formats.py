@@ -51,9 +51,8 @@ _JSON_OBJECT = re.compile(r'\s*\{\s*(?:"|\}\s*\Z)')
 
 def parse_offsets(value: object, what: str = "offsets", *, describe: DescribeValue = shorten) -> Offsets:
     """
-    Read offsets in Spark's form.
+    Read offsets in Spark's form, a mapping or its JSON text.
 
-    :param value: a mapping, or its JSON text.
     :param describe: see :data:`~airflow_kafka_offsets.model.text.DescribeValue`.
     :raises OffsetsFormatError: if the value is not ``{topic: {partition: offset}}`` with at least one topic,
         whole numbers from 0 and unique keys. ``-1`` and ``-2`` (Spark's latest and earliest) are refused.
@@ -118,9 +117,8 @@ def parse_csv(text: str) -> dict[str, Offsets]:
     """
     Read Kafka's CSV into the offsets of each group; lines of three columns are of the group ``""``.
 
-    As in Kafka's tool, the first line decides the format.
-
-    :raises OffsetsFormatError: the text names the line and the expected format.
+    As in Kafka's tool, the first line decides the format; an OffsetsFormatError names the line and the
+    format.
     """
     if _JSON_OBJECT.match(text):
         raise OffsetsFormatError(
@@ -184,11 +182,9 @@ class OffsetsFile:
 
     def group_offsets(self, group_id: str, groups: int) -> Offsets:
         """
-        Return the file's offsets for a group.
+        Return the file's offsets for a group; an OffsetsFormatError, which names the file, if it has none.
 
         :param groups: number of groups that are moved; lines of three columns are valid only for one group.
-        :raises OffsetsFormatError: if the file has no line for the group, or is not Kafka's CSV; the text
-            names the file.
         """
         try:
             known = self._by_group
@@ -230,12 +226,7 @@ def format_csv(groups: Mapping[str, Mapping[TopicPartition, int | None]]) -> str
 
 
 def load_json(text: str, what: str, expected: str = "JSON", *, describe: DescribeValue = shorten) -> Any:
-    """
-    Read JSON text with unique keys.
-
-    :raises OffsetsFormatError: if the text is not JSON, has a duplicate key, or is too large; see
-        :func:`~airflow_kafka_offsets.model.text.size_error`.
-    """
+    """Read JSON text; an OffsetsFormatError if it is not JSON, has a duplicate key, or is too large."""
     if refusal := size_error(what, text):
         raise OffsetsFormatError(refusal)
     try:

@@ -125,8 +125,7 @@ class GroupSelection:
         Return the partitions to read in each group, without checking that the broker has them.
 
         :param sources: sources of the checkpoint, if there is one; their topics are then the default.
-        :raises UsageError: if names match nothing, see :meth:`unmatched_names`, or for a ``source:`` key
-            without a checkpoint.
+        :raises UsageError: if names match nothing, or for a ``source:`` key without a checkpoint.
         """
         # With one group and no checkpoint, the names cannot contradict each other, and the topics come from
         # the broker.

@@ -47,11 +47,7 @@ _AROUND = timedelta(hours=26)
 
 @dataclass(frozen=True)
 class Interval:
-    """
-    A half-open interval of record time, [start, end).
-
-    :param key: the interval's name, unique within its schedule.
-    """
+    """A half-open interval of record time, [start, end); ``key`` is unique within its schedule."""
 
     key: str
     start: datetime

@@ -62,10 +62,8 @@ class CompletingPosition(NamedTuple):
     :param owner: the group or the query that it belongs to, as plain JSON.
     :param move: number of the checkpoint's newest move that is over; ``None`` without a checkpoint.
     :param times: the position in the time of the records.
-    :param moved: the same for the lowest targets of moves since the last run: they count even if the position
-        has passed them again since.
-    :param logs: ids of the cluster and the topics of a checkpoint's position; unknown for a group, whose
-        commits have them.
+    :param moved: the same for the lowest targets of moves since the last run, even if passed again since.
+    :param logs: ids of the cluster and the topics of a checkpoint's position; a group's commits have them.
     """
 
     owner: Mapping[str, Any]
@@ -75,11 +73,7 @@ class CompletingPosition(NamedTuple):
     logs: LogIds = UNKNOWN_LOGS
 
     def recorded_logs(self, kept: Emitted | None) -> LogIds:
-        """
-        Return the ids of the logs to which the position belonged when it was last read.
-
-        A move since then has set it to offsets of the present topics, and a new query has read these.
-        """
+        """Return the ids of the logs when the position was last read; unknown since a move or a new query."""
         if kept is None or kept.move != self.move:
             return UNKNOWN_LOGS
         same_query = kept.meaning.get("query_id") == self.owner.get("query_id")
@@ -142,7 +136,6 @@ class IntervalFeed:
     """
     The intervals that a task emits for an asset.
 
-    :param name: name of the asset.
     :param start_from: a time in the first interval, in UTC; by default that of the first unread record.
     :param lateness: an interval is complete when all partitions have reached its end plus this.
     :param limit: maximum number of intervals in one run.
@@ -278,11 +271,7 @@ class CompletedIntervals(NamedTuple):
 
 
 def end_after_reset(times: RecordTimes, schedule: IntervalSchedule, end: datetime) -> datetime:
-    """
-    Return the end of the intervals that are still complete, among intervals that were complete up to ``end``.
-
-    The result is ``end``, unless a position has moved back to before it.
-    """
+    """Return the end of the intervals that are still complete; ``end`` unless a position has moved back."""
     first = times.taken_back(timestamp_ms(end))
     if first is None:
         return end

@@ -140,12 +140,10 @@ def java_settings(config: Mapping[str, Any]) -> dict[str, str]:
 
 def librdkafka_settings(settings: Mapping[str, str], refused: Callable[[str], Exception]) -> dict[str, Any]:
     """
-    Return librdkafka's settings for the settings of a Java client.
+    Return librdkafka's settings for those of a Java client; ``refused`` returns the error for any other.
 
-    Names that both clients know are kept. For PLAIN and SCRAM, user and password are extracted from
-    ``sasl.jaas.config``. PEM stores get librdkafka's names.
-
-    :param refused: returns the error for a setting without a counterpart.
+    For PLAIN and SCRAM, user and password are extracted from ``sasl.jaas.config``. PEM stores get
+    librdkafka's names.
     """
     settings = dict(settings)
     config: dict[str, Any] = {}

@@ -90,12 +90,7 @@ def lineage_of_window(window: OffsetWindow, servers: Mapping[str, str]) -> Linea
 
 
 def lineage_of_reports(reports: Sequence[tuple[str, DriftReport]], servers: Mapping[str, str]) -> Lineage:
-    """
-    Return the unread records, lag and headroom of a drift check.
-
-    :param reports: each report, after the connection of its cluster.
-    :param servers: as for a window.
-    """
+    """Return the unread records, lag and headroom of drift reports, each given after its Kafka connection."""
     shown = sum(len(report.partitions) for _, report in reports) <= MOST_RANGES
     parts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     groups = []

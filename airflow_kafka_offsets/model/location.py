@@ -60,12 +60,10 @@ def check_location_text(location: str) -> None:
 
 def check_uri(location: str) -> None:
     """
-    Refuse a URI of an object store without a bucket, such as ``s3a:/path``, and a file URI that names a host,
-    such as ``file://`` with two slashes, or that has a relative path.
+    Refuse a URI of an object store without a bucket, such as ``s3a:/path``, or a file URI that names a host,
+    such as ``file://`` with two slashes, or has a relative path.
 
     fsspec would read the host as a directory below the working directory, and Spark refuses such a URI.
-
-    :raises UsageError: for each of them.
     """
     if _NO_BUCKET.match(location):
         raise UsageError(
@@ -85,10 +83,9 @@ def check_location(
     conn_parameter: str | None = "checkpoint_conn_id",
 ) -> None:
     """
-    Refuse a location that contains a password.
+    Refuse a location that contains a password, with a UsageError that does not repeat it.
 
     :param conn_parameter: the parameter with the connection of the storage; ``None`` without this parameter.
-    :raises UsageError: the text does not contain the password.
     """
     if isinstance(location, str) and PASSWORD.match(_EXPRESSION.sub("", location)):
         scheme = location.partition(":")[0]

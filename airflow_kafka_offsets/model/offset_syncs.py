@@ -40,11 +40,7 @@ _DOWNSTREAM = attrgetter("downstream")
 
 
 def parse_sync(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, OffsetSync] | None:
-    """
-    Read a record of the syncs topic: STRING topic, INT32 partition -> INT64 upstream, INT64 downstream.
-
-    :return: ``None`` if the record is not a sync.
-    """
+    """Read a sync: STRING topic, INT32 partition -> two INT64 offsets; ``None`` if the record is none."""
     # A STRING is its length in two bytes and its text: with an empty topic the key has six bytes.
     if key is None or value is None or len(key) < 6 or len(value) != 16:
         return None
@@ -57,12 +53,10 @@ def parse_sync(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, 
 
 def in_this_log(syncs: Iterable[OffsetSync]) -> list[OffsetSync]:
     """
-    Return the syncs that belong to the mirror's present log.
+    Return the syncs, in the order of the topic, of one partition that belong to the mirror's present log.
 
     If the offset on the mirror decreases, or is that of another record, the topic was created again on the
-    mirror. The syncs before that belong to the deleted topic.
-
-    :param syncs: syncs of one partition, in the order of the syncs topic.
+    mirror, and the syncs before that belong to the deleted topic.
     """
     kept: list[OffsetSync] = []
     for sync in syncs:
@@ -95,11 +89,7 @@ class Bracket:
 
     @property
     def low(self) -> int:
-        """
-        The lowest offset that the place may have. Reading from here loses no record.
-
-        It is below the log start if the mirror may have deleted the place.
-        """
+        """The lowest offset that the place may have; below the log start if the place may be deleted."""
         if self.before is not None:
             return self.before.downstream + (self.before.upstream < self.position)
         if self.after is None:
@@ -152,11 +142,7 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
 
 
 def next_upstream(syncs: Iterable[OffsetSync], end: int) -> int | None:
-    """
-    Return the lowest offset on the source that the mirror may copy next; ``None`` without a sync.
-
-    :param end: the end of the mirror's log.
-    """
+    """Return the lowest offset that the mirror may copy next; ``None`` without a sync before the log end."""
     newest = max((sync for sync in syncs if sync.downstream < end), key=_DOWNSTREAM, default=None)
     # Each record after the sync has its own offset on the source.
     return None if newest is None else newest.upstream + end - newest.downstream

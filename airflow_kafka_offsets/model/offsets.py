@@ -135,8 +135,7 @@ def starting_points(
     committed: Positions, logs: Logs, on_no_commit: MissingCommitPolicy, known: Collection[str] = ()
 ) -> Offsets:
     """
-    Return the position from which each partition is read; the policy decides for a partition without a
-    commit.
+    Return the position from which each partition is read; the policy decides for one without a commit.
 
     :param on_no_commit: ``skip`` leaves partitions without a commit out; so does ``fail``, and the caller
         refuses them.
@@ -167,11 +166,7 @@ def offsets_at_time(first_at_or_after: Positions, logs: Logs) -> Offsets:
 def furthest_behind(
     positions: Iterable[Positions], partitions: Iterable[TopicPartition] | None = None
 ) -> Positions:
-    """
-    Return each partition's lowest position among several sets of positions.
-
-    :param partitions: the partitions of the result, with ``None`` for one without a position; by default all.
-    """
+    """Return the lowest position of each partition, or of the given ones; ``None`` if one has no position."""
     lowest: Positions = {}
     for each in positions:
         for tp, position in each.items():

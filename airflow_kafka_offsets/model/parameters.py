@@ -189,8 +189,7 @@ def iso_time(milliseconds: int) -> str:
     """
     Return a timestamp of Kafka as ISO 8601 text in UTC, with milliseconds if they are not 0.
 
-    A producer may write any number, such as microseconds; a number outside the calendar is returned as a
-    number.
+    A number outside the calendar, as a producer may write it, is returned as a number.
     """
     try:
         moment = EPOCH + timedelta(milliseconds=milliseconds)

@@ -92,11 +92,7 @@ class PartitionState(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """
-        Records from the group's position to the log end; without a commit, from :attr:`position`.
-
-        ``None`` without a position or a log: the lag is then not counted.
-        """
+        """Records from the group's position, or :attr:`position`, to the log end; ``None`` if unknown."""
         log, position = self.log, self.committed
         if position is None:
             position = self.position

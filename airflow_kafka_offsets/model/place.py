@@ -158,8 +158,7 @@ class Place:
         """
         Return the offset of the place in each partition, for places that need no lookup by time.
 
-        :param starts: the start of each partition. Its offsets are used only by places that are relative to
-            commits, and for partitions for which the place has no offset.
+        :param starts: used by places that are relative to commits, and where the place has no offset.
         """
         match self.kind, self.value:
             case "earliest", _:

@@ -1,8 +1,4 @@
-"""
-Plan of a group's move, partition by partition, with refusals.
-
-All checks use the plan, before the first write.
-"""
+"""Plan of a group's move, partition by partition, with refusals; all checks use it before the first write."""
 
 from __future__ import annotations
 
@@ -72,14 +68,12 @@ class OffsetPlan:
     :param refusals: why the plan must not be applied; empty if it may be applied.
     :param notes: remarks on partitions that were clamped or left alone, as the caller allowed.
     :param times: timestamps of the records at offsets of the plan, as far as they are known.
-    :param planned_on: the committed offsets when the plan was made. ``before`` may be from an earlier,
-        interrupted try.
+    :param planned_on: the commits when the plan was made; ``before`` may be from an earlier, interrupted try.
     :param metadata: the metadata of the commits that would be overwritten.
     :param skipped: partitions that are left alone -> their position; ``None`` without a commit.
-    :param clamped: partitions that move to an end of their log -> the requested offset, which is outside the
-        log; ``None`` if a time was requested.
-    :param already_done: whether an earlier try has applied the plan and the group has moved on since, so that
-        nothing is written.
+    :param clamped: partitions that move to an end of their log -> the requested offset outside the log;
+        ``None`` if a time was requested.
+    :param already_done: whether an earlier try has applied it and the group has moved on: nothing is written.
     :param log_ids: ids of the cluster and the topics that the offsets belong to.
     """
 
@@ -117,12 +111,10 @@ class OffsetPlan:
         """
         Compare the targets with the committed offsets and the logs, and apply the policies.
 
-        :param before: committed offsets, at least for the partitions of ``targets``; other partitions are
-            left alone.
-        :param logs: logs, at least for the partitions of ``targets``.
+        :param before: committed offsets; partitions that are not in ``targets`` are left alone.
         :param may_go_back: partitions that may always move back.
-        :param clamped: partitions whose target is an end of their log, because the log has no record at the
-            requested time.
+        :param clamped: partitions whose target is an end of their log, which has no record at the requested
+            time.
         :param refusals: earlier refusals, which the plan keeps; ``notes`` likewise.
         :param if_lost: remedy for an offset below the log start, see :func:`lost_remedy`.
         """

@@ -36,9 +36,8 @@ class Readiness:
 
     :param batch_id: newest batch when the data was kept; -1 if there is no data.
     :param at: time when the data was kept, in seconds since 1970.
-    :param cluster: id of the source.
+    :param cluster: id of the source; ``ends`` are the ends of its logs at that time.
     :param read: the last records before the last few positions of each partition, newest first.
-    :param ends: ends of the source's logs at that time.
     :param syncs: the offset syncs around these positions.
     :param syncs_next: offset in the syncs topic where the next commit continues to read.
     :param error: reason why data is missing; empty if the data is complete.
@@ -94,11 +93,10 @@ class Readiness:
         """
         Return the data with newly read syncs; it keeps only the syncs around the positions.
 
-        Of a topic that the mirror has created again, the new syncs may be from before that. Another record
-        at or below a known offset of the mirror shows that they are of the present topic.
+        Of a topic that the mirror has created again, the new syncs may be from before that. Another record at
+        or below a known offset of the mirror shows that they are of the present topic.
 
-        :param read: syncs since the last commit, see :func:`~.offset_syncs.in_this_log`.
-        :param mirrored: see :meth:`without_old_syncs`.
+        :param read: syncs since the last commit.
         """
         old, known = self._created_again(mirrored), self.without_old_syncs(mirrored)
         before = known.syncs if self.syncs_topic in ("", read.topic) else {}

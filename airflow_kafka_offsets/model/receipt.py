@@ -1,9 +1,4 @@
-"""
-Receipts of moves, which record a move and allow to undo it.
-
-A *receipt* is a plan as plain JSON. It is stored before the first write, so that a restore has the
-overwritten offsets.
-"""
+"""Receipts of moves, as plain JSON; stored before the first write, so that a restore has the old offsets."""
 
 from __future__ import annotations
 
@@ -38,10 +33,9 @@ def make_receipt(
     For one group: ``version``, ``group_id``, ``before``, ``after``, ``log_start``, ``log_end`` (each
     ``{topic: {partition: offset}}``, ``null`` = no commit), ``logs`` (the ids of ``cluster`` and ``topics``),
     ``changed`` (partitions), ``moved_by`` (offsets), ``plan_only``, ``verified`` (whether the commit was read
-    back), ``source``, ``skipped``, ``clamped`` and ``lost`` (see
-    :class:`~airflow_kafka_offsets.model.plan.OffsetPlan`), and ``times``: timestamps of the records in the
-        partitions that the table shows, if they were looked up. For several groups: the totals, and
-        ``groups``, a list of the groups' receipts.
+    back), ``source``, ``skipped``, ``clamped`` and ``lost`` as in :class:`OffsetPlan`, and ``times`` of the
+    records in the shown partitions, if looked up. For several groups: the totals, and ``groups``, their
+    receipts.
     """
     each = [_group_receipt(plan, plan_only, verified) for plan in group_plans]
     if len(each) == 1:
@@ -75,8 +69,7 @@ class GroupReceipt:
     """
     One group's part of a receipt.
 
-    :param log_ids: ids of the cluster and the topics of the offsets; unknown in a receipt of an earlier
-        version.
+    :param log_ids: unknown in a receipt of an earlier version.
     :param skipped: the partitions that were left alone, with their offsets.
     :param clamped: the partitions that moved to an end of their log, with the requested offsets.
     :param times: ``before`` and ``after`` -> the known timestamps of the records at these offsets.
@@ -121,7 +114,6 @@ class Receipt:
     """
     A receipt that was read.
 
-    :param checkpoint: ``None`` if no checkpoint was moved.
     :param plan_only: whether it is of a plan that was only shown.
     :param verified: whether the commits were read back; a receipt is stored before the first write.
     :param source: where the offsets are from.

@@ -57,14 +57,12 @@ class MovedCheckpoint:
     """
     The checkpoint that a reset has moved.
 
-    :param before: source -> offsets before the reset.
-    :param after: source -> offsets after the reset.
-    :param now: source -> offsets of the newest finished batch.
+    :param before: source -> offsets before the reset, ``after`` it, and ``now``, of the newest finished
+        batch.
     :param has_worked: whether the query has finished a batch since the reset, or had no records to read.
-    :param number: number of the reset's move among the moves of the checkpoint; ``None`` if it changed no
-        file.
+    :param number: the reset's number among the moves of the checkpoint; ``None`` if it changed no file.
     :param made_by: identity of the task that made the move.
-    :param not_restorable: why the reset's move must not be undone any more; empty if it is the newest move.
+    :param not_restorable: why the move must not be undone any more; empty if it is the newest move.
     :param restored: whether an earlier try of the restore has undone the move.
     :param other_moves: other moves of the same run that were not undone.
     """
@@ -182,7 +180,6 @@ def judge(
     Judge a recovery by the current positions of its groups and its checkpoint.
 
     :param commits: group -> the last commits of the partitions that the reset has moved.
-    :param moved: the checkpoint that the reset moved too; ``None`` without a checkpoint.
     """
     missed: list[str] = []
     passed: list[str] = []

@@ -65,14 +65,11 @@ class Search:
     """
     A search for the copy of a record in a part of the mirror's log, and its result.
 
-    :param read: the record.
-    :param start: the first offset to search.
     :param end: the offset after the last one to search; in a result, after the last one that was searched.
     :param copies: offsets of records with the timestamp, key and value of the record.
     :param alike: offsets of records with its key and value but another timestamp.
-    :param records: number of records that were searched; a compacted or transactional log has fewer records
-        than offsets.
-    :param repeats: number of these records that are equal to an earlier one.
+    :param records: number of records that were searched, at most the offsets, and ``repeats`` the number of
+        those that are equal to an earlier one.
     :param by_time: whether the search began at the first record that is as new as the wanted one.
     """
 
@@ -165,11 +162,7 @@ class Evidence:
     searches: Sequence[Search] = ()
 
     def next_search(self) -> Search | None:
-        """
-        Return the next search that may make the translation exact; ``None`` if no search is left.
-
-        The first search is for the last record before the position; the next ones are for earlier records.
-        """
+        """Return the next search that may make it exact: for the last record before it, then earlier ones."""
         # Of several records before one position, the first in the list.
         reads = {last.position: last for last in reversed(self.read) if last.position <= self.position}
         done = len(self.searches)
@@ -187,11 +180,7 @@ class Evidence:
         return replace(self, searches=[*self.searches, search])
 
     def translate(self) -> Translation:
-        """
-        Translate the position.
-
-        If the mirror is still copying, records before the position that it has not copied yet are read again.
-        """
+        """Translate the position; records before it that the mirror has not copied yet are read again."""
         if self.position == 0:
             return Translation(0)
         pairs = self._pairs()

@@ -89,7 +89,6 @@ class OffsetWindow:
     """
     A half-open range of offsets for each partition.
 
-    :param ranges: the range of each partition.
     :param without_commit: partitions in which the group had no commit when the window was planned. Their
         ranges may be committed only while the group still has no commit there.
     :param source: the task that planned the window and its parameters, as plain JSON.

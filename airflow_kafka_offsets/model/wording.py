@@ -59,8 +59,7 @@ def parameter_error(parameter: str, text: str, value: object = _NO_VALUE) -> Usa
     """
     Return the error for one parameter.
 
-    :param text: the text after the parameter, such as ``": found 3; expected text"`` or ``" is empty"``.
-    :param value: the parameter's value, shown with its name, see :func:`parameter_text`.
+    :param text: the text after the parameter and its value, such as ``": found 3; expected text"``.
     """
     return UsageError(f"{parameter_text(parameter, value)}{text}", parameter=parameter)
 

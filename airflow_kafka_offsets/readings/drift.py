@@ -59,15 +59,13 @@ def pipeline_drift(
     """
     Compare the groups of one pipeline with its checkpoint and with the logs, without changing anything.
 
-    A partition that the broker does not have is a verdict; another cluster is an error.
+    A partition that the broker does not have is a verdict; another cluster is an error. Before the
+    checkpoint's first finished batch, the report shows only the groups' positions.
 
-    :param checkpoint: the checkpoint; before its first finished batch, the report shows only the groups'
-        positions.
     :param grace: how long after the end of a batch its commit may be missing.
     :param min_headroom: required headroom in seconds; ``None`` does not measure headroom, which otherwise
         needs the rights to describe the topics' settings and to read their records.
     :param ask_retention: whether to ask the broker for its ``offsets.retention.minutes``.
-    :return: a report for each group.
     """
     state = checkpoint.read()
     # Before its first finished batch, the query was not moved yet.
@@ -179,11 +177,7 @@ def _committed(
 def _log_ids(
     client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, Commits]
 ) -> tuple[LogIds, LogIds]:
-    """
-    Return the ids that the newest move has recorded, and the current ids; refuse another cluster.
-
-    The current ids are those of the topics for which an id was recorded.
-    """
+    """Return the ids that the newest move has recorded, and the present ones; refuse another cluster."""
     now = LogIds(client.cluster_id())
     allowed = parameter_text("allow_new_cluster", True)
     remedy = f"commit or reset with {allowed} if the pipeline was moved there"
@@ -252,13 +246,7 @@ def newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestB
 
 @dataclass(frozen=True)
 class CheckedPipeline:
-    """
-    The result of a drift check on one pipeline.
-
-    :param reports: one report for each group; empty if the pipeline could not be checked.
-    :param error: why the pipeline could not be checked.
-    :param retriable: whether a retry may succeed.
-    """
+    """The drift check of one pipeline: a report for each group, or the error and whether a retry may help."""
 
     pipeline: KafkaPipeline
     reports: tuple[DriftReport, ...] = ()

@@ -33,12 +33,7 @@ _WITHIN = 5.0
 
 
 def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpoint | None) -> Estimate:
-    """
-    Return the estimated effects of a plan.
-
-    A number is missing if the broker does not answer within a few seconds, or denies access. The plan does
-    not fail then.
-    """
+    """Return the estimated effects of a plan; numbers that the broker does not give in time are missing."""
     moves = _moves(plan)
     logs = {move.topic_partition: move.log for move in moves}
     # The lowest offset of a partition that two sources read.
@@ -85,7 +80,6 @@ def _moves(plan: PipelinePlan) -> list[PartitionMove]:
 
 
 def _duration(records: int, checkpoint: SparkCheckpoint | None) -> tuple[Between | None, str]:
-    """Return the seconds to read records, and why they are unknown."""
     if checkpoint is None:
         return None, "a group without a checkpoint has no history of batches"
     try:
@@ -102,11 +96,6 @@ def _duration(records: int, checkpoint: SparkCheckpoint | None) -> tuple[Between
 
 
 def _size(client: OffsetsClient, after: Offsets, logs: Logs, records: int) -> tuple[int | None, str]:
-    """
-    Return the bytes up to the log ends, and how they were estimated, or why they are unknown.
-
-    The sample is from the partitions with the most records.
-    """
     if not records:
         return 0, ""
     most = sorted(after, key=lambda tp: logs[tp].end - after[tp], reverse=True)[:8]

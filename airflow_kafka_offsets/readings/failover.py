@@ -135,11 +135,7 @@ def _refuse_names_without_prefix(target: OffsetsClient, mirror: Mirror, topics: 
 def _unread_names(
     source: OffsetsClient | None, mirror: Mirror, partitions: Collection[TopicPartition]
 ) -> list[str]:
-    """
-    Refuse names of topics that are nowhere; pipelines of one mirror may share the names of their topics.
-
-    :return: a note about names that cannot be looked up.
-    """
+    """Refuse names of topics that are nowhere; return a note about names that cannot be looked up."""
     others = sorted(mirror.topics.keys() - {tp.topic for tp in partitions})
     if source is None or not others:
         names = f"{names_key()} names {', '.join(map(repr, others))}, which the query does not read"
@@ -202,7 +198,6 @@ def translate_sources(
     """
     Translate the positions of a query's sources; those that are not exact after 120 seconds stay safe.
 
-    :param kept: see :func:`gather_evidence`.
     :param copied: logs of the source that the mirror may still be copying.
     """
     end = time.monotonic() + 120.0

@@ -41,8 +41,7 @@ class KnownMoves(ArchivedMoves):
         """
         Return a sentence about a recovery that is neither finished nor undone; ``None`` if each one is.
 
-        A run that times out, is cleared or is deleted leaves an unfinished recovery, because Airflow then
-        runs no teardown.
+        A run that times out, is cleared or is deleted leaves one, because Airflow then runs no teardown.
 
         :param sources: source -> offsets of the newest finished batch.
         :param commits: group -> its last commits in the partitions to check.
@@ -73,12 +72,7 @@ class KnownMoves(ArchivedMoves):
             log.warning("%s", text)
 
     def check_no_later_move(self, outcome: str) -> None:
-        """
-        Check that no move has started since the moves were read.
-
-        :param outcome: a sentence about the commits that were written, for the error text.
-        :raises CheckpointMovedError: if a move has started.
-        """
+        """Raise a CheckpointMovedError with the ``outcome`` of the commits if a move has started since."""
         now = next(reversed(ArchivedMoves(self.checkpoint)), None)
         if now is not None and now.number != self.number:
             raise CheckpointMovedError(

@@ -49,9 +49,8 @@ def current_logs_refusals(
     """
     Return why offsets of recorded logs are invalid on this broker, see :func:`other_logs_refusals`.
 
-    Only recorded ids are requested, because topic ids take a request of the admin process.
-
-    :raises BrokerError: if ids were recorded, but the broker does not return the current ones.
+    Only recorded ids are requested: topic ids take a request of the admin process, which may raise a
+    BrokerError.
     """
     if not recorded:
         return []
@@ -67,8 +66,7 @@ class LogCheck:
     Compares the logs that a move's offsets belong to with the logs that the connection leads to.
 
     :param allow_new_cluster: whether the caller confirms that the offsets belong to the current logs.
-    :param what: the origin of the offsets, such as ``the receipt``.
-    :param recorded: the ids that the origin has recorded.
+    :param what: the origin of the offsets, such as ``the receipt``, and ``recorded``, its ids.
     :param moves: the moves of the checkpoint; the newest names its cluster, which counts if the group's
         commits do not name a cluster.
     """
@@ -82,12 +80,7 @@ class LogCheck:
     def refusals(
         self, current: LogIds, group_id: str = "", commits: Commits | None = None, *, old_offsets: bool = True
     ) -> list[str]:
-        """
-        Return why the offsets must not be written.
-
-        :param commits: the last commits of the group, if a group moves.
-        :param old_offsets: see :func:`~airflow_kafka_offsets.model.log_ids.other_logs_refusals`.
-        """
+        """Return why the offsets must not be written; ``old_offsets`` as in :func:`other_logs_refusals`."""
         if self.allow_new_cluster:
             return []
         commits = commits or {}
@@ -119,9 +112,8 @@ def committed_after(commits: Iterable[Commit | None], move: ArchivedMove) -> boo
     """
     Return whether a group was committed after a move of its checkpoint, and not by it or an earlier move.
 
-    A move that takes a failover back commits the group on the mirror, which the pipeline leaves.
-
-    :return: ``None`` if no commit records its time.
+    A move that takes a failover back commits the group on the mirror, which the pipeline leaves. ``None`` if
+    no commit records its time.
     """
     made = map(CommitMetadata.of, commits)
     timed = [(each, each.at) for each in made if each is not None and each.at is not None]
@@ -170,12 +162,7 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
 
 
 def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
-    """
-    Return refusals for records that a batch has read although they are newer, see :func:`newer_records`.
-
-    :param offsets: the offsets at the end of the batch.
-    :param read_at: when Spark planned the batch, in ms since 1970.
-    """
+    """Return refusals for :func:`newer_records`; the offsets are those at the end of the batch."""
     newer = newer_records(client, offsets, read_at)
     if not newer:
         return []

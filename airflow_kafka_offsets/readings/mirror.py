@@ -28,12 +28,7 @@ MOST_RECORDS = 50_000
 
 
 def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
-    """
-    Return the name of MirrorMaker's syncs topic.
-
-    :raises PlanRefusedError: if there is no such topic, or if there are several and the mirror names no
-        topic.
-    """
+    """Return MirrorMaker's syncs topic, or raise a PlanRefusedError if there is none, or not only one."""
     where = f"the {mirror.syncs_on}"
     if mirror.syncs_topic:
         if mirror.syncs_topic in client.partitions([mirror.syncs_topic]):
@@ -78,13 +73,7 @@ def read_syncs(
     most: int = 500_000,
     within: float = 20.0,
 ) -> Syncs:
-    """
-    Read the syncs of partitions of the source.
-
-    :param since: offset of the syncs topic to read from.
-    :param most: maximum number of records of the topic to read, the newest ones; the default takes some
-        seconds.
-    """
+    """Read the syncs of partitions of the source from an offset of the topic on, only the newest ``most``."""
     where = TopicPartition(topic, 0)  # MirrorMaker creates the topic with one partition
     found: dict[TopicPartition, list[OffsetSync]] = {}
 
@@ -103,11 +92,7 @@ def read_syncs(
 def last_reads(
     client: OffsetsClient, positions: Mapping[TopicPartition, int], logs: Logs, *, within: float = 20.0
 ) -> dict[TopicPartition, LastRead]:
-    """
-    Return the last committed record before each position, if the source still has a record nearby.
-
-    :param within: seconds for the search; partitions without a record by then are omitted.
-    """
+    """Return the last committed record before each position, if one is nearby and is read within the time."""
     end = time.monotonic() + within
     found: dict[TopicPartition, list[RecordIdentity]] = {}
     # Markers and compaction leave gaps.
@@ -183,13 +168,10 @@ def look_for(
     client: OffsetsClient, searches: Mapping[TopicPartition, Search], *, within: float = 60.0
 ) -> dict[TopicPartition, Search]:
     """
-    Search for copies of records.
+    Search for copies of records: partition of the mirror -> the record.
 
     If a range has too many records to read all of them, the search begins at the first record that is as new
-    as the wanted one.
-
-    :param searches: partition of the mirror -> the record to search for.
-    :return: the results, whose ranges are shorter than requested if the time was up.
+    as the wanted one. The ranges of the results are shorter than requested if the time was up.
     """
     ranges: dict[TopicPartition, OffsetRange] = {}
     end = time.monotonic() + within
@@ -233,12 +215,7 @@ def _is_copied(client: OffsetsClient, group: str, left: str, entered: str) -> bo
 
 
 def _workers(client: OffsetsClient) -> list[str]:
-    """
-    Return the groups of MirrorMaker's workers that are running now.
-
-    This finds a dedicated MirrorMaker, whose group is ``<alias>-mm2``. In other Connect clusters the user
-    chooses the group's name.
-    """
+    """Return the groups of running MirrorMakers, ``<alias>-mm2``; other Connect clusters use any name."""
     names = [f"{alias}-mm2" for alias in source_aliases(client.partitions())]
     if not names:
         return []
@@ -253,8 +230,7 @@ def running_mirror(client: OffsetsClient, groups: Collection[str], left: str, en
     """
     Return why groups must not be moved: a running mirror would overwrite their offsets. ``None`` otherwise.
 
-    :param left: id of the old cluster; empty if unknown.
-    :param entered: id of the mirror.
+    :param left: id of the old cluster; empty if unknown. ``entered`` is that of the mirror.
     """
     copied = [group for group in groups if _is_copied(client, group, left, entered)]
     running = _workers(client) if copied else []

@@ -116,12 +116,7 @@ def place_offsets(
 
 
 class ResolvedPlace(NamedTuple):
-    """
-    The offsets of a place under the policies, with remarks and refusals.
-
-    ``clamped`` lists the partitions that move to an end of their log, because the log does not cover the
-    time.
-    """
+    """The offsets of a place under the policies; ``clamped`` partitions move to an end of their log."""
 
     offsets: Offsets
     notes: Sequence[str] = ()

@@ -28,8 +28,7 @@ def pipeline_state(
     """
     Compare the groups and the checkpoint with the offsets before and after a plan.
 
-    :return: where the pipeline is now (``not moved``, ``moved``, ``moved in part``, ``read on`` or
-        ``elsewhere``), and its lag.
+    :return: ``not moved``, ``moved``, ``moved in part``, ``read on`` or ``elsewhere``; and the lag.
     """
     now = known_log_ids(client, saved.log_ids.topics)
     if refusals := other_logs_refusals("the plan", saved.log_ids, now, remedy="plan again"):

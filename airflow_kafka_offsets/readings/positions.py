@@ -51,11 +51,7 @@ def assign_offsets(
 
 
 def partitions_in_scope(client: PositionsReader, scope: TopicScope) -> list[TopicPartition]:
-    """
-    Return the broker's partitions in a scope with named topics.
-
-    A partition that is named by number is returned even if it does not exist; reading its log then fails.
-    """
+    """Return the broker's partitions of named topics, and those named by number even if they are missing."""
     topics = scope.topics
     if not topics:
         raise parameter_error("topics", " is missing: name the topics to read")
@@ -154,11 +150,7 @@ def measure_lag(
     isolation_level: IsolationLevel = "read_uncommitted",
     headroom: bool = False,
 ) -> Lag:
-    """
-    Return the lag of positions. The logs are read now, after the positions.
-
-    :param headroom: whether to measure the headroom too; it is unknown if the broker refuses the request.
-    """
+    """Return the lag of positions, whose logs are read now; a headroom that the broker refuses is unknown."""
     logs = client.log_ranges(positions, isolation_level=isolation_level)
     lag = Lag.measure(name, positions, logs)
     if not headroom:
@@ -185,11 +177,9 @@ def measure_group_lags(
     isolation_level: IsolationLevel = "read_uncommitted",
 ) -> dict[str, Lag | KafkaOffsetsError]:
     """
-    Return the lag of groups, or an error for each group whose lag is unknown; one request reads all groups.
+    Return the lag of groups, or of all, or an error for each group whose lag is unknown, from one request.
 
-    :param group_ids: the groups; ``None`` for all groups of the cluster.
-    :return: group -> its lag. A group without commits has a lag without partitions, or a NoCommitError if it
-        was named.
+    A group without commits has a lag without partitions, or a NoCommitError if it was named.
     """
     names = [group.group_id for group in client.list_groups()] if group_ids is None else list(group_ids)
     found = client.committed_groups(dict.fromkeys(names))

@@ -39,7 +39,6 @@ def recorded_cluster(
     :param clients: the mirror, and the old cluster if it answers. If nothing else has recorded a cluster, the
         group's newest commit counts, and of two of the same batch the mirror's. If only one cluster shows its
         commits, a commit at the query's position counts: an older one may be of an earlier time.
-    :param by_group: the checkpoint's offsets for each group.
     """
     moved = ArchivedMoves(checkpoint).on_cluster
     if moved is not None:
@@ -78,8 +77,6 @@ def uncommitted_groups(
     Return a note about groups without a commit on either cluster, because their names may be mistyped.
 
     :param left: the old cluster; without it nothing is known of most groups, which a mirror does not copy.
-    :param by_group: the offsets of each group there.
-    :param group_plans: the plans of the groups on the mirror.
     """
     if left is None:
         return []

@@ -30,12 +30,7 @@ if TYPE_CHECKING:
 def renamed_sources(
     mirror: Mirror, sources: Mapping[str, Offsets], scoped: Mapping[str, Offsets]
 ) -> dict[str, Offsets]:
-    """
-    Return the offsets of the topics that get another name; other topics stay as they are.
-
-    :param sources: the offsets of each source of the query.
-    :param scoped: those that may move.
-    """
+    """Return the offsets, among the scoped ones, of the topics that get another name."""
     others = {
         "prefix": mirror.prefix,
         "without": mirror.without,
@@ -114,10 +109,8 @@ def unread_refusals(
     """
     Return why records would be lost: the query has not read them, and the new topic does not hold them.
 
-    The last record of the old log is looked for behind the new position: a copy that has it has all.
-
-    :param before: the offsets of each source of the query.
-    :param after: its offsets after the move. A topic may move to the name of another one that moves too.
+    The last record of the old log is looked for behind the new position: a copy that has it has all. A topic
+    may move to the name of another one that moves too.
     """
     positions: Offsets = {}
     targets: Offsets = {}

@@ -27,8 +27,7 @@ def read_retentions(
     """
     Return the retention of topics, or the reason why it is unknown.
 
-    :param strict: whether to raise an error if the broker refuses the request, such as for a missing right;
-        otherwise the error is the reason.
+    :param strict: whether to raise an error if the broker refuses the request, else the error is the reason.
     """
     # Without topics, no request is sent, so no right is needed.
     if not topics:

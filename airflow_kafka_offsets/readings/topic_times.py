@@ -48,8 +48,7 @@ def first_records(
     this record is ahead of the clock.
 
     A lookup by time also finds the marker that ends a transaction, which has the broker's time. So the next
-    record decides; if that record is too old, or its time is ahead of the clock, the last record of the log
-    decides.
+    record decides; if it is too old, or ahead of the clock, the last record of the log decides.
     """
     found = client.offsets_for_time(partitions, moment)
     asked = {tp: offset for tp, offset in found.items() if offset is not None}
@@ -122,9 +121,7 @@ def last_times(
     """
     Return the timestamp of the last record, or of one of the last records if many markers end the log.
 
-    A last record that is more than 1,024 offsets before the log end is not found.
-
-    :param back: number of offsets before the log end at which the search begins.
+    The search begins ``back`` offsets before the log end, and ends 1,024 offsets before it.
     """
     times: dict[TopicPartition, int | None] = {}
     while logs and back <= 1024:
@@ -139,12 +136,7 @@ def last_times(
 def idle_partitions(
     client: OffsetsReader, silent: Sequence[TopicPartition], active: Collection[str], idle_after: float
 ) -> list[TopicPartition]:
-    """
-    Return the idle ones among partitions without a record at or after a time.
-
-    :param active: the topics in which another partition has a record at or after the time.
-    :param idle_after: a partition is idle if its newest record is older than this number of seconds.
-    """
+    """Return the silent partitions of active topics without a record of the last ``idle_after`` seconds."""
     since = max(0, _now() - int(idle_after * 1000))
     newer = client.offsets_for_time(silent, since)
     return [tp for tp in silent if tp.topic in active and newer[tp] is None]
@@ -168,11 +160,7 @@ def look_up_times(client: OffsetsReader, plan: PipelinePlan) -> PipelinePlan:
 def read_times_at(
     client: OffsetsReader, positions: Iterable[tuple[TopicPartition, int]], within: float
 ) -> dict[tuple[TopicPartition, int], int | None]:
-    """
-    Return the timestamps of records at partitions and offsets, see :meth:`OffsetsReader.record_times`.
-
-    :param within: time limit in seconds for all of them together.
-    """
+    """Return the timestamps of records at partitions and offsets, as far as they are read within the time."""
     times: dict[tuple[TopicPartition, int], int | None] = {}
     left, end = sorted(positions), time.monotonic() + within
     while left and (within := end - time.monotonic()) > 0:

@@ -49,11 +49,7 @@ def check_window(client: OffsetsClient, window: OffsetWindow, selection: GroupSe
 
 
 def is_committed_by_run(client: OffsetsClient, selection: GroupSelection, run: CommitMetadata) -> bool:
-    """
-    Whether a run made one of the groups' current commits, according to the metadata.
-
-    :param run: the run; in a task loop, commits of earlier iterations do not count.
-    """
+    """Whether a run made one of the groups' commits, in a task loop in this or a later iteration."""
     # -1 is below every iteration: without a loop, every commit of the run counts.
     first = -1 if run.iteration is None else run.iteration
     for group, topics in selection.scopes().items():

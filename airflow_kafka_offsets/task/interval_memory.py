@@ -69,11 +69,7 @@ class IntervalMemory:
             self.emitted = emitted
 
     def emit(self, completed: CompletedIntervals, token: str) -> None:
-        """
-        Let Airflow send events of intervals when the task succeeds.
-
-        First note that this try of the task, with its token, is about to emit them.
-        """
+        """Note that this try emits the intervals, and let Airflow send their events when it succeeds."""
         announced = {
             "end": completed.end.isoformat(),
             "token": token,

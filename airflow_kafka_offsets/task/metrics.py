@@ -62,11 +62,9 @@ def report_lag(lags: Iterable[Lag], checkpoint: str | None = None) -> None:
     """
     Report ``kafka_offsets.lag``, ``.time_lag`` and ``.headroom`` of each group and topic.
 
-    The time lag is 0 while no partition is late. It is not reported if it was not measured, or if the time of
-    the oldest unread record is unknown. The headroom is not reported if it was not measured, or if it is
-    unknown for a partition and no other partition's is 0.
+    The time lag is 0 while no partition is late, and is not reported if the time of the oldest unread record
+    is unknown; nor is a headroom that is unknown for a partition, unless another partition's is 0.
 
-    :param lags: the lags of one poll.
     :param checkpoint: URI of the checkpoint whose position was read; it then is the tag ``group``.
     """
     records: Counter[tuple[str, str]] = Counter()
@@ -118,11 +116,7 @@ def report_drift(reports: Iterable[DriftReport]) -> None:
 
 @_never_raising
 def count(name: CounterName, topics: Mapping[str, Iterable[str]], **tags: str) -> None:
-    """
-    Count each group and topic in ``kafka_offsets.<name>``.
-
-    A group that was refused before its topics were known counts once, without the tag ``topic``.
-    """
+    """Count each group and topic in ``kafka_offsets.<name>``; once without a topic if none is known."""
     for group, names in topics.items():
         for topic in sorted({*names}) or [""]:
             _stats().incr(f"kafka_offsets.{name}", tags=_tags(group=group, topic=topic, **tags))

@@ -18,10 +18,9 @@ log = logging.getLogger(__name__)
 @contextmanager
 def fail_without_retry() -> Iterator[None]:
     """
-    Turn errors that every try would repeat into :class:`AirflowFailException`.
+    Turn errors that every try would repeat into :class:`AirflowFailException`; Airflow retries the others.
 
-    Temporary errors (``retriable``) are not changed, so Airflow retries them. Airflow logs an error together
-    with its cause. The cause has the same text here, so it is only in the debug log.
+    Airflow logs an error with its cause, which has the same text here, so it is only in the debug log.
     """
     try:
         yield

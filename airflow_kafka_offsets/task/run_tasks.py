@@ -24,11 +24,7 @@ _PASSED_ON = frozenset({"all_success", "none_failed", "none_failed_min_one_succe
 def related_tasks(
     context: Context, task: BaseOperator, *, upstream: bool, without: Collection[str] = ()
 ) -> RecoveryTasks:
-    """
-    Return the tasks before or after a task and their states in this run, without teardowns.
-
-    In a mapped task group only tasks with the same map index count.
-    """
+    """Return the tasks before or after a task, of its index in a mapped task group, without teardowns."""
     names = set(task.get_flat_relative_ids(upstream=upstream)).difference(without)
     found = [task.dag.get_task(name) for name in names]
     tasks = {each.task_id: each for each in found if not getattr(each, "is_teardown", False)}
@@ -37,11 +33,7 @@ def related_tasks(
 
 
 def work_after(task: BaseOperator, context: Context) -> RecoveryTasks:
-    """
-    Return the tasks after a reset; if some have succeeded, the reset was cleared without them.
-
-    :raises PlanRefusedError: if they must be cleared too.
-    """
+    """Return the tasks after a reset; refuse a reset that was cleared without those that have succeeded."""
     if not hasattr(context.get("ti"), "get_task_states") or not task.has_dag():  # type: ignore[no-untyped-call]
         return RecoveryTasks({}, {})
     work = related_tasks(context, task, upstream=False, without=tasks_that_move(task))
@@ -178,12 +170,7 @@ def restores_of(reset: Any) -> list[Any]:
 
 
 def check_restore(restore: Any) -> None:
-    """
-    Check a restore that is a teardown, after its DAG is complete.
-
-    :raises UsageError: if the restore's receipt does not include a reset whose teardown it is, or if the
-        restore's failure would not fail the run.
-    """
+    """Refuse a teardown whose receipt misses a reset, or whose failure would not fail the run."""
     moves = [task for task in restore.upstream_list if task.is_setup and is_move_task(task, "reset")]
     resets = sorted(task.task_id for task in moves)
     mapped = [task.task_id for task in moves if hasattr(task, "partial_kwargs")]

@@ -115,15 +115,13 @@ class WindowMemory:
 
     def refuse_other_records(self, client: OffsetsClient, selection: GroupSelection) -> None:
         """
-        Refuse to plan from the group's current position for a run that may already have used a window.
+        Refuse to plan from the group's current position for a run that was cleared, or has committed.
 
         A task that has not run before has no earlier window, unless it is in a task loop: Airflow creates the
         iterations after a cleared iteration again. If a task is only retried, no other task has used its
-        earlier window, because the downstream tasks run after it has succeeded. While Airflow keeps the
-        task's state, a window that is not in the state was never planned. Airflow may delete the state when
-        the task succeeds (``clear_on_success``) and, from 3.4 on, when the task is cleared.
-
-        :raises PlanRefusedError: if the run was cleared, or has committed.
+        earlier window: they run after it has succeeded. While Airflow keeps the task's state, a window that
+        is not in it was never planned. Airflow may delete the state when the task succeeds
+        (``clear_on_success``) and, from 3.4 on, when the task is cleared.
         """
         if self._store is not None and self._store.get(_BEGUN) is not None:
             return
@@ -184,8 +182,7 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
     """
     Read a window that another task has planned.
 
-    :param value: the result of ``PlanOffsetWindowOperator``, as a mapping or as JSON text, or the URI of its
-        file.
+    :param value: the result of ``PlanOffsetWindowOperator``, as a mapping or as JSON text, or its file's URI.
     :param conn_id: Airflow connection of the file's storage.
     :raises PlanRefusedError: if the file does not exist, or now contains the window of another run or a
         window that differs from the planned one. The job reads the window in the file.

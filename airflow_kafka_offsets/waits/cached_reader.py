@@ -56,10 +56,7 @@ class CachedReader:
     An :class:`~airflow_kafka_offsets.kafka.protocols.OffsetsReader` that sends each request once in a round.
 
     A round has two steps for all waits together: first the positions, then the logs. One request reads the
-    commits of all groups. What is known of topics is cached for :data:`METADATA_AGE`, and partitions are read
-    again if one is missing.
-
-    :param client: sends the requests.
+    commits of all groups. What is known of topics is cached for :data:`METADATA_AGE`.
     """
 
     def __init__(self, client: OffsetsClient) -> None:

@@ -25,18 +25,10 @@ from airflow_kafka_offsets.waits.wait import Wait, check_in_log
 
 @dataclass(frozen=True)
 class IntervalPosition(Wait):
-    """
-    The position of a group or a checkpoint, read once.
-
-    A recreated topic is refused, because its timestamps do not belong to the records before the position.
-    """
+    """The position of a group or a checkpoint, read once; one in a recreated topic is refused."""
 
     def _owner(self, checkpoint: SparkCheckpoint | None) -> dict[str, Any]:
-        """
-        Return the owner of the position, as plain JSON.
-
-        A new query in the same location may have skipped records that the earlier one had not read.
-        """
+        """Return the owner of the position as plain JSON; a new query is another owner."""
         whose: dict[str, Any] = {"group_id": plain_names(self.group_id)}
         if checkpoint is not None and self.position_is_checkpoint:
             whose = {"checkpoint_location": self.checkpoint_location, "query_id": checkpoint.query_id()}
@@ -97,12 +89,11 @@ class IntervalPosition(Wait):
         self, checkpoint: SparkCheckpoint | None, since: int | None
     ) -> tuple[int | None, Positions]:
         """
-        Return the number of the newest move that is over, and the lowest targets of moves after ``since``.
+        Return the number of the newest move that is over, and the lowest targets of moves after ``since``, if
+        given.
 
-        A move that was interrupted is over when the query has run since. A move that was undone does not
-        count. If the position is a group's, a move that did not move groups does not count either.
-
-        :param since: number of a move; ``None`` for the newest one.
+        A move that was interrupted is over when the query has run since; one that was undone does not count.
+        If the position is a group's, a move that did not move groups does not count either.
         """
         if checkpoint is None:
             return None, {}

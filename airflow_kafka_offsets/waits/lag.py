@@ -112,10 +112,8 @@ class LagWait(Wait):
         """
         Return why the wait continues although the thresholds hold: a group has no commit at all.
 
-        With ``earliest`` the lag of such a group is the whole log, so the thresholds are a valid result.
-
-        :raises NoCommitError: unless ``on_no_commit`` defines the position of a group before its first
-            commit.
+        With ``earliest`` the lag of such a group is the whole log, a valid result. Otherwise ``on_no_commit``
+        must be ``latest``, or it is a NoCommitError.
         """
         groups = [] if self.on_no_commit == "earliest" else self.groups_without_commits(client, positions)
         if groups and self.on_no_commit != "latest":
@@ -158,9 +156,8 @@ class LagWait(Wait):
         """
         Add the time lag of the partitions that have not been read up to ``limit`` seconds ago.
 
-        A lookup by time finds transaction markers too, and a log may have no record exactly at the position.
-        So the next record after the position decides: if no record follows, or if it is new enough, the
-        partition is not late.
+        A lookup by time finds markers too, and a log may have no record at the position. So the next record
+        decides: if none follows, or if it is new enough, the partition is not late.
         """
         now_ms = int(time.time() * 1000)
         unread = lag.first_unread

@@ -50,12 +50,10 @@ class ReachedWait(Wait):
     """
     Wait until the position is at or past a frozen target in every partition.
 
-    :param target: offsets in Spark's form. Before :meth:`freeze`, it may also be ``latest`` (the log end), a
-        time (each partition's first record at or after it; the log end if there is no such record, or if it
-        is ahead of the clock) or a receipt (the offsets after its move). Offsets and receipts may be JSON
-        text.
-    :param tolerance: number of offsets that a partition may be below its target, see
-        :class:`~airflow_kafka_offsets.model.lag.Lag`.
+    :param target: offsets in Spark's form. Before :meth:`freeze`, also ``latest`` (the log end), a time (each
+        partition's first record at or after it; the log end without one, or if it is ahead of the clock) or a
+        receipt (the offsets after its move). Offsets and receipts may be JSON text.
+    :param tolerance: number of offsets below the target, see :class:`~airflow_kafka_offsets.model.lag.Lag`.
     :param cluster: id of the cluster on which the target was frozen.
     """
 
@@ -123,11 +121,7 @@ class ReachedWait(Wait):
     def find_positions(
         self, client: OffsetsReader, checkpoint: KnownCheckpoint | None
     ) -> Mapping[str, Positions]:
-        """
-        Return the positions in the topics that the target names.
-
-        :raises DriftError: if the connection leads to another cluster than when the target was frozen.
-        """
+        """Return the positions in the target's topics; a DriftError if it was frozen on another cluster."""
         frozen_on, now = LogIds(self.cluster), LogIds(client.cluster_id())
         remedy = dag_text("clear this task to wait there", "wait again")
         refuse_other_logs(other_logs_refusals("the target", frozen_on, now, remedy=remedy))
@@ -235,11 +229,7 @@ def _parse_receipt(value: Mapping[str, Any]) -> Receipt:
 
 
 def _receipt_targets(receipt: Receipt, group_ids: Collection[str], scope: TopicScope) -> Offsets:
-    """
-    Return the offsets of a receipt: those of the named groups, if the receipt has all of them.
-
-    Any other group must have reached the offsets of all groups, so the highest one counts in each partition.
-    """
+    """Return the offsets of the named groups of a receipt; for any other group the highest of all groups."""
     named = [receipt.group(group_id) for group_id in group_ids]
     # Without a name, the position is a checkpoint's: its sources are the groups of the receipt.
     are_own = all(each.after for each in named)

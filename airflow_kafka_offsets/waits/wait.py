@@ -2,10 +2,9 @@
 A wait: the base class, which compares a position with a target.
 
 A position is a group's commits, or the newest committed batch of a checkpoint. The parameters of a wait are
-plain JSON, so that the same wait runs on a worker and, after it was deferred, in a triggerer. A poll has two
-steps: it reads the positions, then the logs. In this order, the lag of an active group is never too low. Many
-waits share each step, see
-:class:`~airflow_kafka_offsets.waits.cached_reader.CachedReader`.
+plain JSON, so that the same wait runs on a worker and, after it was deferred, in a triggerer. A poll reads
+the positions, then the logs: in this order, the lag of an active group is never too low. Many waits share
+each step, see :class:`~airflow_kafka_offsets.waits.cached_reader.CachedReader`.
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ class Reading:
     :param positions: the positions of each group or source.
     :param news: the text without constantly changing parts, such as an age; by default the text.
     :param checkpoint: URI of the checkpoint with the positions; ``None`` if they are a group's.
-    :param remaining: amounts that must all become 0 before the wait is over, see
-        :class:`~airflow_kafka_offsets.model.pace.ProgressHistory`; empty if unknown.
+    :param remaining: amounts that must all become 0 before the wait is over; empty if unknown.
     :param moving: whether the target moves.
     :param unknown: why the wait is not over although no record remains: the broker does not know a group.
     """
@@ -108,8 +106,7 @@ class Wait:
 
     :param position: ``group`` or ``checkpoint``; by default ``group`` if a group is named.
     :param isolation_level: ``read_committed`` measures up to the last stable offset.
-    :param stalled_after: seconds without any movement of the position after which the wait fails; ``None``
-        for never.
+    :param stalled_after: seconds without any movement after which the wait fails; ``None`` for never.
     """
 
     parsers: ClassVar[Mapping[str, Callable[[Any, str], Any]]] = {
@@ -143,9 +140,7 @@ class Wait:
         """
         Refuse parameters that are missing or contradict each other; unrendered templates are not checked.
 
-        :param parameters: an object with the parameters as attributes: a wait, or a sensor before its
-            templates are rendered.
-        :raises UsageError: the text names the parameters and the remedy.
+        :param parameters: a wait, or a sensor before its templates are rendered.
         """
         group, location = parameter_text("group_id"), parameter_text("checkpoint_location")
         of_checkpoint = parameter_text("position", "checkpoint")
