@@ -75,8 +75,7 @@ def apply_checkpoint_plan(
         with _explained(f"the checkpoint may be moved in part: {remedy}"):
             for step in (*(Step(path, None) for path in plan.derived), *plan.steps):
                 _apply_step(checkpoint, step)
-            # Before the groups are committed: a group must not move to offsets that the checkpoint has not
-            # reached.
+            # Before the commits: a group must not be where the checkpoint is not.
             verify_checkpoint(checkpoint, plan)
         log.info("Moved and read back: checkpoint %s, archive %s", checkpoint.location, plan.archive)
     else:
@@ -90,8 +89,7 @@ def apply_checkpoint_plan(
                 error.append(f"the checkpoint {checkpoint.location} was moved before: {remedy}")
             raise
     if plan.archive is not None:
-        # A move that was taken back while it ran must not be marked as done, nor one that another try of it
-        # has given up.
+        # Neither a move that was taken back meanwhile is done, nor one that another try has given up.
         kept = read_archived_move(checkpoint, plan.archive)
         if kept is None or kept.undone:
             raise CheckpointMovedError(
@@ -101,8 +99,7 @@ def apply_checkpoint_plan(
     with _explained(
         "everything was moved, but the archive could not be marked as done: running it again marks it"
     ):
-        # In this order: if the process dies in between, the same restore sets the second mark when it runs
-        # again.
+        # In this order: if the process dies in between, running the restore again sets the second mark.
         if plan.archive is not None:
             mark_done(checkpoint, plan.archive)
         if plan.undoes is not None:

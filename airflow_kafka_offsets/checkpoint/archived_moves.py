@@ -116,8 +116,7 @@ class ArchivedMoves:
 
     def of_receipt(self, receipt: CheckpointPlan) -> ArchivedMove | None:
         """Return the archive of a receipt's move; ``None`` if the move changed no file."""
-        # A refused move has a receipt but no archive, and a later move may have the archive name in that
-        # receipt.
+        # A refused move has a receipt but no archive, and a later move may have taken its name.
         of_receipt = (receipt.archive, receipt.before, receipt.after)
         return next((each for each in self if (each.name, each.before, each.after) == of_receipt), None)
 

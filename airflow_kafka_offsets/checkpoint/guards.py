@@ -63,8 +63,7 @@ def restart_refusals(batches: CheckpointBatches) -> list[str]:
     """Return why Spark would not start from the checkpoint, or would start from other offsets."""
     location, newest = batches.state.location, batches.batch_id
     refusals = orphan_refusals(batches)
-    # At start Spark also reads the plan of the batch before the newest one, to find where the newest one
-    # began.
+    # At start Spark also reads the batch before the newest one, to find where the newest one began.
     if newest > 0 and newest - 1 not in batches.planned:
         refusals.append(
             f"{location}: offsets/{newest - 1} does not exist, and Spark starts only if the two newest "

@@ -134,8 +134,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
                 for kind, directory in (("planned", "offsets"), ("committed", "commits"))
             },
             **{("commit", number): partial(read, f"commits/{number}") for number in finished[-1:]},
-            # All archives: a batch may have been moved several times, and a move to an older batch taken
-            # back.
+            # All archives: a batch may have been moved several times, and a move to an older one taken back.
             **{("archive", name): partial(read_archived_move, checkpoint, name) for name in names},
         },
         within,

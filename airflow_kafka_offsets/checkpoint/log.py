@@ -163,8 +163,7 @@ def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
 
 
 def _has_kafka_shape(value: object) -> bool:
-    # One partition with a number is enough to recognize Kafka's form. The rest must then be valid too: no
-    # other source writes a part of it.
+    # One partition with a number shows Kafka's form, as no other source does: the rest must be valid.
     if not isinstance(value, dict) or not all(isinstance(inner, dict) for inner in value.values()):
         return False
     return any(

@@ -261,8 +261,7 @@ def _plan(
 
 
 def _put_back_order(step: Step) -> tuple[int, int, bool]:
-    # Remove commits/N before offsets/N, and write it after offsets/N: in between, Spark would run batch N
-    # again.
+    # commits/N is removed before offsets/N, and written after it: in between, Spark would run batch N.
     directory, _, number = step.path.partition("/")
     if step.data is None:
         return 0, -int(number), directory == "offsets"

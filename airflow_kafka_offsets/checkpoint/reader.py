@@ -106,8 +106,7 @@ class SparkCheckpoint:
         state, *_ = self.read_batches()
         return state
 
-    # A running query removes old batches: a file may be removed between the listing and its read. Then list
-    # again and discard the first listing.
+    # A running query may remove an old batch between listing and read: both are then done again.
     @retry(
         retry=retry_if_exception_type((_FileGoneError, _NoCommonBatchError)),
         stop=stop_after_attempt(_ATTEMPTS),
@@ -129,8 +128,7 @@ class SparkCheckpoint:
         if batch_id is None:
             return CheckpointState(self.location, query_id, None, pending), None, planned, committed
         entry = parse_offset_log(*self._batch_file("offsets", batch_id))
-        # A commit of unknown format comes from an unknown version of Spark, whose offsets may have another
-        # meaning.
+        # A commit of an unknown version of Spark: its offsets may have another meaning.
         check_commit_log(*self._batch_file("commits", batch_id))
         state = CheckpointState(
             location=self.location,

@@ -16,7 +16,6 @@ from airflow_kafka_offsets.model.location import hadoop_path
 from airflow_kafka_offsets.storage import fsspec_scheme, list_names, may_list_late, open_location, read_bytes
 
 MOST_FILES = 1_000
-"""Maximum number of a table's log files to read."""
 
 # A file sink records batch 9 in 9 or, together with all earlier batches, in 9.compact.
 _FILE = re.compile(r"([0-9]{1,18})(?:\.compact)?")

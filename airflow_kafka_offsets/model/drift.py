@@ -109,8 +109,7 @@ class DriftReport:
     @property
     def lag(self) -> Lag:
         """The group's lag, in the topics where it is known for every partition."""
-        # Only whole topics: the sum over some partitions of a topic would look like the lag of the whole
-        # topic.
+        # Only whole topics: the sum over some partitions would look like the lag of the whole topic.
         unknown = {entry.topic_partition.topic for entry in self.partitions if not entry.lag_is_known}
         known = (entry for entry in self.partitions if entry.topic_partition.topic not in unknown)
         return Lag(self.group_id, tuple(known))

@@ -49,7 +49,6 @@ class Between(NamedTuple):
 
 
 RetentionVerdict = Literal["kept", "at risk", "lost", "unknown"]
-"""Whether retention deletes records before the replay reads them."""
 
 
 @dataclass(frozen=True)

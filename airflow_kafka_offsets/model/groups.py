@@ -127,8 +127,7 @@ class GroupSelection:
         :param sources: sources of the checkpoint, if there is one; their topics are then the default.
         :raises UsageError: if names match nothing, or for a ``source:`` key without a checkpoint.
         """
-        # With one group and no checkpoint, the names cannot contradict each other, and the topics come from
-        # the broker.
+        # One group and no checkpoint: names cannot contradict each other, and topics come from the broker.
         if sources is None and isinstance(self.group_id, str):
             return {self.group_id: self.scope}
         if sources is None and self.names_sources:
@@ -174,8 +173,7 @@ class GroupSelection:
         without: list[str] = []
         left: dict[str, frozenset[int] | None] = {}
         for topic, numbers in (self.scope.partitions or {}).items():
-            # Numbered partitions are checked one by one: a topic may have commits on some of the requested
-            # ones.
+            # Checked one by one: a topic may have commits on some of the requested partitions.
             if numbers is not None:
                 named = scope_asked.get(topic) or frozenset()
                 gone = {number for number in numbers & named if TopicPartition(topic, number) not in planned}
@@ -226,8 +224,7 @@ class GroupSelection:
                 f"has {_join_names(sorted(self._mapping))}): correct the name, or add a key for the topic"
             ]
         refusals = [] if self.group_id is None else self._ungrouped(sources, origin, topics)
-        # A checkpoint has a source's offsets only after the source's first batch; a window or a file never
-        # changes.
+        # A checkpoint has them only after the source's first batch; a window or a file never changes.
         later = ", or wait until the query has read from it" if origin == CHECKPOINT else ""
         if missing:
             refusals.append(
@@ -269,8 +266,7 @@ class GroupSelection:
 
     def _key(self, source: str, topic: str) -> str:
         by_source = f"{SOURCE_PREFIX}{source}"
-        # A source's key wins: two sources of one query may read the same topic, and a topic's key could not
-        # distinguish them.
+        # A source's key wins: a topic's key could not distinguish two sources of the same topic.
         return by_source if by_source in self._mapping else topic
 
     def group_of(self, source: str, topic: str) -> str | None:

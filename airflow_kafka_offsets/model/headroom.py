@@ -53,7 +53,6 @@ class Retention(NamedTuple):
     size: int | None = None
     """Bytes of a partition; ``None`` for no limit."""
     compacted: bool = False
-    """Whether compaction removes records too."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str | None]) -> Retention | str:
@@ -174,7 +173,6 @@ class Headroom:
 
 
 Headrooms = Mapping[TopicPartition, Headroom]
-"""The headroom of each partition."""
 
 UNCOUNTED: dict[str, Any] = dict.fromkeys(("headroom", "headroom_state", "headroom_reason"))
 """JSON of a partition without a position, which has no headroom."""

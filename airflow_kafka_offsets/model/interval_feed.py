@@ -26,7 +26,6 @@ KEY = "kafka_offsets.intervals"
 """Key of the state that is kept with the asset, and of the XCom with a task's token."""
 
 Notes = Sequence[tuple[int, str]]
-"""Lines for the log, each with its level."""
 
 _VERSION = 1
 _SHOWN = 3

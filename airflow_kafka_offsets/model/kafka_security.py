@@ -62,8 +62,7 @@ _OTHER_LOGINS = {
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n", "r": "\r", "t": "\t", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
 _WRITTEN = str.maketrans({char: f"\\{name}" for name, char in _ESCAPES.items()})
 _LOGIN_MODULE = re.compile(r"\s*(?:[\w$]+\.)*(Plain|Scram)LoginModule\s+required\s", re.ASCII)
-# Escapes in a quoted value, as in Java's StreamTokenizer: an octal number, or the character after a
-# backslash.
+# Escapes as in Java's StreamTokenizer: an octal number, or the character after a backslash.
 _ESCAPED = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
 _LOGIN_VALUE = re.compile(
     r"\b(username|password)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)')", re.DOTALL

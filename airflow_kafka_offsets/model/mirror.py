@@ -134,4 +134,3 @@ _READERS: Mapping[str, Any] = {
     "syncs_topic": _read_topic,
     "syncs_on": choice_parser(SyncsOn),
 }
-"""Reads the value of each key."""

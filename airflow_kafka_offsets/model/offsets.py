@@ -38,7 +38,6 @@ class TopicPartition(NamedTuple):
 
 
 Offsets = dict[TopicPartition, int]
-"""An offset for each partition."""
 
 Positions = dict[TopicPartition, "int | None"]
 """An offset for each partition; ``None`` without a commit."""
@@ -103,14 +102,12 @@ class LogRange(NamedTuple):
 
 
 Logs = Mapping[TopicPartition, LogRange]
-"""Partition -> the range of its log."""
 
 
 class OffsetRange(NamedTuple):
     """The half-open range [start, end) of one partition's offsets: Spark's ``OffsetRange``."""
 
     start: int
-    """The first offset of the range."""
     end: int
     """The offset after the last one; equal to ``start`` for an empty range."""
 
@@ -121,7 +118,6 @@ class OffsetRange(NamedTuple):
 
 
 OffsetRanges = dict[TopicPartition, OffsetRange]
-"""A range of offsets for each partition."""
 
 
 def check_ranges(ranges: Mapping[TopicPartition, OffsetRange]) -> None:

@@ -54,8 +54,7 @@ class PipelinePlan:
         """Combine plans of groups and of a checkpoint; the groups' sources then name checkpoint and query."""
         of = checkpoint_plan
         where = {"checkpoint": of.location, "query_id": of.query_id, "batch_id": of.batch_id}
-        # A group's plan has the ids of its topics, the checkpoint's plan those of its newest move: the sets
-        # may differ.
+        # A group's plan has its topics' ids, the checkpoint's those of its newest move: they may differ.
         ids = [group_plan.log_ids for group_plan in group_plans if not of.leaves_mirror]
         return cls(
             [replace(group_plan, source={**group_plan.source, **where}) for group_plan in group_plans],
@@ -167,8 +166,7 @@ def read_groups_file(text: str) -> tuple[dict[str, Positions], dict[str, Offsets
     """Read :data:`GROUPS_FILE`: each group's positions before and after; empty for a move without groups."""
     if not text:
         return {}, {}
-    # Error texts name only the type of the content: they go to logs, and the file may be any file at that
-    # path.
+    # Error texts, which go to logs, name only the type of the content: it may be any file.
     kept: Any = load_json(text, GROUPS_FILE, describe=describe_type)
     before, after = ((kept.get(name) if isinstance(kept, dict) else None) for name in ("before", "after"))
     if not isinstance(before, dict) or not isinstance(after, dict):

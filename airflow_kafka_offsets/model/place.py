@@ -144,8 +144,7 @@ class Place:
             return None
         else:
             named = {tp: offset for tp, offset in self.offsets.items() if offset is not None}
-            # With one group, every named partition must be in its scope; otherwise a name would be dropped
-            # silently. Several groups share one mapping.
+            # With one group, a name outside its scope is an error. Several groups share one mapping.
             offsets = named if groups == 1 else {tp: at for tp, at in named.items() if tp in scope}
         _check_named(offsets, [scope])
         return offsets
@@ -168,8 +167,7 @@ class Place:
             case "offset", int(number):
                 return dict.fromkeys(starts, number)
             case "shift", int(by):
-                # An offset below 0 is kept: it is below every log start, so the out-of-range policy handles
-                # it.
+                # Below 0 is below every log start: kept, for the out-of-range policy.
                 return {tp: offset + by for tp, offset in starts.items()}
             case "committed", _:
                 return starts
@@ -291,7 +289,6 @@ class PlaceParameter(NamedTuple):
     metavar: str = ""
     """Metavar of the command-line option, for a parameter of a reset."""
     text: str = ""
-    """Help text of the command-line option."""
 
     def may_use_on_no_commit(self, *, with_checkpoint: bool) -> bool:
         """Whether a value of the parameter may use ``on_no_commit``, see :meth:`Traits.uses_on_no_commit`."""
@@ -319,4 +316,3 @@ PARAMETERS: Mapping[str, PlaceParameter] = {
     "end": PlaceParameter(("latest", "time", "offsets")),
     "target": PlaceParameter(("latest", "time", "offsets")),
 }
-"""All parameters that accept a place."""

@@ -48,7 +48,6 @@ class PartitionMove(NamedTuple):
     before: int | None
     """The committed offset; ``None`` without a commit."""
     after: int
-    """The offset to commit."""
     log: LogRange
     """The range of the partition's log when the plan was made."""
 

@@ -20,7 +20,6 @@ from airflow_kafka_offsets.model.translation import DIGEST_LENGTH, LastRead, Rec
 
 VERSION = 1
 POSITIONS = 5
-"""Positions that are kept for each partition."""
 MOST_PARTITIONS = 5_000
 """Most positions that are kept in total: with many partitions, each has fewer positions."""
 _SYNCS_BESIDE = 2

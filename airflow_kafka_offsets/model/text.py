@@ -20,7 +20,6 @@ to 500 bytes of memory.
 """
 
 SHOWN = 120
-"""Largest number of characters of a value in an error text."""
 
 
 def is_plain(text: str) -> bool:

@@ -38,7 +38,6 @@ class LastRead(NamedTuple):
     """The last record before a position of the source."""
 
     position: int
-    """The next offset to read."""
     identity: RecordIdentity
     others: int = 0
     """

@@ -25,7 +25,6 @@ class Wording:
     """The wording for Python: DAGs, Spark jobs and calls."""
 
     for_dags = True
-    """Whether texts give advice for the author of a DAG."""
 
     def parameter(self, name: str) -> str:
         """Return a parameter's name."""

@@ -209,8 +209,7 @@ def _times_before(client: OffsetsClient, offsets: Offsets) -> dict[TopicPartitio
         return {}
     try:
         before = client.record_times({tp: offset - 1 for tp, offset in offsets.items()})
-        # Without a record right before the offset (a transaction marker, compaction), this is a later
-        # record's timestamp.
+        # Without a record right before it (a marker, compaction), this is a later record's timestamp.
         after = client.record_times(offsets)
     except BrokerError as error:
         log.warning("Could not check whether the batch has read these logs: %s", error)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_RECORDS = 50_000
-"""Most records of a partition to search for a copy."""
 
 
 def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _SAMPLE = 20
-"""Most partitions to search for aborted records."""
 _BACK = 256
 """Offsets before the log end to search for aborted records."""
 

@@ -120,11 +120,9 @@ def _no_commits(group_id: str) -> NoCommitError:
 
 
 def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Commit]) -> None:
-    # A broker hides commits on topics that the user may not see. It does not hide the partitions of the
-    # group's members and the metadata of other commits.
+    # A broker hides a user's invisible topics, but not members' partitions and other commits' metadata.
     if read := {tp.topic for tp in client.assigned(group_id)}:
-        # A request that names a hidden topic raises an error with the missing right; a list of topics does
-        # not.
+        # A request that names a hidden topic raises an error with the missing right; a listing does not.
         client.partitions(read)
     parsed = map(CommitMetadata.of, everywhere.values())
     committed = max((metadata.partitions or 0 for metadata in parsed if metadata is not None), default=0)

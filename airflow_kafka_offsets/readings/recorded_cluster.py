@@ -55,8 +55,7 @@ def recorded_cluster(
             log.info("Commits of group %r are not compared: %s", group, error)
             continue
         cluster = client.cluster_id()
-        # A mirror copies commits, which then name another cluster. A failover that was taken back has
-        # committed the group too.
+        # Copied commits name another cluster. A failover that was taken back has committed the group too.
         own = [
             (made.batch or 0, commit.offset == offsets[tp])
             for tp, commit in commits.items()

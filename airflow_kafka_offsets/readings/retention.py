@@ -70,8 +70,7 @@ def read_headrooms(
     wanted = positions_needing_time(positions, logs, retentions)
     try:
         times = client.record_times(wanted)
-    # One topic without the right Read refuses the whole lookup, and the response does not name the allowed
-    # topics.
+    # One topic without the right Read refuses the whole lookup, without naming the allowed topics.
     except BrokerAuthenticationError:
         if strict:
             raise
@@ -81,16 +80,14 @@ def read_headrooms(
     found = measure_headrooms(positions, logs, retentions, times, now_ms)
     if min_headroom is None:
         return found
-    # Where a record's timestamp could not be read, a lookup by time decides. It returns an offset for each
-    # partition instead of a record, so it works for any number of partitions.
+    # Without a timestamp, a lookup by time decides: it returns offsets, for any number of partitions.
     for kept, partitions in partitions_without_verdict(found, retentions).items():
         # Retention deletes a record kept.ms after it was written. A record with at least min_headroom left
         # was written at or after this time. Rounded up, so that the verdict "sufficient" is always right.
         oldest_ms = math.ceil(now_ms + min_headroom * 1000) - (kept.ms or 0)
         first = client.offsets_for_time(partitions, min(MAX_OFFSET, max(0, oldest_ms)))
         for tp in partitions:
-            # A record that is new enough, at or before the position, protects all records after it, see
-            # model/headroom.py. Without it, the next record is too old.
+            # Such a record protects all after it, see model/headroom.py. Without it, the next one is too old.
             enough = (offset := first[tp]) is not None and offset <= positions[tp]
             found[tp] = found[tp].with_verdict(min_headroom, kept, enough=enough)
     return found

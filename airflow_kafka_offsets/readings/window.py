@@ -89,8 +89,7 @@ def plan_window(
         found = [foreign_logs(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
         if foreign := [refusal for each in found for refusal in each]:
             raise PlanRefusedError(foreign)
-    # Positions are read before the logs: an active group may then seem too far behind, but never too far
-    # ahead.
+    # Read after the positions: an active group may seem too far behind, but never too far ahead.
     logs = client.log_ranges(partitions)
     if start.kind == "committed":
         wanted = {tp: positions.get(tp) for tp in partitions}

@@ -40,8 +40,7 @@ def check_window(client: OffsetsClient, window: OffsetWindow, selection: GroupSe
     refusals = current_logs_refusals(client, "the window", window.log_ids, remedy="trigger a new run")
     if refusals := [*refusals, *window.refusals(client.log_ranges(window.ranges))]:
         raise PlanRefusedError(refusals)
-    # Only a warning: the window can be read at any position of the group, and the group may still move before
-    # the commit.
+    # Only a warning: the window is readable at any position, and the group may move before the commit.
     if selection.group_id is not None:
         warn_group_elsewhere(
             window, window_positions(client, selection.with_scope(TopicScope.exactly(window.ranges)))
@@ -78,8 +77,7 @@ def window_commits(client: OffsetsClient, selection: GroupSelection) -> dict[str
 
 def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, moment: datetime) -> list[str]:
     """Return refusals for logs that start later than the window, whose records may be deleted."""
-    # Only a start at a log start above 0 may hide deleted records. An empty log has no timestamp to compare;
-    # emptied_partitions() handles it.
+    # Only a log start above 0 hides deleted records. emptied_partitions() handles an empty log.
     doubtful = {tp: offset for tp, offset in starts.items() if 0 < offset == logs[tp].start < logs[tp].end}
     times = client.record_times(doubtful)
     asked = timestamp_ms(moment)

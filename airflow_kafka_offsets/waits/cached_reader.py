@@ -42,8 +42,7 @@ class _LogRanges:
             except BrokerError as error:
                 if more <= missing or (isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER):
                     raise
-                # A partition of another wait may be the cause: its topic was deleted, may not be read, or has
-                # no leader.
+                # The cause may be another wait: its topic was deleted, may not be read, or has no leader.
                 self._known |= self._read(missing)
         return {tp: self._known[tp] for tp in wanted}
 
