@@ -75,6 +75,12 @@ class KafkaOffsetsError(Exception):
         if retriable is not None:
             self.retriable = retriable
 
+    @classmethod
+    def raise_if(cls, refusals: Sequence[str]) -> None:
+        """Raise this error with these reasons, if there are any."""
+        if refusals:
+            raise cls("; ".join(refusals))
+
     def append(self, outcome: str) -> Self:
         """Append a sentence about the completed writes to the text; return the error."""
         self.args = (f"{self}; {outcome}", *self.args[1:])
@@ -156,6 +162,12 @@ class PlanRefusedError(KafkaOffsetsError):
         one = len(self.refusals) == 1
         found = self.refusals[0] if one else "".join(f"\n  - {refusal}" for refusal in self.refusals)
         super().__init__(f"{_UNCHANGED}{found}", retriable=retriable)
+
+    @classmethod
+    def raise_if(cls, refusals: Sequence[str]) -> None:
+        """Raise this error with these reasons, if there are any."""
+        if refusals:
+            raise cls(refusals)
 
     def append(self, outcome: str) -> Self:
         """Append a sentence about the completed writes: it is not true then that nothing was changed."""

@@ -106,8 +106,7 @@ def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str,
     """Return the end offsets of each source of a batch; refuse one that is unfinished or no longer kept."""
     refusals = unfinished_refusals(read_checkpoint_batches(checkpoint), batch_id)
     refusals += ArchivedMoves(checkpoint).failover_refusals(batch_id)
-    if refusals:
-        raise PlanRefusedError(refusals)
+    PlanRefusedError.raise_if(refusals)
     return checkpoint.entry(batch_id).kafka_offsets
 
 

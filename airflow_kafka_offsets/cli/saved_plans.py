@@ -122,8 +122,7 @@ def apply_saved_plan(
     saved = read_saved_plan(file, "--plan")
     names = saved.names
     if checkpoint is not None:
-        if refusals := saved.name_refusals(None, checkpoint.location):
-            raise PlanRefusedError(refusals)
+        PlanRefusedError.raise_if(saved.name_refusals(None, checkpoint.location))
     elif names.checkpoint_location is not None:
         checkpoint = open_checkpoint(names.checkpoint_location, names.checkpoint_conn_id, "--plan")
     now, age = datetime.now(tz=timezone.utc), timedelta(seconds=max_age)

@@ -305,8 +305,7 @@ def check_group_follows(group_id: str, commits: Commits, query: str, current: Lo
     :param current: ids of the logs that the connection leads to; unknown ids match every id.
     """
     other = foreign_query(group_id, commits, query) if query else None
-    if refusals := [other] if other else foreign_logs(group_id, commits, current):
-        raise PlanRefusedError(refusals)
+    PlanRefusedError.raise_if([other] if other else foreign_logs(group_id, commits, current))
 
 
 def newest_move(commits: Commits, query: str) -> int:

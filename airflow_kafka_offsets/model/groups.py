@@ -105,8 +105,7 @@ class GroupSelection:
         ]
         if misnamed := self.unmatched_names(sources, origin, partitions=True):
             raise MisnamedError([*refusals, *misnamed])
-        if refusals:
-            raise PlanRefusedError(refusals)
+        PlanRefusedError.raise_if(refusals)
         return by_group
 
     def to_sources(self, sources: Sources, by_group: Mapping[str, Offsets]) -> dict[str, Offsets]:
@@ -137,8 +136,7 @@ class GroupSelection:
                 f" names {quote(key)}, but sources are known only from a checkpoint: give "
                 f"{parameter_text('checkpoint_location')}, or name {parameter_text('topics')}",
             )
-        if refusals := self.unmatched_names(sources):
-            raise UsageError("; ".join(refusals))
+        UsageError.raise_if(self.unmatched_names(sources))
         topics: dict[str, set[str]] = {}
         for _, topic, group in self._grouped_topics(sources):
             if group is not None and self.scope.allows(topic):

@@ -82,8 +82,7 @@ class PipelinePlan:
 
     def check(self) -> None:
         """Refuse the whole move, before its first write, if one of its parts is refused."""
-        if refusals := self.refusals:
-            raise PlanRefusedError(refusals)
+        PlanRefusedError.raise_if(self.refusals)
 
     @property
     def is_empty(self) -> bool:

@@ -80,8 +80,7 @@ def check_bounds(start: Place, end: Place, now: datetime | None = None) -> None:
             f"start and end name different partitions, {summarize(odd)} is only in one of the two: name the "
             "same in both"
         )
-    if refusals:
-        raise PlanRefusedError(refusals)
+    PlanRefusedError.raise_if(refusals)
 
 
 @dataclass(frozen=True)

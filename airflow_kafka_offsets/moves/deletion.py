@@ -107,8 +107,7 @@ def plan_left_topics(
     there = [group_id for group_id, group in states.items() if group.state != "Dead"]
     found = {group_id: plan_offset_deletion(client, group_id, scope) for group_id in there}
     others = () if query is None else [foreign_query(name, commits, query) for name, commits in found.items()]
-    if refusals := [f"{parameter_text(scope.parameter)}: {other}" for other in others if other]:
-        raise PlanRefusedError(refusals)
+    PlanRefusedError.raise_if([f"{parameter_text(scope.parameter)}: {other}" for other in others if other])
     left = {group_id: committed_offsets(commits) for group_id, commits in found.items() if commits}
     if left:
         client.check_offset_deletion()

@@ -245,8 +245,7 @@ def plan_checkpoint_seek(
         refusals = _check_of(unfinished, allow_new_cluster).refusals(ids)
         return PipelinePlan((), replace(plan, refusals=(*refusals, *plan.refusals), log_ids=ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
-    if refusals := GroupSelection(None, scope).unmatched_names(sources, partitions=True):
-        raise MisnamedError(refusals)
+    MisnamedError.raise_if(GroupSelection(None, scope).unmatched_names(sources, partitions=True))
     log_check = LogCheck(allow_new_cluster, moves=moves)
     named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
     unknown = sorted(set(named or ()) - everything)

@@ -136,8 +136,7 @@ def check_not_read_by_others(
     :raises PlanRefusedError: if another run has; the text names it.
     """
     at, made = committed_offsets(commits), committed_texts(commits)
-    if refusals := _read_by_others(window, group_id, at, made, run):
-        raise PlanRefusedError(refusals)
+    PlanRefusedError.raise_if(_read_by_others(window, group_id, at, made, run))
 
 
 def _plan_after_commit(

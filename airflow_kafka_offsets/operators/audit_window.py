@@ -170,8 +170,7 @@ class AuditWindowOperator(OffsetsOperator):
     def _limited(self, window: OffsetWindow) -> OffsetWindow:
         """Return the part of the window that the pipeline's names select."""
         named, _ = self.selection().restricted_to_window(window.ranges, window.source)
-        if refusals := named.unmatched_names({"window": window.end}, "the window", partitions=True):
-            raise MisnamedError(refusals)
+        MisnamedError.raise_if(named.unmatched_names({"window": window.end}, "the window", partitions=True))
         return window.only(tp for tp in window.ranges if tp in named.scope)
 
     def _read_table(self, table: AuditedTable, window: OffsetWindow, whole: OffsetWindow) -> TableRows:

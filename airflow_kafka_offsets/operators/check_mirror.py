@@ -63,6 +63,5 @@ class CheckMirrorOperator(OffsetsOperator):
             push_result(context, report)
             self.log.info("%s", "\n".join(found.lines()))
             failures = found.failures(self.parse_parameter("max_again"), self.parse_parameter("max_behind"))
-            if failures:
-                raise PlanRefusedError(failures)
+            PlanRefusedError.raise_if(failures)
             return report

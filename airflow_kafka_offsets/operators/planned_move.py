@@ -109,8 +109,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
             return None
         saved = read_saved_plan(self.plan)
         self.take_names(saved.names._asdict(), context)
-        if refusals := saved.name_refusals(self.group_id, self.checkpoint_location, self.topics):
-            raise PlanRefusedError(refusals)
+        PlanRefusedError.raise_if(saved.name_refusals(self.group_id, self.checkpoint_location, self.topics))
         if self.approval is None:
             return ApprovedPlan(saved)
         approval = Approval.parse(self.approval)
@@ -121,8 +120,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
                 "triggered its run; upgrade Airflow, or leave allow_self_approval out"
             )
         triggered_by = getattr(run, "triggering_user_name", None)
-        if refusals := approval.refusals(saved.digest, triggered_by, allow_self_approval=allowed):
-            raise PlanRefusedError(refusals)
+        PlanRefusedError.raise_if(approval.refusals(saved.digest, triggered_by, allow_self_approval=allowed))
         return ApprovedPlan(saved, approval)
 
     def save_shown_plan(

@@ -186,8 +186,7 @@ def _log_ids(
     moved = UNKNOWN_LOGS if archive is None else archive.log_ids
     topics = set(moved.topics)
     for group, commits in committed.items():
-        if refusals := check.refusals(now, group, commits):
-            raise DriftError("; ".join(refusals))
+        DriftError.raise_if(check.refusals(now, group, commits))
         topics.update(log_ids_of(commits, now).topics)
     return moved, known_log_ids(client, topics) if topics else now
 

@@ -53,13 +53,14 @@ def check_mirror(
     sources = selected_sources(selection, state.kafka_offsets)
     kept, notes = read_kept(checkpoint)
     known, record = recorded_cluster(checkpoint, kept, [target, source], by_group)
-    if refusals := other_logs_refusals(
-        f"{checkpoint.location}, according to {record},",
-        LogIds(known),
-        LogIds(source.cluster_id()),
-        remedy="name the cluster that the pipeline is on, and its mirror",
-    ):
-        raise PlanRefusedError(refusals)
+    PlanRefusedError.raise_if(
+        other_logs_refusals(
+            f"{checkpoint.location}, according to {record},",
+            LogIds(known),
+            LogIds(source.cluster_id()),
+            remedy="name the cluster that the pipeline is on, and its mirror",
+        )
+    )
     kept = kept.on(source.cluster_id())
     evidence, logs, missing = gather_evidence(source, target, mirror, sources, kept)
     without_source, _, _ = gather_evidence(None, target, mirror, sources, kept)

@@ -101,8 +101,7 @@ def explicit_offsets(
             "after its last commit"
         )
     ids = known_log_ids(client, {tp.topic for tp in commits})
-    if refusals := log_check.refusals(ids, other, commits):
-        raise PlanRefusedError(refusals)
+    PlanRefusedError.raise_if(log_check.refusals(ids, other, commits))
     return committed_offsets(commits)
 
 

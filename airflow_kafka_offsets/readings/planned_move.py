@@ -31,8 +31,7 @@ def pipeline_state(
     :return: ``not moved``, ``moved``, ``moved in part``, ``read on`` or ``elsewhere``; and the lag.
     """
     now = known_log_ids(client, saved.log_ids.topics)
-    if refusals := other_logs_refusals("the plan", saved.log_ids, now, remedy="plan again"):
-        raise PlanRefusedError(refusals)
+    PlanRefusedError.raise_if(other_logs_refusals("the plan", saved.log_ids, now, remedy="plan again"))
     found: set[str] = set()
     lag = 0
     for group in saved.groups:

@@ -87,8 +87,7 @@ def plan_window(
         allowed = parameter_text("allow_new_cluster", True)
         remedy = f"reset the group with {allowed} if the pipeline was moved there"
         found = [foreign_logs(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
-        if foreign := [refusal for each in found for refusal in each]:
-            raise PlanRefusedError(foreign)
+        PlanRefusedError.raise_if([refusal for each in found for refusal in each])
     # Read after the positions: an active group may seem too far behind, but never too far ahead.
     logs = client.log_ranges(partitions)
     if start.kind == "committed":
@@ -114,8 +113,7 @@ def plan_window(
     if start.time is not None:
         refusals += partitions_cut_off(client, starts, logs, start.time)
         refusals += emptied_partitions(window, positions, logs)
-    if refusals:
-        raise PlanRefusedError(refusals)
+    PlanRefusedError.raise_if(refusals)
     limited = window if max_records is None else window.limited(max_records)
     warn_group_elsewhere(limited, positions)
     source = {"start": str(start), "end": str(end), "group_id": selection.group_id, "logs": log_ids.as_json()}

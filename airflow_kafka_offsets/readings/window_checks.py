@@ -38,8 +38,7 @@ log = logging.getLogger(__name__)
 def check_window(client: OffsetsClient, window: OffsetWindow, selection: GroupSelection) -> None:
     """Refuse a window that can no longer be read: records are deleted, or a topic was recreated."""
     refusals = current_logs_refusals(client, "the window", window.log_ids, remedy="trigger a new run")
-    if refusals := [*refusals, *window.refusals(client.log_ranges(window.ranges))]:
-        raise PlanRefusedError(refusals)
+    PlanRefusedError.raise_if([*refusals, *window.refusals(client.log_ranges(window.ranges))])
     # Only a warning: the window is readable at any position, and the group may move before the commit.
     if selection.group_id is not None:
         warn_group_elsewhere(

@@ -88,8 +88,8 @@ def commit_ranges(
         # Read the ids before the logs: a topic that is created again in between must not pass for the old
         # one.
         log_ids = known_log_ids(client, {tp.topic for tp in window.ranges})
-        if refusals := other_logs_refusals("the window", window.log_ids, log_ids, remedy="trigger a new run"):
-            raise PlanRefusedError(refusals)
+        refusals = other_logs_refusals("the window", window.log_ids, log_ids, remedy="trigger a new run")
+        PlanRefusedError.raise_if(refusals)
         logs = client.log_ranges(window.ranges)
         if ranges is not window and on_no_commit == "begin":
             missing = frozenset(tp for tp, commit in commits.items() if commit is None)

@@ -123,8 +123,7 @@ def starting_offsets(
         if isinstance(source, SparkCheckpoint):
             remedy = "move the old checkpoint to the new cluster first (FailOverOperator)"
             check = LogCheck(moves=ArchivedMoves(source), remedy=remedy)
-            if refusals := check.refusals(LogIds(kafka.cluster_id())):
-                raise PlanRefusedError(refusals)
+            PlanRefusedError.raise_if(check.refusals(LogIds(kafka.cluster_id())))
         elif isinstance(source, str):
             what = f"group {source!r}"
             known = _committed(kafka, source, scope)
@@ -189,8 +188,7 @@ def finished_position(
             f"{parameter_text('allow_stateful', True)} if that is right for the new query, or let it read "
             "these records again"
         )
-    if refusals:
-        raise PlanRefusedError(refusals)
+    PlanRefusedError.raise_if(refusals)
     return batches.batch_id, _offsets_of_source(batches, source)
 
 
@@ -239,8 +237,7 @@ def _committed(kafka: PositionsReader, group_id: str, scope: TopicScope) -> Offs
     commits = kafka.committed(group_id, whole)
     allowed = parameter_text("allow_new_cluster", True)
     remedy = f"reset the group with {allowed} if the pipeline was moved there"
-    if refusals := foreign_logs(group_id, commits, log_ids, remedy=remedy):
-        raise PlanRefusedError(refusals)
+    PlanRefusedError.raise_if(foreign_logs(group_id, commits, log_ids, remedy=remedy))
     return {tp: commit.offset for tp, commit in commits.items() if commit is not None}
 
 

@@ -81,8 +81,7 @@ class IntervalPosition(Wait):
         remedy = "move the checkpoint to the present topics (ResetOffsetsOperator)"
         for emitted in kept:
             recorded = position.recorded_logs(emitted)
-            if refusals := other_logs_refusals("the checkpoint", recorded, of_logs, remedy=remedy):
-                raise PlanRefusedError(refusals)
+            PlanRefusedError.raise_if(other_logs_refusals("the checkpoint", recorded, of_logs, remedy=remedy))
         return position
 
     def _moved_to(

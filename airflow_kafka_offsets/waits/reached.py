@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeGuard
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import DriftError, UsageError
 from airflow_kafka_offsets.kafka.protocols import OffsetsReader
 from airflow_kafka_offsets.model.formats import load_json, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -40,7 +40,6 @@ from airflow_kafka_offsets.waits.wait import (
     Wait,
     check_in_log,
     partition_table,
-    refuse_other_logs,
     unknown_groups_text,
 )
 
@@ -88,10 +87,10 @@ class ReachedWait(Wait):
             groups = Receipt.parse(self.target).groups if _is_receipt(self.target) else ()
             recorded = LogIds.union(each.log_ids for each in groups)
             remedy = "give the receipt of a task that moved the group there"
-            refuse_other_logs(current_logs_refusals(client, target, recorded, remedy=remedy))
+            DriftError.raise_if(current_logs_refusals(client, target, recorded, remedy=remedy))
             named = {"target": self._target}
-            if refusals := GroupSelection(None, scope).unmatched_names(named, "the target", partitions=True):
-                raise UsageError("; ".join(refusals))
+            unmatched = GroupSelection(None, scope).unmatched_names(named, "the target", partitions=True)
+            UsageError.raise_if(unmatched)
             return self._frozen(client, {tp: at for tp, at in self._target.items() if tp in scope})
         if self.group_id is not None and not self.checkpoint_location:
             self.selection.scopes()
@@ -124,7 +123,7 @@ class ReachedWait(Wait):
         """Return the positions in the target's topics; a DriftError if it was frozen on another cluster."""
         frozen_on, now = LogIds(self.cluster), LogIds(client.cluster_id())
         remedy = dag_text("clear this task to wait there", "wait again")
-        refuse_other_logs(other_logs_refusals("the target", frozen_on, now, remedy=remedy))
+        DriftError.raise_if(other_logs_refusals("the target", frozen_on, now, remedy=remedy))
         topics = sorted({tp.topic for tp in self._target})
         return self.positions_in(client, checkpoint, TopicScope(dict.fromkeys(topics), parameter="target"))
 

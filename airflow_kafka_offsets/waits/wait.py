@@ -227,7 +227,7 @@ class Wait:
                 check = LogCheck(
                     False, f"the newest move of {state.location}", moved.log_ids, remedy=_if_moved()
                 )
-                refuse_other_logs(check.refusals(self.logs_now(client, moved.log_ids.topics)))
+                DriftError.raise_if(check.refusals(self.logs_now(client, moved.log_ids.topics)))
         if self.position_is_checkpoint:
             return _checkpoint_positions(client, sources, scope) if sources else {}
         named = self.selection.with_scope(scope)
@@ -240,7 +240,7 @@ class Wait:
         for group, partitions in named.scopes(sources or None).items():
             commits = group_commits(client, group, partitions)
             now = self.logs_now(client, {tp.topic for tp in commits})
-            refuse_other_logs(check.refusals(now, group, commits))
+            DriftError.raise_if(check.refusals(now, group, commits))
             positions[group] = committed_offsets(commits)
         return positions
 
@@ -304,12 +304,6 @@ def _if_moved() -> str:
     return f"reset the pipeline with {parameter_text('allow_new_cluster', True)} if it was moved there"
 
 
-def refuse_other_logs(refusals: Sequence[str]) -> None:
-    """Raise a DriftError for offsets of other logs, which are invalid here."""
-    if refusals:
-        raise DriftError("; ".join(refusals))
-
-
 def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs: Logs) -> None:
     """Raise a DriftError for positions beyond the log end, which cannot belong to this log."""
     beyond = {tp: at for tp, at in positions.items() if at is not None and tp in logs and at > logs[tp].end}
@@ -326,8 +320,7 @@ def _checkpoint_positions(
     client: OffsetsReader, sources: Mapping[str, Offsets], scope: TopicScope
 ) -> dict[str, Positions]:
     """Return the position of each Kafka source; a partition that was added later has none."""
-    if refusals := GroupSelection(None, scope).unmatched_names(sources):
-        raise UsageError("; ".join(refusals))
+    UsageError.raise_if(GroupSelection(None, scope).unmatched_names(sources))
     result: dict[str, Positions] = {}
     for source, offsets in sources.items():
         topics = scope.restricted_to(tp.topic for tp in offsets)
