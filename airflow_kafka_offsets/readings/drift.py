@@ -19,7 +19,6 @@ from airflow_kafka_offsets.model.drift import REPORT_VERSION, DriftReport, Newes
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
-    Commit,
     Commits,
     Logs,
     Offsets,
@@ -32,7 +31,7 @@ from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
-from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, last_commit_time, newer_records
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, newer_records
 from airflow_kafka_offsets.readings.positions import (
     assign_offsets,
     existing_partitions,
@@ -93,6 +92,7 @@ def pipeline_drift(
     reports = []
     for group, partitions in looked_at.items():
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
+        made = {tp: by for tp, each in committed[group].items() if (by := CommitMetadata.of(each))}
         held = {tp: offset for tp, offset in wanted.items() if tp in logs}
         again, silent = _recreated(committed[group], held, moved_to, now)
         if read_at is not None:
@@ -106,7 +106,7 @@ def pipeline_drift(
                 min_headroom=min_headroom or 0.0,
                 recreated=tp in again,
                 is_read=not read or tp.topic in read,
-                other_query=_of_other_query(committed[group].get(tp), state.query_id),
+                other_query=tp in made and made[tp].query not in ("", state.query_id),
             )
             for tp in sorted(partitions)
         )
@@ -120,7 +120,7 @@ def pipeline_drift(
                 partitions=found,
                 checked_at=checked_at,
                 grace=grace,
-                last_commit_at=last_commit_time(committed[group].values()),
+                last_commit_at=max((by.at for by in made.values() if by.at is not None), default=None),
                 retention_minutes=minutes,
                 unfinished_move=None if unfinished is None else str(unfinished),
                 unfinished_recovery=recovery,
@@ -205,11 +205,6 @@ def _recreated(
         elif not (made.cluster or then.topics) and tp in offsets:
             silent[tp] = offsets[tp]
     return found, silent
-
-
-def _of_other_query(commit: Commit | None, query_id: str) -> bool:
-    made = CommitMetadata.of(commit)
-    return made is not None and made.query not in ("", query_id)
 
 
 def _ahead(committed: Mapping[str, Commits], targets: Mapping[str, Offsets]) -> bool:

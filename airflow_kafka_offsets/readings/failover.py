@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror, source_aliases
 from airflow_kafka_offsets.model.offset_syncs import next_upstream
-from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -230,8 +230,9 @@ def translate_sources(
                 missing = Translation(None, why=f"{mirrored} is not on the mirror")
                 found.append(TranslatedPartition(name, tp, position, mirrored, missing))
                 continue
-            translation, log = evidence.translate(), evidence.log
-            unmirrored, searches = _unmirrored(kept, tp, log), evidence.searches
+            translation, log, searches = evidence.translate(), evidence.log, evidence.searches
+            reached = next_upstream(kept.syncs.get(tp, ()), log.end)
+            unmirrored = None if reached is None or tp not in kept.ends else max(0, kept.ends[tp] - reached)
             found.append(
                 TranslatedPartition(name, tp, position, mirrored, translation, log, unmirrored, searches)
             )
@@ -265,9 +266,3 @@ def _search(
         found |= {tp: found[tp].with_search(results[mirror.partition(tp)]) for tp in wanted}
         searches = {tp: found[tp].next_search() for tp in wanted}
     return found
-
-
-def _unmirrored(kept: Readiness, tp: TopicPartition, log: LogRange) -> int | None:
-    """Return the most offsets of the source's log that the mirror has not copied."""
-    copied = next_upstream(kept.syncs.get(tp, ()), log.end)
-    return None if copied is None or tp not in kept.ends else max(0, kept.ends[tp] - copied)

@@ -126,12 +126,6 @@ def committed_after(commits: Iterable[Commit | None], move: ArchivedMove) -> boo
     )
 
 
-def last_commit_time(commits: Iterable[Commit | None]) -> int | None:
-    """Return the newest time that commits record, in seconds since 1970; ``None`` if they record none."""
-    made = map(CommitMetadata.of, commits)
-    return max((each.at for each in made if each is not None and each.at is not None), default=None)
-
-
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
     """Check right before the first write that the logs have the planned ids and hold the planned offsets."""
     # Sources of one topic, and their groups, may have different offsets.
