@@ -32,11 +32,7 @@ _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./@:+][A-Za-z0-9_./@:+-]*")
 
 
 def check_guarded(key: str, value: object) -> None:
-    """
-    Refuse a guarded setting with a value that the environment does not allow.
-
-    :raises UsageError: naming the setting, never its value.
-    """
+    """Refuse a guarded setting, whose value is never named, that the environment does not allow."""
     if key in _IN_SHELL_COMMAND and not _PLAIN_WORD.fullmatch(str(value)):
         raise UsageError(
             f"{key} of the Kafka configuration has characters with a meaning in a shell, and the client "

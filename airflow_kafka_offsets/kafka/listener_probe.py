@@ -63,11 +63,7 @@ class _Login(NamedTuple):
 
 
 def find_cause(config: Mapping[str, Any], errors: Iterable[str], timeout: float) -> Failure | None:
-    """
-    Return why a connection has no answer, if the client does not report it; ``None`` if nothing was found.
-
-    :param errors: the client's error texts so far.
-    """
+    """Return why a connection has no answer, if the client does not report it; ``None`` if unknown."""
     deadline = Deadline(timeout)
     found = probe_token_service(config, min(timeout, _LONGEST))
     return found or probe_listener(config, errors, deadline.seconds_left)

@@ -42,11 +42,7 @@ _TOOL = "delete the offsets with kafka-consumer-groups --delete-offsets"
 
 
 def check_deletion(config: Mapping[str, Any]) -> None:
-    """
-    Check that a connection can delete single offsets.
-
-    :param config: librdkafka's settings.
-    """
+    """Check that a connection with librdkafka's settings can delete single offsets."""
     translate_settings(config)
     if find_spec("kafka") is None or find_spec("kafka.admin") is None:
         raise SetupError(
@@ -94,11 +90,7 @@ def deletion_refusal(failure: Failure | None, call: Call) -> str | None:
 
 
 def translate_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Translate librdkafka's settings into kafka-python's.
-
-    :raises UsageError: with a security setting that kafka-python does not have, but never its value.
-    """
+    """Translate librdkafka's settings into kafka-python's; a UsageError names one that it does not have."""
     settings: dict[str, Any] = {}
     for key, value in config.items():
         if key in _NAMES:

@@ -93,11 +93,7 @@ class AirflowUI:
             api_server.end_all()
 
     def wait(self) -> None:
-        """
-        Wait until Ctrl-C.
-
-        :raises SetupError: if a component ends.
-        """
+        """Wait until Ctrl-C, or raise a SetupError if a component ends."""
         while True:
             self._watch()
 

@@ -57,11 +57,7 @@ class Program(NamedTuple):
 
 
 def kafka_classpath(progress: Progress = silent) -> list[Path]:
-    """
-    Return the jars of the embedded Kafka; fetch them if they are missing.
-
-    :raises SetupError: if jars are missing and cannot be fetched, for example because jgo is not installed.
-    """
+    """Return the jars of the embedded Kafka; fetch missing ones, or raise a SetupError."""
     resolve = with_dependencies((f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", LOGGING))
     program = Program("Kafka", f"Apache Kafka {KAFKA_VERSION}", "about 45 MB", resolve)
     return cached_jars(program, listing_file(), progress)
@@ -75,11 +71,7 @@ def tools_classpath(progress: Progress = silent) -> list[Path]:
 
 
 def cached_jars(program: Program, listing: Path, progress: Progress = silent) -> list[Path]:
-    """
-    Return the jars of a listing; fetch them into its directory if they are missing.
-
-    :raises SetupError: if jars are missing and cannot be fetched, for example because jgo is not installed.
-    """
+    """Return the jars of a listing; fetch missing ones into its directory, or raise a SetupError."""
     directory = listing.parent
     if (jars := read_listing(listing)) is not None:
         return jars

@@ -34,11 +34,7 @@ def parse_version(text: str) -> int | None:
 
 
 def find_java() -> Java:
-    """
-    Find Java in JAVA_HOME, else the first on PATH, as Spark and Kafka do.
-
-    :raises SetupError: if no Java is found, it does not start, or it is too old.
-    """
+    """Find Java in JAVA_HOME, else on PATH, as Spark and Kafka do; a SetupError if it is not usable."""
     home, expected = os.environ.get("JAVA_HOME"), f"expected Java {MINIMUM} or newer: {REMEDY}"
     found = shutil.which("java", path=f"{home}/bin" if home else None)
     if found is None and home:

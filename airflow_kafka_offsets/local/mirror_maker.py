@@ -129,11 +129,7 @@ class MirrorMaker:
         return None if self._process is None else self._process.status
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-        """
-        Wait until a condition holds.
-
-        :raises SetupError: if MirrorMaker ends first, or the time is up; the error has the end of its log.
-        """
+        """Wait for a condition; a SetupError, with the end of the log, if it ends or the time is up."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if condition():

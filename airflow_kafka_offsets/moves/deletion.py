@@ -55,9 +55,8 @@ def plan_offset_deletion(
     client: OffsetsClient, group_id: str, scope: TopicScope
 ) -> dict[TopicPartition, Commit]:
     """
-    Read the commits of a group to delete, in a scope with named topics.
+    Read the commits of a group to delete, in a scope with named topics; empty if there are none.
 
-    :return: empty if the group has no commit in the scope.
     :raises PlanRefusedError: if the consumer group does not exist, its members read one of the topics, or a
         topic is not on the broker.
     """

@@ -62,12 +62,7 @@ class FleetMoves:
         self._lock = Lock()
 
     def apply(self, *, quiet_period: float, max_age: timedelta, at_once: int) -> list[Failure]:
-        """
-        Move each pipeline that was not moved before.
-
-        If a reset fails, no others are started. A failover that fails does not hold the others back: their
-        old cluster may be gone.
-        """
+        """Move each pipeline that was not moved; after a failed reset no other, after a failed failover all."""
 
         def move(number: int, member: Member, opened: Opened) -> dict[str, Any]:
             client, checkpoint = opened

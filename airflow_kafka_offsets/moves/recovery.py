@@ -166,11 +166,7 @@ def plan_without_move(
 def plan_of_earlier_restore(
     client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Receipt, metadata: CommitMetadata
 ) -> PipelinePlan | None:
-    """
-    Return the plan that an earlier try of a restore has applied; ``None`` if no try has finished.
-
-    :param metadata: metadata of the restore; all its tries have the same token.
-    """
+    """Return the plan that an earlier try of a restore task has applied; ``None`` if no try has finished."""
     if receipt.checkpoint is None or checkpoint is None:
         return None
     moves = ArchivedMoves(checkpoint)

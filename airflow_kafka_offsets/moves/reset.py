@@ -230,9 +230,7 @@ def plan_checkpoint_seek(
     """
     Plan to move only a checkpoint; ``committed`` and ``shift_by`` are relative to its current position.
 
-    A partition that was added after the batch of ``to_batch`` is refused.
-
-    :param scope: the partitions to move; others keep their positions.
+    Partitions outside the scope keep their positions; one that was added after a ``to_batch`` is refused.
     """
     scope = scope or TopicScope()
     request = digest(repr(place), None, scope.as_json())
@@ -295,11 +293,7 @@ def _at_batch(
 
 
 def movable_sources(checkpoint: SparkCheckpoint, state: CheckpointState | None = None) -> dict[str, Offsets]:
-    """
-    Return the offsets of a query's Kafka sources; raise an error for a query that has read no offsets.
-
-    :param state: the checkpoint's state, if it was read before.
-    """
+    """Return the offsets of a query's Kafka sources; raise an error for a query that has read no offsets."""
     sources = (state or checkpoint.read()).kafka_offsets
     if not sources:
         raise CheckpointError(

@@ -113,12 +113,7 @@ def plan_restore_receipt(
 def plan_restore_archive(
     client: OffsetsClient, name: str, checkpoint: SparkCheckpoint, selection: GroupSelection, **how: Any
 ) -> PipelinePlan:
-    """
-    Plan to undo a move of a checkpoint and its groups, which may have stopped half-way.
-
-    :param how: the permissions, see :func:`plan_restore_receipt`.
-    :raises CheckpointError: if there is no such archive.
-    """
+    """Plan to undo a move, which may have stopped half-way; ``how`` as in :func:`plan_restore_receipt`."""
     moves = ArchivedMoves(checkpoint)
     archive = moves.find(name)
     before, after = moves.group_offsets(archive)

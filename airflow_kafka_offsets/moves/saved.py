@@ -64,12 +64,7 @@ def save_plan(
 
 
 def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
-    """
-    Read a plan.
-
-    :param value: the return value of an operator, its JSON text, or the path of a file.
-    :raises OffsetsFormatError: if the value is not a plan, or the plan was changed after it was made.
-    """
+    """Read a plan: the return value of an operator, its JSON text, or the path of a file."""
     if not isinstance(value, str) or value.lstrip().startswith("{"):
         return SavedPlan.parse(value, what)
     try:

@@ -39,12 +39,7 @@ log = logging.getLogger(__name__)
 
 
 def window_targets(window: OffsetWindow, selection: GroupSelection) -> dict[str, Offsets]:
-    """
-    Return each group's part of a window's end.
-
-    :raises PlanRefusedError: if the names do not match the window. Names that the window's plan has left out
-        are accepted.
-    """
+    """Return each group's part of a window's end; refuse names that neither the window nor its plan has."""
     selection, without = selection.restricted_to_window(window.ranges, window.source)
     if without:
         log.info("Not in the window: %s", ", ".join(map(escape_controls, without)))
@@ -129,12 +124,7 @@ def apply_window(
 def check_not_read_by_others(
     window: OffsetWindow, group_id: str, run: CommitMetadata, commits: Commits
 ) -> None:
-    """
-    Check that no other run has read the same records and has committed them.
-
-    :param run: metadata of the commit, which names the run.
-    :raises PlanRefusedError: if another run has; the text names it.
-    """
+    """Refuse a window if another run has read the same records and has committed them."""
     at, made = committed_offsets(commits), committed_texts(commits)
     PlanRefusedError.raise_if(_read_by_others(window, group_id, at, made, run))
 

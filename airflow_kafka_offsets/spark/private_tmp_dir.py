@@ -12,11 +12,7 @@ from airflow_kafka_offsets.errors import SetupError
 
 
 def private_tmp_dir() -> Path:
-    """
-    Return the directory; create it if needed.
-
-    :raises SetupError: if other users may read or write it, or it is a file or a link.
-    """
+    """Return the directory, created if needed; a SetupError if others may use it, or it is no directory."""
     directory = Path(tempfile.gettempdir()) / f"airflow-kafka-offsets-{os.getuid()}"
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)

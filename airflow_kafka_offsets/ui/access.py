@@ -139,21 +139,13 @@ async def may_read_dag(dag_id: str, readable: ReadableDagsDep) -> None:
 
 
 def check_frames() -> None:
-    """
-    Refuse an Airflow version whose login does not work in a frame.
-
-    :raises SetupError: on Airflow 3.1.0, which accepts a token only in a header that a frame cannot send.
-    """
+    """Refuse Airflow 3.1.0, which accepts a token only in a header, which a frame cannot send."""
     if "request" not in signature(get_user).parameters:
         raise SetupError("the login of this Airflow does not reach the tab's frame: 3.1.1 or later is needed")
 
 
 def check_guards(app: FastAPI) -> None:
-    """
-    Refuse an app with a route without a guard.
-
-    :raises SetupError: names the first such route.
-    """
+    """Refuse an app with a route without a guard, which the SetupError names."""
     for route in app.routes:
         if not isinstance(route, APIRoute) or route.methods != {"GET"}:
             raise SetupError(f"route {getattr(route, 'path', route)} is not one of the tab's GET routes")

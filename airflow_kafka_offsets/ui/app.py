@@ -35,11 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def make_app() -> FastAPI:
-    """
-    Return the app.
-
-    :raises SetupError: if a route has no guard, or if this Airflow version cannot show the tab.
-    """
+    """Return the app; a SetupError if a route has no guard, or if this Airflow version has no tab."""
     check_frames()
     # Only the routes: no documentation, no schema, no redirects.
     app = FastAPI(

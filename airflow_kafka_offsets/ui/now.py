@@ -235,11 +235,7 @@ class PipelineNow:
 
 
 def error_text(error: KafkaOffsetsError, servers: str = "") -> str:
-    """
-    Return an error as one sentence without the broker's addresses, which not all viewers may see.
-
-    :param servers: the broker's addresses, as in the configuration.
-    """
+    """Return an error as one sentence without the addresses in ``servers``, which not all viewers may see."""
     code = error.code if isinstance(error, BrokerError) else None
     if code in GUARDED:
         return f"the connection's user has no permission: {remedy_for(code, 'Describe')}"
@@ -282,11 +278,7 @@ def _verdicts(reports: Collection[DriftReport]) -> list[str]:
 def _remedies(
     reports: Collection[DriftReport], verdicts: Collection[str], worst: Mapping[str, Any]
 ) -> dict[str, str]:
-    """
-    Return the remedy for each verdict, and for records that retention has deleted or will delete.
-
-    :param worst: the lowest headroom of all partitions.
-    """
+    """Return the remedy for each verdict, and for records that retention has deleted or will delete."""
     lost = ["records lost"] if worst["headroom_state"] == "lost" else []
     soon = ["expiring"] if worst["headroom"] is not None and worst["headroom_state"] != "none" else []
     known = {str(verdict): text for report in reports for verdict, text in report.remedies.items()}

@@ -50,11 +50,7 @@ def _moved_by(row: Row) -> int:
 
 
 def other_topics(client: OffsetsClient, recorded: Mapping[str, str | None]) -> set[str]:
-    """
-    Return the topics that are not known to be those of a receipt, in which the same offset is another record.
-
-    :param recorded: topic -> its id in the receipt.
-    """
+    """Return the topics that may not be those of a receipt: offsets there may be of other records."""
     now = client.log_ids(recorded).topics
     return {topic for topic, topic_id in recorded.items() if topic_id is None or now.get(topic) != topic_id}
 

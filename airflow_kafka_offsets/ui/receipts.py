@@ -95,11 +95,7 @@ def value_kind(value: Value) -> str | None:
 
 
 def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
-    """
-    Return the summary of a value; ``None`` if the value does not have its expected format.
-
-    :param kind: kind of the task's moves.
-    """
+    """Return the summary of a value; ``None`` if it does not have the format of a task of this kind."""
     match value_kind(value):
         case "drift":
             pipelines = tuple(each for each in value["pipelines"] if isinstance(each, Mapping))

@@ -111,11 +111,7 @@ class Committer:
             return self._step()
 
     def flush(self, timeout: float) -> None:
-        """
-        Commit all finished offsets, with repeated attempts until ``timeout``; interrupt no attempt.
-
-        Batches that finish meanwhile are not waited for.
-        """
+        """Commit all batches that have finished by now, with repeated attempts until ``timeout``."""
         deadline = self._flush_until = time.monotonic() + timeout
         self._notice_ends()
         # At least one pass: it begins when the commit on another thread has ended.

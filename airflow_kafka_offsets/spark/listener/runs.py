@@ -153,12 +153,7 @@ class Outcomes:
             return list(self._errors.values())
 
     def raise_errors(self) -> None:
-        """
-        Raise the only error, or one error that names all.
-
-        :raises KafkaOffsetsError: a :class:`~airflow_kafka_offsets.errors.PlanRefusedError` if all are
-            refusals.
-        """
+        """Raise the only error, or one that names all: a PlanRefusedError if all are refusals."""
         errors = self.errors
         if len(errors) == 1:
             raise errors[0]
