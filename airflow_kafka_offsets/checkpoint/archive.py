@@ -57,23 +57,16 @@ VERSION = 1
 
 _MOVED = re.compile(r"(offsets|commits)/(0|[1-9][0-9]{0,18})")
 """The files that a move may write or remove: a restore touches no others."""
-_FROM_PLAN = (
-    "kind",
-    "location",
-    "query_id",
-    "batch_id",
-    "request",
-    "carried",
-    "undoes",
-    "copies",
-    "recovery",
-)
-_PLAIN = {
-    **dict.fromkeys(("query_id", "request", "nonce"), str),
-    **dict.fromkeys(("newest_planned", "newest_committed"), int),
-    **dict.fromkeys(("carried", "copies"), bool),
+_OF_PLAN: Mapping[str, tuple[type, ...]] = {
+    "query_id": (str,),
+    "batch_id": (int,),
+    "request": (str,),
+    "carried": (bool,),
+    "undoes": (str, NoneType),
+    "copies": (bool,),
+    "recovery": (bool, NoneType),
 }
-"""Fields of a manifest that are fields of an :class:`ArchivedMove`, and their types."""
+"""Fields of a plan that a manifest has unchanged, and their types; an early manifest has no ``recovery``."""
 
 
 def file_digest(data: bytes | None) -> str | None:
@@ -99,7 +92,9 @@ def write_archive(
     manifest = {
         "version": VERSION,
         "created": datetime.now(tz=timezone.utc).isoformat(timespec="seconds"),
-        **{name: getattr(plan, name) for name in _FROM_PLAN},
+        "kind": plan.kind,
+        "location": plan.location,
+        **{name: getattr(plan, name) for name in _OF_PLAN},
         "newest_planned": max(planned),
         "newest_committed": max(committed),
         "by": made_by.as_json(),
@@ -204,8 +199,8 @@ def _archive(location: str, name: str, manifest: object, *, done: bool, undone: 
         if not _MOVED.fullmatch(path):
             raise OffsetsFormatError(f"entry {number} of files is not a batch in offsets or commits")
         files[path] = (_field(digests, "before", str, NoneType), _field(digests, "after", str, NoneType))
-    query_id, undoes = field("query_id", str), field("undoes", str, NoneType)
-    created = field("created", str)
+    of_plan = {name: field(name, *kinds) for name, kinds in _OF_PLAN.items()}
+    query_id, undoes, created = of_plan["query_id"], of_plan["undoes"], field("created", str)
     # Both are shown to users, in commands too.
     if not is_query_id(query_id):
         raise OffsetsFormatError(f"found {describe_type(query_id)} as query_id")
@@ -215,25 +210,25 @@ def _archive(location: str, name: str, manifest: object, *, done: bool, undone: 
         datetime.fromisoformat(created)
     except ValueError:
         raise OffsetsFormatError(f"found {describe_type(created)} as created") from None
-    kind, batch_id = name.partition("-")[2], field("batch_id", int)
+    kind = name.partition("-")[2]
     removed = (path.partition("/") for path, (_, after) in files.items() if after is None)
     batches = sorted(int(number) for directory, _, number in removed if directory == "offsets")
     return ArchivedMove(
+        **of_plan | {"recovery": bool(of_plan["recovery"])},
         kind="restore" if kind == UNDO else cast("MoveKind", kind),
         location=location,
-        batch_id=batch_id,
         archive=name,
-        discarded=tuple(batch for batch in batches if batch > batch_id),
+        discarded=tuple(batch for batch in batches if batch > of_plan["batch_id"]),
         created=created,
+        newest_planned=field("newest_planned", int),
+        newest_committed=field("newest_committed", int),
+        nonce=field("nonce", str),
         made_by=CommitMetadata.from_json(field("by", dict)) or CommitMetadata(),
         before=read_sources(field("before", dict), "before", describe=describe_type),
         after=read_sources(field("after", dict), "after", describe=describe_type),
         files=files,
-        undoes=undoes,
         log_ids=LogIds.parse(field("logs", dict, NoneType), describe=describe_type),
         left=LogIds.parse(field("left", dict, NoneType), "left", describe=describe_type),
-        recovery=field("recovery", bool, NoneType) or False,
-        **{name: field(name, kind) for name, kind in _PLAIN.items()},
         done=done,
         undone=undone,
     )

@@ -62,7 +62,7 @@ class FleetMoves:
         self._lock = Lock()
 
     def apply(self, *, quiet_period: float, max_age: timedelta, at_once: int) -> list[Failure]:
-        """Move each pipeline that was not moved; after a failed reset no other, after a failed failover all."""
+        """Move each pipeline that was not moved, until a reset fails; a failed failover stops no other."""
 
         def move(number: int, member: Member, opened: Opened) -> dict[str, Any]:
             client, checkpoint = opened
