@@ -1,8 +1,7 @@
 """
 Names of checkpoint archives: ``0001-seek``, ``0002-restore``, numbered in the order of the moves.
 
-A directory belongs to a move if it contains a manifest or a claim. Every other directory is ignored, whatever
-its number.
+A directory with neither a manifest nor a claim belongs to no move and is ignored, whatever its number.
 """
 
 from __future__ import annotations

@@ -5,17 +5,16 @@ There are four kinds of moves. The query must be stopped (measured with Spark 3.
 
 * *seek* writes other offsets into the Kafka lines of the newest batch's file in ``offsets/``. The query
   continues from there with the next batch id. No id occurs twice, so sinks that remember ids stay correct.
-* *truncate* removes batches, newest first. The query plans them again under the same ids. This is exact
-  for a query with state, too, but wrong for sinks that skip ids they have seen. The Spark application must
-  have ended, not only the query: a running application may write old state again.
+* *truncate* removes batches, newest first. The query plans them again under the same ids. This is exact for a
+  query with state, too, but wrong for sinks that skip ids they have seen. The Spark application must have
+  ended, not only the query: a running application may write old state again.
 * *restore* puts back the files of an archive, or seeks to its offsets if the query has run since.
 * *failover* writes the offsets and topics of a mirror into the file of the newest batch. Spark does not
   compare topic names: it continues there with its state. Earlier batches keep the offsets of the old cluster,
   so no move can go back past a failover.
 
-Each plan is a list of files to write and remove. Their order ensures that Spark can start from the checkpoint
-after any interruption. :func:`~airflow_kafka_offsets.checkpoint.apply_move.apply_checkpoint_plan` applies the
-plan.
+Each plan is a list of files to write and remove, in an order in which Spark can start from the checkpoint
+after any interruption. ``apply_move.py`` applies it.
 
 Each function raises CheckpointError if the checkpoint cannot be read or no batch has finished yet, and
 MoveUnfinishedError if another request has begun a move and not finished it.

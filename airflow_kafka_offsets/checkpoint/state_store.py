@@ -1,11 +1,9 @@
 """
-The state files of a query.
+The state files of a query, in ``state/<operator>/<partition>/``; a join has one directory level more.
 
-They are in ``state/<operator>/<partition>/``; a join has one directory level more. After batch N the state
-has version N + 1. ``4.delta`` or ``4.changelog`` contains the changes of version 4, ``4.snapshot`` or
-``4.zip`` its whole state. The second format of the store (Spark 4.0) adds an id to the names,
-``4_<uuid>.zip``. To load a version, Spark reads the newest whole state up to that version and all later
-changes.
+After batch N the state has version N + 1. ``4.delta`` or ``4.changelog`` contains the changes of version 4,
+``4.snapshot`` or ``4.zip`` its whole state. The second format of the store (Spark 4.0) adds an id:
+``4_<uuid>.zip``. To load a version, Spark reads the newest whole state up to it and all later changes.
 """
 
 from __future__ import annotations

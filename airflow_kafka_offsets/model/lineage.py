@@ -1,10 +1,9 @@
 """
 Lineage of a task: topics as OpenLineage datasets, and the receipt or report as facets.
 
-Everything here is plain data, computed from the task's XCom. A topic has the same name as in the events of
-Spark's own OpenLineage agent, so that both events refer to one dataset: the namespace is
-``kafka://host:port`` of the first bootstrap server (``KafkaBootstrapServerResolver`` in
-``openlineage-spark``), the name is the topic.
+All is plain data, computed from the task's XCom. A topic has the same name as in the events of Spark's own
+OpenLineage agent, so that both refer to one dataset: the namespace is ``kafka://host:port`` of the first
+bootstrap server (``KafkaBootstrapServerResolver`` in ``openlineage-spark``), the name is the topic.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
-Plan of a pipeline: the move of a checkpoint and of the groups that follow it.
+Plan of a pipeline: the move of a checkpoint and of the groups that follow it, to the same targets.
 
-Both have the same targets, which are computed once. One refusal refuses the whole move, and one receipt
-records the overwritten offsets.
+One refusal refuses the whole move, and one receipt records the overwritten offsets.
 """
 
 from __future__ import annotations

@@ -2,12 +2,11 @@
 Translation of a position on the source to an offset on the mirror.
 
 A position is the next offset to read. Its *place* is the offset on the mirror of the first record that was
-copied from the position or after it. MirrorMaker's syncs give a range for the place
-(:mod:`airflow_kafka_offsets.model.offset_syncs`). The copy of the last record that the query read, if it is
-found in this range, gives the place itself.
+copied from the position or after it. MirrorMaker's syncs (:mod:`airflow_kafka_offsets.model.offset_syncs`)
+give a range for the place. The copy of the last record that the query read, if it is in this range, gives the
+place itself.
 
-A translation is never after the place, so that no record is lost. It has the most records that are read
-again.
+A translation, which has the most records that are read again, is never after the place: no record is lost.
 """
 
 from __future__ import annotations

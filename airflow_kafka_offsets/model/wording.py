@@ -6,8 +6,7 @@ an operator or from the command line. So a text passes each parameter to :func:`
 advice for the author of a DAG to :func:`dag_text`. By default both use Python's syntax. The command line
 installs its own :class:`Wording`, which names its options.
 
-The wording is resolved when a text is written. Therefore a text with a parameter must not be a constant of a
-module.
+The wording is resolved when a text is written: a text with a parameter must not be a constant of a module.
 """
 
 from __future__ import annotations

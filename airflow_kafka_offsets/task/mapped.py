@@ -1,8 +1,7 @@
 """
 Reads classes and parameters of Airflow's mapped operators; no other module uses their private attributes.
 
-Remove when ``airflow.sdk`` exports the classes of mapped operators and of their arguments, with a documented
-way to read the operator's class and parameters.
+Remove when ``airflow.sdk`` exports their classes, and a documented way to an operator's class and parameters.
 """
 
 from __future__ import annotations

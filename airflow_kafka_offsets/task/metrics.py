@@ -1,9 +1,7 @@
 """
-Metrics of tasks and triggers.
+Metrics of tasks and triggers, through Airflow's own ``Stats``: StatsD or OpenTelemetry, as in its settings.
 
-All metrics are reported through Airflow's own ``Stats``, so they go to StatsD or OpenTelemetry as configured
-in Airflow. Their tags are ``group`` and ``topic``, never a partition. No function here raises: metrics must
-not fail a task.
+Tags are ``group`` and ``topic``, never a partition. No function here raises: metrics must not fail a task.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """
-OpenLineage facets and datasets of a task's lineage.
-
-This module is imported only when the OpenLineage provider asks for a task's lineage.
+OpenLineage facets and datasets of a task's lineage; imported only when the OpenLineage provider asks for it.
 
 The schemas of the facets are in ``docs/spec/facets``. A published schema never changes: each change is a new
 version in its own directory.
