@@ -76,7 +76,11 @@ def main() -> None:
 
 
 def open_channel() -> tuple[queue.SimpleQueue[bytearray], Callable[[Mapping[str, Any]], None]]:
-    """Return the lines from the parent, and a function that sends it a value; other output goes to stderr."""
+    """
+    Return the lines from the parent process, and a function that sends it a value as a line of JSON.
+
+    Other output of this process, such as a client's own, is redirected to standard error.
+    """
     out = os.dup(1)
     os.dup2(2, 1)
     lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()

@@ -50,7 +50,12 @@ def parse_stored_group(name: str, what: str) -> str:
 
 
 def parse_existing_group(name: object, parameter: str = "group_id") -> str:
-    """Return a name that a group may have, if only by another client; raise a UsageError for any other."""
+    """
+    Return the name if a group of this name can be looked up or deleted. Other clients may have created groups
+    with whitespace at the ends of their names.
+
+    :raises UsageError: if no group can have the name.
+    """
     if not isinstance(name, str):
         raise parameter_error(parameter, f": found {shorten(name)}; expected {_EXPECTED}")
     if not name:
