@@ -140,7 +140,7 @@ class Emitted:
 @dataclass(frozen=True)
 class IntervalFeed:
     """
-    The intervals that a task emits for an asset.
+    How a task emits intervals for an asset: the schedule and the limits.
 
     :param name: name of the asset.
     :param start_from: a time in the first interval, in UTC; by default that of the first unread record.
@@ -248,7 +248,7 @@ class IntervalFeed:
 
 class CompletedIntervals(NamedTuple):
     """
-    The intervals that a task emits for an asset.
+    The intervals of a feed that a task emits in one run.
 
     :param since: the end of the last interval that was emitted before.
     :param more: whether more intervals are complete than may be emitted at once.
