@@ -1,5 +1,5 @@
 """
-Kafka offsets of Spark pipelines, as a first-class thing in an Airflow DAG.
+Airflow operators, sensors and a hook for the Kafka offsets of Spark pipelines.
 
 The public names can be imported from here too. Each is loaded when it is first used, so that the command line
 and a Spark driver do not load Airflow.
