@@ -1,5 +1,5 @@
 """
-Kafka offsets of Spark pipelines, as a first-class thing in an Airflow DAG.
+Airflow operators, sensors and a hook for the Kafka offsets of Spark pipelines.
 
 The public names can be imported from here too. Each is loaded when it is first used, so that the command line
 and a Spark driver do not load Airflow.
@@ -12,7 +12,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_MODULES = {
+MODULES = {
     "ApprovePlanOperator": "operators.approve",
     "AuditWindowOperator": "operators.audit_window",
     "CheckMirrorOperator": "operators.check_mirror",
@@ -37,14 +37,14 @@ _MODULES = {
 }
 """Public name -> the module that defines it."""
 
-__all__ = sorted(_MODULES)  # Type checkers read __init__.pyi.
+__all__ = sorted(MODULES)  # Type checkers read __init__.pyi.
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+    return sorted({*globals(), *MODULES})

@@ -25,4 +25,5 @@ from airflow_kafka_offsets.sensors.topic import TopicReachedSensor as TopicReach
 from airflow_kafka_offsets.triggers.event import LagEventTrigger as LagEventTrigger
 
 __version__: str
+MODULES: dict[str, str]
 __all__: list[str]

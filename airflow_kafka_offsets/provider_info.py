@@ -1,20 +1,23 @@
-"""Provider metadata for Airflow, as pure literals, because Airflow reads it before it is configured."""
+"""Provider metadata for Airflow, without imports of Airflow, which reads it before it is configured."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from airflow_kafka_offsets import MODULES
+
+_INTEGRATION = "Kafka consumer offsets"
+
 
 def get_provider_info() -> dict[str, Any]:
     """Return the provider's metadata, see ``airflow/provider_info.schema.json``."""
-    integration = "Kafka consumer offsets"
     return {
         "package-name": "airflow-kafka-offsets",
         "name": "Kafka Offsets",
         "description": "Commit Spark checkpoint offsets to Kafka consumer groups, reset them, wait for lag.",
         "integrations": [
             {
-                "integration-name": integration,
+                "integration-name": _INTEGRATION,
                 "external-doc-url": "https://kafka.apache.org/documentation/#basic_ops_consumer_group",
                 "how-to-guide": [
                     "/docs/how-to/commit-after-spark.md",
@@ -57,46 +60,16 @@ def get_provider_info() -> dict[str, Any]:
             "airflow_kafka_offsets.operators.links.DagOffsetsLink",
             "airflow_kafka_offsets.operators.links.TaskOffsetsLink",
         ],
-        "hooks": [
-            {"integration-name": integration, "python-modules": ["airflow_kafka_offsets.hooks.offsets"]}
-        ],
-        "operators": [
-            {
-                "integration-name": integration,
-                "python-modules": [
-                    "airflow_kafka_offsets.operators.approve",
-                    "airflow_kafka_offsets.operators.audit_window",
-                    "airflow_kafka_offsets.operators.check_drift",
-                    "airflow_kafka_offsets.operators.check_mirror",
-                    "airflow_kafka_offsets.operators.commit",
-                    "airflow_kafka_offsets.operators.commit_window",
-                    "airflow_kafka_offsets.operators.completed_intervals",
-                    "airflow_kafka_offsets.operators.fail_over",
-                    "airflow_kafka_offsets.operators.plan_resets",
-                    "airflow_kafka_offsets.operators.plan_window",
-                    "airflow_kafka_offsets.operators.reset",
-                    "airflow_kafka_offsets.operators.restore",
-                    "airflow_kafka_offsets.operators.spark_submit",
-                ],
-            }
-        ],
-        "sensors": [
-            {
-                "integration-name": integration,
-                "python-modules": [
-                    "airflow_kafka_offsets.sensors.lag",
-                    "airflow_kafka_offsets.sensors.reached",
-                    "airflow_kafka_offsets.sensors.topic",
-                ],
-            }
-        ],
-        "triggers": [
-            {
-                "integration-name": integration,
-                "python-modules": [
-                    "airflow_kafka_offsets.triggers.event",
-                    "airflow_kafka_offsets.triggers.wait",
-                ],
-            }
-        ],
+        "hooks": _modules("hooks"),
+        "operators": _modules("operators"),
+        "sensors": _modules("sensors"),
+        # Users do not name the triggers of the sensors.
+        "triggers": _modules("triggers", "triggers.wait"),
     }
+
+
+def _modules(room: str, *more: str) -> list[dict[str, Any]]:
+    """List the modules of a room that define public names."""
+    public = {module for module in MODULES.values() if module.startswith(f"{room}.")}
+    names = [f"airflow_kafka_offsets.{module}" for module in sorted(public.union(more))]
+    return [{"integration-name": _INTEGRATION, "python-modules": names}]

@@ -1,4 +1,4 @@
-"""The parent's side of child processes; has few imports, so that the admin worker can start early."""
+"""Starts child processes and talks to them; has few imports, so that the admin worker can start early."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class EmbeddedKafka:
                     raise ConnectionError(f"brokers {missing} have not joined the cluster")
                 with OffsetsClient(config, timeout=_ATTEMPT) as client:
                     commit_offsets(client, _READY, {TopicPartition("__consumer_offsets", 0): 0}, "")
-                    delete_groups(client, {_READY: {}}, save=len)
+                    delete_groups(client, {_READY: {}}, save=lambda _: None)
             except (OSError, BrokerError, KafkaException) as error:
                 failure = str(error)
                 time.sleep(0.05)

@@ -133,7 +133,7 @@ class Emitted:
 @dataclass(frozen=True)
 class IntervalFeed:
     """
-    The intervals that a task emits for an asset.
+    How a task emits intervals for an asset: the schedule and the limits.
 
     :param start_from: a time in the first interval, in UTC; by default that of the first unread record.
     :param lateness: an interval is complete when all partitions have reached its end plus this.
@@ -240,7 +240,7 @@ class IntervalFeed:
 
 class CompletedIntervals(NamedTuple):
     """
-    The intervals that a task emits for an asset.
+    The intervals of a feed that a task emits in one run.
 
     :param since: the end of the last interval that was emitted before.
     :param more: whether more intervals are complete than may be emitted at once.

@@ -111,7 +111,7 @@ class Place:
     def as_json(self) -> dict[str, object]:
         """Return the reset's parameter and its value as plain JSON, for the receipt."""
         value = self.value if isinstance(self.value, int) else str(self)
-        return {self.traits.parameter: value}
+        return {name: value for name, reset in RESETS.items() if self.kind in reset.kinds}
 
     def __str__(self) -> str:
         return "offsets" if self.kind == "offsets" else self.as_text()
@@ -190,17 +190,14 @@ class Traits(NamedTuple):
     The properties of a kind of place.
 
     :param read: parses the value; its arguments are the parameter's value and name.
-    :param parameter: the reset's parameter for this kind.
     :param expected: the kind in the error text of a parameter with several kinds; empty for a time.
-    :param relative: whether a second reset to the place moves further; a retry must then not repeat the
-        reset.
+    :param relative: whether a second reset to the place may end elsewhere; a retry must then not repeat it.
     :param commits: the commits that the place is relative to: the group's own, or those of another group.
     :param reproducible: whether a cleared run reads the same records again.
     :param names_partitions: whether the place itself names its partitions.
     """
 
     read: Callable[[object, str], Value]
-    parameter: str
     expected: str = ""
     relative: bool = False
     commits: Literal["own", "other", None] = None
@@ -222,7 +219,7 @@ def _word(word: str, *, relative: bool = False, commits: Literal["own", None] = 
         if value != word:
             raise unexpected(parameter, value, repr(word))
 
-    return Traits(read, "to_offset", repr(word), relative, commits)
+    return Traits(read, repr(word), relative, commits)
 
 
 def _number(least: int, expected: str) -> Callable[[object, str], int]:
@@ -255,29 +252,22 @@ def _name_file(value: object, parameter: str) -> OffsetsFile:
     return OffsetsFile(name)
 
 
-_KINDS: Mapping[str, Traits] = {
+_KINDS: Mapping[PlaceKind, Traits] = {
     "earliest": _word("earliest"),
     "latest": _word("latest", relative=True),
     "committed": _word("committed", commits="own"),
-    "offset": Traits(_number(0, "a whole number from 0"), "to_offset", "a whole number from 0"),
+    "offset": Traits(_number(0, "a whole number from 0"), "a whole number from 0"),
     "offsets": Traits(
-        _read_offsets,
-        "to_offset",
-        'offsets as {"topic": {"0": 42}}',
-        reproducible=True,
-        names_partitions=True,
+        _read_offsets, 'offsets as {"topic": {"0": 42}}', reproducible=True, names_partitions=True
     ),
-    "time": Traits(parse_time, "to_datetime", reproducible=True),
-    "ago": Traits(_read_ago, "by_duration", relative=True),
+    "time": Traits(parse_time, reproducible=True),
+    "ago": Traits(_read_ago, relative=True),
     "shift": Traits(
-        _number(-MAX_OFFSET, "a whole number of offsets, such as -100"),
-        "shift_by",
-        relative=True,
-        commits="own",
+        _number(-MAX_OFFSET, "a whole number of offsets, such as -100"), relative=True, commits="own"
     ),
-    "batch": Traits(_number(0, "0 or more, as the whole number of a batch"), "to_batch"),
-    "file": Traits(_name_file, "from_file", names_partitions=True),
-    "group": Traits(parse_group, "to_group", relative=True, commits="other", names_partitions=True),
+    "batch": Traits(_number(0, "0 or more, as the whole number of a batch")),
+    "file": Traits(_name_file, names_partitions=True),
+    "group": Traits(parse_group, relative=True, commits="other", names_partitions=True),
 }
 
 

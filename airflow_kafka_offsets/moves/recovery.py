@@ -1,4 +1,4 @@
-"""Reads the state of a recovery: its groups, its checkpoint, and the moves since its reset."""
+"""Judges a recovery by its groups, its checkpoint and its moves; plans for tasks whose work is done."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ def plan_reset(
     a commit, they are relative to the checkpoint. A partition that was added after the batch of ``to_batch``
     is refused.
 
-    An unfinished move is resumed, with its planned offsets, by the same task, or by an identical request from
-    anywhere. Any other request is refused until then.
+    An unfinished move is resumed, with its planned offsets, by the same task; by an identical request of
+    another task only if the place does not move, or is a shift. Any other request is refused until then.
 
     :param saved: group -> offsets of a saved plan, which are used without evaluating the place again; the
         plan's digest is in ``metadata``.

@@ -1,4 +1,4 @@
-"""Plans again what the saved plan of a failover says; refused if something has changed since."""
+"""Plans to apply a saved failover plan; refuses it if something has changed since."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ class ResetOffsetsOperator(PlannedMoveOperator):
     """
     Move a pipeline to other offsets: its consumer groups, and its Spark checkpoint with them.
 
-    Give exactly one of ``to_offset``, ``to_datetime``, ``shift_by``, ``by_duration``, ``to_batch``,
-    ``to_group`` and ``from_file``. Empty text counts as not given, so that a DAG's ``params`` can select one.
+    Give exactly one target, from ``to_offset`` to ``from_file``. Empty text counts as not given, so that a
+    DAG's ``params`` can select one.
 
     With a ``checkpoint_location``, the groups and the checkpoint move to the same offsets as one plan. The
     query must be stopped. The task first checks and saves everything. It then writes the offsets into the
@@ -66,10 +66,10 @@ class ResetOffsetsOperator(PlannedMoveOperator):
     - The checkpoint is being written to, has an unfinished batch (see ``on_pending_batch``), or belongs to a
       query that keeps state (see ``allow_stateful``).
 
-    A retry does not move twice. With ``shift_by``, ``by_duration``, ``to_group`` and ``to_offset="latest"`` a
-    retry keeps the offsets to which an earlier try of the same task run has moved. A move that was
-    interrupted between checkpoint and groups is finished with its planned offsets, even after the task was
-    cleared.
+    A retry does not move twice: with a target that is elsewhere the next time, such as ``shift_by`` or
+    ``by_duration``, it keeps the offsets to which an earlier try of the same task run has moved. A move that
+    was interrupted between checkpoint and groups is finished with its planned offsets, even after the task
+    was cleared.
 
     A cleared task moves again if the tasks after it are cleared as well. Airflow also clears a setup together
     with any task between the setup and its teardown. In this case nothing is moved, and the log says so, if

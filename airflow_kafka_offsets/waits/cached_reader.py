@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from typing import TYPE_CHECKING, get_args
 
@@ -50,6 +51,15 @@ class _LogRanges:
         return self._client.log_ranges(partitions, isolation_level=self._isolation_level)
 
 
+@contextmanager
+def _starting_admin_process() -> Iterator[None]:
+    """Raise a temporary error if the admin process cannot be started now, which must not end a wait."""
+    try:
+        yield
+    except (SetupError, OSError) as error:
+        raise BrokerUnavailableError(str(error)) from error
+
+
 class CachedReader:
     """
     An :class:`~airflow_kafka_offsets.kafka.protocols.OffsetsReader` that sends each request once in a round.
@@ -88,13 +98,11 @@ class CachedReader:
         if not group_ids:
             return
         try:
-            # A short time limit, so that one unavailable coordinator does not stop all waits.
-            self._commits |= self._client.committed_groups(dict.fromkeys(group_ids), within=5.0)
+            with _starting_admin_process():
+                # A short time limit, so that one unavailable coordinator does not stop all waits.
+                self._commits |= self._client.committed_groups(dict.fromkeys(group_ids), within=5.0)
         except BrokerError as error:
             self._commits |= dict.fromkeys(group_ids, error)
-        except (SetupError, OSError) as error:
-            # No process can be started now, which must not end a wait.
-            self._commits |= dict.fromkeys(group_ids, BrokerUnavailableError(str(error)))
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
         """Return the cached partitions of topics; a topic that is not known is asked for."""
@@ -107,11 +115,8 @@ class CachedReader:
         """Return the cached settings of topics; a topic without an answer is asked for again."""
         wanted = set(topics)
         if unknown := {each for each in wanted if not isinstance(self._settings.get(each), dict)}:
-            try:
+            with _starting_admin_process():
                 self._settings |= self._client.topic_settings(unknown)
-            except (SetupError, OSError) as error:
-                # As above: no process can be started now.
-                raise BrokerUnavailableError(str(error)) from error
         return {topic: self._settings[topic] for topic in wanted}
 
     def committed(

@@ -8,35 +8,16 @@ from inspect import signature
 
 import click
 
+import airflow_kafka_offsets
 from airflow_kafka_offsets.cli import cli
-from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
-from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator
-from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
-from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
-from airflow_kafka_offsets.operators.fail_over import FailOverOperator
-from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
-from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
-from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
-from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
-from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
-from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
-from airflow_kafka_offsets.triggers.event import LagEventTrigger
 
-TASKS = (
-    CheckMirrorOperator,
-    CheckOffsetDriftOperator,
-    CommitOffsetsOperator,
-    CommitOffsetWindowOperator,
-    FailOverOperator,
-    PlanOffsetWindowOperator,
-    ResetOffsetsOperator,
-    RestoreOffsetsOperator,
-    ConsumerGroupLagSensor,
-    OffsetsReachedSensor,
-    TopicReachedSensor,
-    LagEventTrigger,
-)
+WITHOUT_COMMAND = {"AuditWindowOperator", "CompletedIntervalsOperator", "KafkaSparkSubmitOperator"}
+TASKS = [
+    getattr(airflow_kafka_offsets, name)
+    for name in airflow_kafka_offsets.__all__
+    if name.endswith(("Operator", "Sensor", "Trigger")) and name not in WITHOUT_COMMAND
+]
 PARAMETERS = sorted(
     {
         name

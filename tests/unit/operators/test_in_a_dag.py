@@ -3,50 +3,34 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, Asset, TaskGroup, task_group
+from airflow.sdk import DAG, TaskGroup, task_group
+from every_task import GIVEN
 
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
-from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
-from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
+from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
-from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
-from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
-from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 
 ORDERS = KafkaPipeline(group_id="orders", checkpoint_location="s3a://lake/cp/orders", kafka_config_id="main")
-reset_to_earliest = partial(ResetOffsetsOperator, to_offset="earliest")
-EVERYTHING = (
-    CommitOffsetsOperator,
-    partial(CommitOffsetWindowOperator, window="/window.json"),
-    reset_to_earliest,
-    RestoreOffsetsOperator,
-    PlanOffsetWindowOperator,
-    CompletedIntervalsOperator,
-    CheckOffsetDriftOperator,
-    ConsumerGroupLagSensor,
-    OffsetsReachedSensor,
-)
-NEEDED: dict[Any, dict[str, Any]] = {
-    CompletedIntervalsOperator: {"outlets": [Asset("hours")]},
-    ConsumerGroupLagSensor: {"max_lag": 0},
-    OffsetsReachedSensor: {"target": "latest"},
+NEEDED = {
+    each: {name: value for name, value in given.items() if name not in PIPELINE_PARAMETERS}
+    for each, given in GIVEN.items()
+    if each is not AuditWindowOperator
 }
 """What a task needs besides the names of a pipeline."""
-MOVING = (reset_to_earliest, RestoreOffsetsOperator)
+MOVING = (partial(ResetOffsetsOperator, to_offset="earliest"), RestoreOffsetsOperator)
 
 
-@pytest.mark.parametrize("operator", EVERYTHING)
+@pytest.mark.parametrize("operator", NEEDED)
 def test_a_pipeline_is_unpacked_into_a_task_or_given_once_for_a_dag_or_a_group_of_tasks(operator):
-    needed = NEEDED.get(operator, {})
+    needed = NEEDED[operator]
     alone = operator(task_id="t", **ORDERS, **needed)
     with DAG("d", default_args=dict(ORDERS)):
         in_dag = operator(task_id="t", **needed)
@@ -56,14 +40,14 @@ def test_a_pipeline_is_unpacked_into_a_task_or_given_once_for_a_dag_or_a_group_o
         assert {name: getattr(task, name) for name in PIPELINE_PARAMETERS} == dict(ORDERS)
 
 
-@pytest.mark.parametrize("operator", EVERYTHING)
+@pytest.mark.parametrize("operator", NEEDED)
 def test_all_five_parameters_are_templated(operator):
     task = operator(
         task_id="t",
         group_id="{{ name }}-g",
         topics=["{{ name }}"],
         checkpoint_location="/{{ name }}",
-        **NEEDED.get(operator, {}),
+        **NEEDED[operator],
     )
     assert set(PIPELINE_PARAMETERS) <= set(task.template_fields)
     task.render_template_fields({"name": "orders"})

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, Asset, task_group
+from airflow.sdk import DAG, task_group
+from every_task import GIVEN, ORDERS
 
+import airflow_kafka_offsets
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.place import RESETS
@@ -22,7 +24,6 @@ from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
-from airflow_kafka_offsets.operators.completed_intervals import CompletedIntervalsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
@@ -34,20 +35,6 @@ from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
 from airflow_kafka_offsets.waits.lag import LagWait
 
-ORDERS: dict[str, Any] = {"group_id": "orders", "checkpoint_location": "/cp/orders"}
-GIVEN: dict[Any, dict[str, Any]] = {
-    CommitOffsetsOperator: ORDERS,
-    CommitOffsetWindowOperator: {"group_id": "orders", "window": "/window.json"},
-    ResetOffsetsOperator: ORDERS | {"to_offset": "earliest"},
-    RestoreOffsetsOperator: ORDERS,
-    PlanOffsetWindowOperator: {"group_id": "orders"},
-    CompletedIntervalsOperator: ORDERS | {"outlets": [Asset("hours")]},
-    CheckOffsetDriftOperator: ORDERS,
-    AuditWindowOperator: {"topics": "orders", "window": "/window.json", "conn_id": "db", "table": "orders"},
-    ConsumerGroupLagSensor: ORDERS | {"max_lag": 0},
-    OffsetsReachedSensor: ORDERS | {"target": "latest"},
-    TopicReachedSensor: ORDERS | {"target": "2026-03-01T00:00:00Z"},
-}
 WITH_PLAN = {"plan": "/plan.json", "to_offset": None, "approval": "{{ 'approved' }}"}
 ALONE: dict[str, dict[str, Any]] = {
     "pipelines": {"group_id": None, "checkpoint_location": None},
@@ -94,6 +81,12 @@ def refusal_of(call):
 def alone_with(operator, name):
     """What an operator is given beside what it needs, if it is given an option."""
     return {key: value for key, value in ALONE.get(name, {}).items() if key in operator.template_fields}
+
+
+def test_each_task_that_names_a_pipeline_is_tried_here():
+    others = {"ApprovePlanOperator", "KafkaSparkSubmitOperator", "PlanResetsOperator"}
+    tasks = {name for name in airflow_kafka_offsets.__all__ if name.endswith(("Operator", "Sensor"))}
+    assert {each.__name__ for each in GIVEN} == tasks - others
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["text", "native"])

@@ -16,6 +16,7 @@ import pytest
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
 from airflow_kafka_offsets.triggers.wait import (
+    TRIGGERS,
     ConsumerGroupLagTrigger,
     OffsetsReachedTrigger,
     TopicReachedTrigger,
@@ -33,6 +34,10 @@ REFUSED = [
     (TopicReachedTrigger, {"topics": ["orders"], "target": "a while ago"}),
 ]
 WAITS = [(kind, parameters) for kind, parameters in REFUSED if kind is not LagEventTrigger]
+
+
+def test_each_trigger_of_a_wait_is_tried_here():
+    assert {kind for kind, _ in WAITS} == {*TRIGGERS.values()}
 
 
 def made_by_a_triggerer(kind, parameters):
