@@ -23,28 +23,26 @@ from airflow_kafka_offsets.storage import may_list_late
 CLAIM = ".claim"
 """Suffix of a claim's file name, see ``checkpoint/claim.py``."""
 
-_MOST_MISSING = 10_000
-"""Missing numbers below the last archive that are looked up one by one where listings are late."""
-
 
 def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[str]:
     """Return the names of a checkpoint's archives, oldest first; ``exact`` corrects a late listing."""
     names = set(filter(ARCHIVE_NAME.fullmatch, checkpoint.list_names(DIRECTORY)))
     if exact and may_list_late(checkpoint.fs):
-        listed, last = set(map(archive_number, names)), _last_move(checkpoint, names)
-        if last - len(listed) > _MOST_MISSING:
-            raise _no_number(checkpoint, max(names, key=archive_number))
-        for number in itertools.count(1):
-            unlisted = set() if number in listed else _unlisted(checkpoint, number)
-            if not unlisted and number > last:
-                break
-            names |= unlisted
+        listed = set(map(archive_number, names))
+        walks = [(_last_move(checkpoint, names) + 1, 1), *((number - 1, -1) for number in listed)]
+        for first, step in walks:
+            # Archives are missing because they are new, or because a user has deleted the old ones: those
+            # beyond a number that does not exist are not looked up.
+            for number in itertools.count(first, step):
+                if number in listed or not (unlisted := _unlisted(checkpoint, number)):
+                    break
+                names |= unlisted
     return sorted(names, key=archive_number)
 
 
 def _unlisted(checkpoint: SparkCheckpoint, number: int) -> set[str]:
     """Return the archives with a number that have a manifest, listed or not."""
-    names = (f"{number:04d}-{kind}" for kind in KINDS)
+    names = (f"{number:04d}-{kind}" for kind in KINDS if number > 0)
     return {name for name in names if checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}") is not None}
 
 

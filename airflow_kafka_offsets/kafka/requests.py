@@ -19,7 +19,7 @@ from airflow_kafka_offsets.kafka.failures import (
     CallError,
     Failure,
 )
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, not_on_broker, summarize
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata
@@ -62,11 +62,11 @@ def missing_partitions(
     connection: Connection, partitions: Iterable[TopicPartition], timeout: float
 ) -> list[TopicPartition]:
     """Return the partitions that the broker does not have."""
-    wanted = sorted(set(partitions))
+    wanted = set(partitions)
     topics: dict[str, list[int]] = {}
     for topic in sorted({tp.topic for tp in wanted}):
         topics.update(read_topics(connection, topic, timeout))
-    return [tp for tp in wanted if tp.partition not in topics.get(tp.topic, ())]
+    return not_on_broker(wanted, topics)
 
 
 def leaderless_failure(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headroom, headrooms_json, unknown_lines
@@ -73,7 +74,7 @@ class DriftReport:
         """Whether a verdict does not count as drift because the batch has just ended."""
         return self._just_ended and any(entry.verdict in PASSING for entry in self.partitions)
 
-    @property
+    @cached_property
     def drift(self) -> dict[Verdict, list[PartitionState]]:
         """The partitions of each verdict that counts as drift."""
         found: dict[Verdict, list[PartitionState]] = {}
@@ -101,7 +102,7 @@ class DriftReport:
         """Records that retention deleted unread, in the partitions with the verdict ``records lost``."""
         return sum(entry.lost for entry in self.partitions if entry.verdict == "records lost")
 
-    @property
+    @cached_property
     def headroom(self) -> dict[TopicPartition, Headroom]:
         """The headroom of the partitions for which it was measured."""
         return measured_headrooms(self.partitions)

@@ -209,6 +209,14 @@ def by_partition(values: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, 
     }
 
 
+def not_on_broker(
+    wanted: Iterable[TopicPartition], on_broker: Mapping[str, Iterable[int]]
+) -> list[TopicPartition]:
+    """Return the wanted partitions that a broker does not have, in order."""
+    there = {TopicPartition(topic, number) for topic, numbers in on_broker.items() for number in numbers}
+    return sorted(set(wanted) - there)
+
+
 def is_topic_name(name: str) -> bool:
     """Whether Kafka accepts ``name`` as a topic name."""
     # Kafka refuses these two names, because the broker stores a topic in a directory of the same name.

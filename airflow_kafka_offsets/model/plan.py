@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import CommitError, GroupMovedError
@@ -161,12 +162,12 @@ class OffsetPlan:
             log_ids=log_ids.restricted_to(tp.topic for tp in positions),
         )
 
-    @property
+    @cached_property
     def before(self) -> Positions:
         """The committed offsets that would be overwritten."""
         return {move.topic_partition: move.before for move in self.moves}
 
-    @property
+    @cached_property
     def after(self) -> Offsets:
         """The offsets to commit."""
         return {move.topic_partition: move.after for move in self.moves}

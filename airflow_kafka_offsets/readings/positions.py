@@ -27,6 +27,7 @@ from airflow_kafka_offsets.model.offsets import (
     Positions,
     TopicPartition,
     committed_offsets,
+    not_on_broker,
     summarize,
 )
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -69,8 +70,7 @@ def partitions_in_scope(client: PositionsReader, scope: TopicScope) -> list[Topi
 def refuse_missing_partitions(client: PositionsReader, partitions: Collection[TopicPartition]) -> None:
     """Refuse partitions that are not on the broker; needed if their logs are not read."""
     on_broker = client.partitions({tp.topic for tp in partitions})
-    missing = [tp for tp in sorted(partitions) if tp.partition not in on_broker.get(tp.topic, ())]
-    if missing:
+    if missing := not_on_broker(partitions, on_broker):
         there = [TopicPartition(topic, number) for topic, numbers in on_broker.items() for number in numbers]
         has = f"; of the same topics it has {summarize(there)}" if there else ""
         raise UnknownTopicPartitionError(
@@ -85,7 +85,7 @@ def existing_partitions(
 ) -> set[TopicPartition]:
     """Return the partitions that are on the broker: asking for the log of a missing partition takes long."""
     on_broker = client.partitions({tp.topic for tp in partitions})
-    return {tp for tp in partitions if tp.partition in on_broker.get(tp.topic, ())}
+    return set(partitions).difference(not_on_broker(partitions, on_broker))
 
 
 def group_positions(client: OffsetsReader, group_id: str, scope: TopicScope) -> Positions:

@@ -22,6 +22,7 @@ from airflow_kafka_offsets.model.offsets import (
     LogRange,
     Offsets,
     TopicPartition,
+    not_on_broker,
     summarize,
 )
 from airflow_kafka_offsets.model.text import shorten
@@ -172,7 +173,7 @@ class JvmOffsetsClient:
         what = f"reading the log ends of {summarize(wanted)}"
         # Kafka's client would look for a missing partition until the timeout.
         there = self.partitions(tp.topic for tp in wanted)
-        if missing := [tp for tp in wanted if tp.partition not in there.get(tp.topic, ())]:
+        if missing := not_on_broker(wanted, there):
             raise UnknownTopicPartitionError(
                 f"{what}: {summarize(missing)} is not on {self._servers}: correct topic and partition, or "
                 f"kafka.{SERVERS}",

@@ -239,18 +239,37 @@ def test_a_move_that_the_storage_acknowledges_and_does_not_make_is_an_error(forg
 
 
 class _LateFileSystem(MemoryFileSystem):
-    """An object store whose listings do not show the moves yet."""
+    """An object store whose listings do not show some moves yet."""
 
     protocol: tuple[str, ...] = ("s3",)
+    cachable = False
+
+    def __init__(self, *unlisted: str) -> None:
+        super().__init__()
+        self.unlisted = unlisted
+        self.reads = 0
 
     def ls(self, path: str, *args: Any, **kwargs: Any) -> Any:
-        return [] if path.endswith("_kafka_offsets") else super().ls(path, *args, **kwargs)
+        return [name for name in super().ls(path, *args, **kwargs) if not name.endswith(self.unlisted)]
+
+    def cat_file(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        self.reads += 1
+        return super().cat_file(path, *args, **kwargs)
 
 
 def test_a_move_that_is_not_listed_yet_is_known(memory):
-    fs = _LateFileSystem()
+    fs = _LateFileSystem("0001-seek")
     write_checkpoint(fs, "/lake/on", THREE, [0, 1, 2])
     spark = SparkCheckpoint("memory://lake/on", fs=fs)
     apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0)
     assert archive_names(spark, exact=False) == []
     assert archive_names(spark) == ["0001-seek"]
+
+
+def test_archives_that_were_deleted_are_not_looked_up_one_by_one(memory):
+    kept = ["0003-failover", "12344-seek", "12345-truncate", "12346-seek", "12347-seek"]
+    fs = _LateFileSystem("12344-seek", "12345-truncate", "12347-seek")
+    for name in kept:
+        fs.pipe(f"/lake/on/_kafka_offsets/{name}/manifest.json", b"{}")
+    assert archive_names(SparkCheckpoint("memory://lake/on", fs=fs)) == kept
+    assert fs.reads < 40

@@ -276,6 +276,12 @@ def test_the_report_is_plain_json_with_stable_keys():
     }
 
 
+def test_a_report_counts_its_partitions_once():
+    found = report(partition(1, 2), partition(3, 3, number=1))
+    # The table asks for them for each partition.
+    assert (found.drift is found.drift, found.headroom is found.headroom) == (True, True)
+
+
 def test_a_pipeline_has_drifted_when_one_of_its_groups_has():
     shown = reports_json([report(partition(50, 50)), report(partition(50, 40))])
     assert (shown["version"], shown["drifted"], len(shown["groups"])) == (1, True, 2)

@@ -14,7 +14,13 @@ from airflow_kafka_offsets.model.formats import (
     parse_offsets,
     parse_positions,
 )
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, LogRange, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    MAX_OFFSET,
+    LogRange,
+    TopicPartition,
+    not_on_broker,
+    summarize,
+)
 
 topics = st.text(f"{ascii_letters}{digits}._-", min_size=1, max_size=20).filter(
     lambda name: not name.startswith(".")
@@ -126,3 +132,13 @@ def test_the_log_end_is_a_position_in_the_log_and_one_more_is_not():
 
 def test_many_partitions_are_summarized():
     assert summarize([TopicPartition("t", n) for n in range(7)], limit=2) == "t-0, t-1 and 5 more"
+
+
+def test_partitions_that_a_broker_does_not_have_are_in_order():
+    wanted = [TopicPartition(topic, number) for topic in ("orders", "clicks") for number in (9, 1, 0)]
+    assert not_on_broker(wanted, {"orders": [0, 1]}) == [
+        TopicPartition("clicks", 0),
+        TopicPartition("clicks", 1),
+        TopicPartition("clicks", 9),
+        TopicPartition("orders", 9),
+    ]
