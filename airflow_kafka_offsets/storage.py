@@ -32,7 +32,7 @@ from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing
 from airflow_kafka_offsets.model.location import PASSWORD, check_location_text, check_uri, split_scheme
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.storage_errors import QUERY, access_refusal, storage_error
+from airflow_kafka_offsets.storage_errors import driver_cause, driver_text, storage_error
 
 _DRIVER = {
     "s3": "s3fs",
@@ -281,9 +281,8 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
             "bucket"
         ) from error
     except Exception as error:  # noqa: BLE001  # each driver has its own errors, and few are OSErrors
-        # The cause in the traceback would show the token that the text leaves out.
-        cause = None if QUERY.search(str(error)) else error
-        raise storage_error(error, _display_name(fs, path), doing, _credentials.get(fs, _OWN)) from cause
+        origin = _credentials.get(fs, _OWN)
+        raise storage_error(error, _display_name(fs, path), doing, origin) from driver_cause(error)
 
 
 def _is_one_of(fs: AbstractFileSystem, schemes: frozenset[str]) -> bool:
@@ -297,7 +296,9 @@ def _display_name(fs: AbstractFileSystem, path: str) -> str:
 
 def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> AbstractFileSystem:
     try:
-        return fsspec.core.url_to_fs(uri, **storage_options)[0]
+        # Not url_to_fs(), which would open a chain, such as zip://a::http://host/b, that Spark does not know.
+        kind: type[AbstractFileSystem] = fsspec.get_filesystem_class(scheme)
+        return kind(**{**kind._get_kwargs_from_urls(uri), **storage_options})
     except ImportError as error:
         driver = _DRIVER.get(scheme)
         missing = driver is not None and importlib.util.find_spec(driver) is None
@@ -306,8 +307,6 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
             f"{scheme}:// needs a driver that is not installed here ({shorten(str(error))}): {remedy}"
         ) from error
     except Exception as error:
-        if not isinstance(error, (OSError, TypeError, ValueError)) and access_refusal(error) is None:
-            raise
         connection = f"{parameter_text('checkpoint_conn_id')} for a checkpoint"
         remedy = f"check the scheme, and give the storage's connection ({connection}) if it needs one"
         if scheme == "dbfs":  # no Airflow provider supports it as a storage
@@ -316,5 +315,5 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
                 "or give the location in the cloud's own storage"
             )
         raise StorageError(
-            f"{scheme}:// cannot be opened ({type(error).__name__}: {shorten(str(error))}): {remedy}"
-        ) from error
+            f"{scheme}:// cannot be opened ({type(error).__name__}: {driver_text(error)}): {remedy}"
+        ) from driver_cause(error)
