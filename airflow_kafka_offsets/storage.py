@@ -9,14 +9,12 @@ URI that the Spark job uses. Hadoop and fsspec have different schemes for some s
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import os
 import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime, timezone
-from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,7 +30,7 @@ from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing
 from airflow_kafka_offsets.model.location import PASSWORD, check_location_text, check_uri, split_scheme
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.storage_errors import driver_cause, driver_text, storage_error
+from airflow_kafka_offsets.storage_errors import driver_cause, driver_text, is_empty_object, storage_error
 
 _DRIVER = {
     "s3": "s3fs",
@@ -154,24 +152,18 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
                     raise StorageError(f"{_display_name(fs, path)}: is a pipe or a device; expected a file")
             if not listed and may_list_late(fs):
                 fs.invalidate_cache(path.rpartition("/")[0])
-            data: bytes = fs.cat_file(path, **_options_for_one_request(fs.__class__))
+            # In one request, also on object stores, and never more: a larger one could fill the memory.
+            data: bytes = fs.cat_file(path, start=0, end=MAX_SIZE + 1)
             size = len(data) if len(data) <= MAX_SIZE else fs.size(path)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
+        except Exception as error:
+            if not is_empty_object(error):
+                raise
+            return b""
     if size > MAX_SIZE:
         raise StorageError(too_large_error(_display_name(fs, path), size))
     return data
-
-
-@cache
-def _options_for_one_request(driver: type[AbstractFileSystem]) -> dict[str, int]:
-    """Return the arguments with which a driver reads a file in one request."""
-    # No range for an object store, because some refuse a range of an empty object.
-    if issubclass(driver, LocalFileSystem):
-        return {"end": MAX_SIZE + 1}
-    # Otherwise s3fs would first request the size, or take it from an old listing.
-    read = getattr(driver, "_cat_file", driver.cat_file)
-    return {"max_concurrency": 1} if "max_concurrency" in inspect.signature(read).parameters else {}
 
 
 def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:

@@ -74,6 +74,11 @@ def access_refusal(error: BaseException) -> Refusal | None:
     return None
 
 
+def is_empty_object(error: BaseException) -> bool:
+    """Return whether an object store has no bytes for a range that begins at 0, so that the object is empty."""
+    return 416 in (_status(error), error.__cause__ and _status(error.__cause__))
+
+
 def _status(error: BaseException) -> int | None:
     """Return the HTTP status of an error of aiohttp, gcsfs, azure or botocore."""
     response: Any = getattr(error, "response", None)

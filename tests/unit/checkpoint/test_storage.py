@@ -273,11 +273,19 @@ def test_a_time_limit_ends_a_write_though_the_storage_does_not_answer_any_more(t
 
 
 @pytest.mark.parametrize("kind", [LocalFileSystem, MemoryFileSystem])
-def test_a_file_that_is_too_large_is_refused_with_both_sizes(kind, tmp_path):
+def test_a_file_that_is_too_large_is_refused_with_both_sizes_and_not_read_whole(kind, tmp_path, monkeypatch):
+    def cat_file(*arguments: Any, **options: Any) -> bytes:
+        read.append(data := original(*arguments, **options))
+        return data
+
+    read: list[bytes] = []
     fs, path = kind(), str(tmp_path / "offsets")
-    fs.pipe_file(path, bytes(MAX_SIZE + 1))
-    with pytest.raises(StorageError, match="offsets: is 10,000,001 bytes large; expected at most 10,000,000"):
+    original = fs.cat_file
+    monkeypatch.setattr(fs, "cat_file", cat_file)
+    fs.pipe_file(path, bytes(MAX_SIZE + 5))
+    with pytest.raises(StorageError, match="offsets: is 10,000,005 bytes large; expected at most 10,000,000"):
         read_bytes(fs, path)
+    assert list(map(len, read)) == [MAX_SIZE + 1]
 
 
 @pytest.mark.parametrize(
