@@ -30,7 +30,13 @@ from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing
 from airflow_kafka_offsets.model.location import PASSWORD, check_location_text, check_uri, split_scheme
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.storage_errors import driver_cause, driver_text, is_empty_object, storage_error
+from airflow_kafka_offsets.storage_errors import (
+    access_refusal,
+    driver_cause,
+    driver_text,
+    is_empty_object,
+    storage_error,
+)
 
 _DRIVER = {
     "s3": "s3fs",
@@ -299,6 +305,8 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
             f"{scheme}:// needs a driver that is not installed here ({shorten(str(error))}): {remedy}"
         ) from error
     except Exception as error:
+        if not isinstance(error, (OSError, TypeError, ValueError)) and access_refusal(error) is None:
+            raise
         connection = f"{parameter_text('checkpoint_conn_id')} for a checkpoint"
         remedy = f"check the scheme, and give the storage's connection ({connection}) if it needs one"
         if scheme == "dbfs":  # no Airflow provider supports it as a storage

@@ -75,7 +75,7 @@ def access_refusal(error: BaseException) -> Refusal | None:
 
 
 def is_empty_object(error: BaseException) -> bool:
-    """Return whether an object store has no bytes for a range that begins at 0, so that the object is empty."""
+    """Whether an object store has no bytes for a range that begins at 0: the object is empty."""
     return 416 in (_status(error), error.__cause__ and _status(error.__cause__))
 
 

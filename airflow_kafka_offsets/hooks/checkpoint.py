@@ -64,10 +64,10 @@ def storage_from_connection(
         raise StorageError(
             f"no storage for {scheme}:// with connection {conn_id!r} ({driver_text(error)}): install the "
             "Airflow provider of that storage (amazon for s3a, google for gs, microsoft-azure for abfss; "
-            f"there is no provider for dbfs), correct the connection, or leave {parameter_text(conn_parameter)} "
-            "out"
+            "there is no provider for dbfs), correct the connection, or leave "
+            f"{parameter_text(conn_parameter)} out"
         ) from driver_cause(error)
-    except Exception as error:  # errors of the provider and of its storage driver
+    except Exception as error:  # noqa: BLE001  # errors of the provider and of its storage driver
         raise storage_error(error, location, "read", source) from driver_cause(error)
     note_credentials(fs, source)
     return fs

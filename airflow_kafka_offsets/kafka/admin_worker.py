@@ -83,8 +83,8 @@ def open_channel() -> tuple[queue.SimpleQueue[bytearray], Callable[[Mapping[str,
 
     Other output of this process, such as a client's own, is redirected to standard error.
     """
-    # The core file of a client that aborts would contain the credentials. With a limit of 0, Linux would still
-    # pipe it to a program.
+    # The core file of a client that aborts would contain the credentials. With a limit of 0, Linux would
+    # still pipe it to a program.
     with suppress(ValueError):  # the hard limit is 0
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     out = os.dup(1)

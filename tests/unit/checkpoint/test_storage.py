@@ -130,7 +130,9 @@ def test_a_location_with_a_password_is_refused_without_repeating_it(location, ch
     assert "AKIA" not in str(refused.value)
 
 
-@pytest.mark.parametrize("location", ["zip://x::{archive}", "zip://x::file://{archive}", "simplecache://x::/"])
+@pytest.mark.parametrize(
+    "location", ["zip://x::{archive}", "zip://x::file://{archive}", "simplecache://x::/"]
+)
 def test_a_chain_of_urls_opens_nothing(location, tmp_path):
     """Spark knows no chains, which would also lead to another place than the one that is named."""
     archive = tmp_path / "archive.zip"
