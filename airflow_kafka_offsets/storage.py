@@ -9,14 +9,12 @@ URI that the Spark job uses. Hadoop and fsspec have different schemes for some s
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import os
 import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime, timezone
-from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,7 +30,13 @@ from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing
 from airflow_kafka_offsets.model.location import PASSWORD, check_location_text, check_uri, split_scheme
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.storage_errors import QUERY, access_refusal, storage_error
+from airflow_kafka_offsets.storage_errors import (
+    access_refusal,
+    driver_cause,
+    driver_text,
+    is_empty_object,
+    storage_error,
+)
 
 _DRIVER = {
     "s3": "s3fs",
@@ -154,24 +158,18 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
                     raise StorageError(f"{_display_name(fs, path)}: is a pipe or a device; expected a file")
             if not listed and may_list_late(fs):
                 fs.invalidate_cache(path.rpartition("/")[0])
-            data: bytes = fs.cat_file(path, **_options_for_one_request(fs.__class__))
+            # In one request, also on object stores, and never more: a larger one could fill the memory.
+            data: bytes = fs.cat_file(path, start=0, end=MAX_SIZE + 1)
             size = len(data) if len(data) <= MAX_SIZE else fs.size(path)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return None
+        except Exception as error:
+            if not is_empty_object(error):
+                raise
+            return b""
     if size > MAX_SIZE:
         raise StorageError(too_large_error(_display_name(fs, path), size))
     return data
-
-
-@cache
-def _options_for_one_request(driver: type[AbstractFileSystem]) -> dict[str, int]:
-    """Return the arguments with which a driver reads a file in one request."""
-    # No range for an object store, because some refuse a range of an empty object.
-    if issubclass(driver, LocalFileSystem):
-        return {"end": MAX_SIZE + 1}
-    # Otherwise s3fs would first request the size, or take it from an old listing.
-    read = getattr(driver, "_cat_file", driver.cat_file)
-    return {"max_concurrency": 1} if "max_concurrency" in inspect.signature(read).parameters else {}
 
 
 def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
@@ -281,9 +279,8 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
             "bucket"
         ) from error
     except Exception as error:  # noqa: BLE001  # each driver has its own errors, and few are OSErrors
-        # The cause in the traceback would show the token that the text leaves out.
-        cause = None if QUERY.search(str(error)) else error
-        raise storage_error(error, _display_name(fs, path), doing, _credentials.get(fs, _OWN)) from cause
+        origin = _credentials.get(fs, _OWN)
+        raise storage_error(error, _display_name(fs, path), doing, origin) from driver_cause(error)
 
 
 def _is_one_of(fs: AbstractFileSystem, schemes: frozenset[str]) -> bool:
@@ -297,7 +294,9 @@ def _display_name(fs: AbstractFileSystem, path: str) -> str:
 
 def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> AbstractFileSystem:
     try:
-        return fsspec.core.url_to_fs(uri, **storage_options)[0]
+        # Not url_to_fs(), which would open a chain, such as zip://a::http://host/b, that Spark does not know.
+        kind: type[AbstractFileSystem] = fsspec.get_filesystem_class(scheme)
+        return kind(**{**kind._get_kwargs_from_urls(uri), **storage_options})
     except ImportError as error:
         driver = _DRIVER.get(scheme)
         missing = driver is not None and importlib.util.find_spec(driver) is None
@@ -316,5 +315,5 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
                 "or give the location in the cloud's own storage"
             )
         raise StorageError(
-            f"{scheme}:// cannot be opened ({type(error).__name__}: {shorten(str(error))}): {remedy}"
-        ) from error
+            f"{scheme}:// cannot be opened ({type(error).__name__}: {driver_text(error)}): {remedy}"
+        ) from driver_cause(error)

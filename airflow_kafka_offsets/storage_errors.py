@@ -17,13 +17,26 @@ _AZURE_CORE = {"ClientAuthenticationError"}
 _MISSING = _BOTOCORE | _BOTOCORE_SSO | _GOOGLE_AUTH | _AZURE_CORE
 """Names of the drivers' error classes; the drivers may not be installed here."""
 
-QUERY = re.compile(r"\?[^\s?=]+=\S*")
-"""The query of a URL in an error text; in WebHDFS it contains the delegation token."""
+_SECRET = re.compile(r"(?<=\?)[^\s?=]+=\S*|[^\s/@:]*:[^\s/@]*(?=@)")
+"""A URL's query, in which WebHDFS has the delegation token, or its user and password, in an error text."""
+
+
+def driver_text(error: BaseException) -> str:
+    """Return the text of a driver's error without the secrets of URLs in it."""
+    return shorten(_SECRET.sub("...", str(error)))
+
+
+def driver_cause(error: BaseException) -> BaseException | None:
+    """Return an error as the cause to raise from; ``None`` if its traceback would show a secret of a URL."""
+    each: BaseException | None = error
+    while each is not None and not _SECRET.search(str(each)):
+        each = each.__cause__ or each.__context__
+    return error if each is None else None
 
 
 def storage_error(error: Exception, location: str, doing: str, credentials: str) -> StorageError:
     """Return the StorageError for an error of a driver; ``credentials`` is their origin, for the text."""
-    text, why = shorten(QUERY.sub("?...", str(error))), access_refusal(error)
+    text, why = driver_text(error), access_refusal(error)
     reason = f"{type(error).__name__}: {text}"
     if why == "no permission":
         return StorageError(
@@ -59,6 +72,11 @@ def access_refusal(error: BaseException) -> Refusal | None:
             return "no valid credentials"
         cause = cause.__cause__
     return None
+
+
+def is_empty_object(error: BaseException) -> bool:
+    """Whether an object store has no bytes for a range that begins at 0: the object is empty."""
+    return 416 in (_status(error), error.__cause__ and _status(error.__cause__))
 
 
 def _status(error: BaseException) -> int | None:

@@ -11,7 +11,7 @@ from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.storage import fsspec_scheme, note_credentials
-from airflow_kafka_offsets.storage_errors import storage_error
+from airflow_kafka_offsets.storage_errors import driver_cause, driver_text, storage_error
 
 
 def spark_checkpoint(location: str, conn_id: str | None = None) -> SparkCheckpoint:
@@ -62,11 +62,12 @@ def storage_from_connection(
     except (ImportError, ValueError) as error:
         scheme = location.partition(":")[0]
         raise StorageError(
-            f"no storage for {scheme}:// with connection {conn_id!r} ({error}): install the Airflow provider "
-            "of that storage (amazon for s3a, google for gs, microsoft-azure for abfss; there is no provider "
-            f"for dbfs), or leave {parameter_text(conn_parameter)} out"
-        ) from error
-    except Exception as error:  # errors of the provider and of its storage driver
-        raise storage_error(error, location, "read", source) from error
+            f"no storage for {scheme}:// with connection {conn_id!r} ({driver_text(error)}): install the "
+            "Airflow provider of that storage (amazon for s3a, google for gs, microsoft-azure for abfss; "
+            "there is no provider for dbfs), correct the connection, or leave "
+            f"{parameter_text(conn_parameter)} out"
+        ) from driver_cause(error)
+    except Exception as error:  # noqa: BLE001  # errors of the provider and of its storage driver
+        raise storage_error(error, location, "read", source) from driver_cause(error)
     note_credentials(fs, source)
     return fs

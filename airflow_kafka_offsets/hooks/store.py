@@ -71,7 +71,7 @@ def sql_engine(conn_id: str, parameter: str) -> Engine:
     """
     try:
         hook = BaseHook.get_hook(conn_id)
-    except AirflowException as error:
+    except (AirflowException, AttributeError) as error:
         raise UsageError(
             f"connection {conn_id!r} has no usable hook ({error}): correct {parameter_text(parameter)}, add "
             "the connection, or install the provider of its type"

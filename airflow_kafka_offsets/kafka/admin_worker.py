@@ -12,11 +12,13 @@ import gc
 import json
 import os
 import queue
+import resource
 import select
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -81,6 +83,10 @@ def open_channel() -> tuple[queue.SimpleQueue[bytearray], Callable[[Mapping[str,
 
     Other output of this process, such as a client's own, is redirected to standard error.
     """
+    # The core file of a client that aborts would contain the credentials. With a limit of 0, Linux would
+    # still pipe it to a program.
+    with suppress(ValueError):  # the hard limit is 0
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     out = os.dup(1)
     os.dup2(2, 1)
     lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()

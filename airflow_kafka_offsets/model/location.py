@@ -15,8 +15,11 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters and changes of the text direction, which would break the lines of logs."""
 _NO_FILE_HERE = re.compile(r"(?:file|local):(?!/(?:[^/]|$)|///)", re.IGNORECASE)
 _NO_BUCKET = re.compile(r"(?:s3[an]?|gs|gcs|abfss?|wasbs?|az):(?!//[^/])", re.IGNORECASE)
-PASSWORD = re.compile(r"(?i:s3[an]?)://[^/]*:|(?:[A-Za-z0-9+.-]+:)?//[^/@:]*:[^/@]*@")
-"""The start of a URI with a password, or of old Hadoop's ``s3a://KEY:SECRET@``: no bucket has a colon."""
+PASSWORD = re.compile(r"(?s:.*::)?(?:(?i:s3[an]?):/+[^/]*:|(?:[A-Za-z0-9+.-]+:/+|//)[^/@:]*:[^/@]*@)")
+"""
+The start of a URI with a password, or of old Hadoop's ``s3a://KEY:SECRET@``: no bucket has a colon. It may
+follow ``::``, as in fsspec's chains of URLs, which are not opened.
+"""
 _SLASHES = re.compile("/+")
 _EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
 """A part of a template, whose colons and slashes are not the location's."""

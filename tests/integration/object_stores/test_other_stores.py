@@ -4,12 +4,13 @@ import other_stores
 import pytest
 from written_query import COMMIT_LOG, offset_log
 
+from airflow_kafka_offsets import storage
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointNotFoundError
+from airflow_kafka_offsets.errors import CheckpointNotFoundError, StorageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -54,6 +55,16 @@ def test_a_location_without_a_checkpoint_is_not_found(store):
     fs, base = store
     with pytest.raises(CheckpointNotFoundError, match="found nothing"):
         SparkCheckpoint(f"{base}/nothing/here", fs=fs).read()
+
+
+def test_an_empty_file_is_read_and_one_that_is_too_large_is_refused(checkpoint, monkeypatch):
+    monkeypatch.setattr(storage, "MAX_SIZE", 1_000)
+    for path, size in (("empty", 0), ("large", 1_005)):
+        checkpoint.write_file(path, bytes(size))
+    assert checkpoint.read_file("empty") == b""
+    assert checkpoint.read_file("nothing") is None
+    with pytest.raises(StorageError, match="is 1,005 bytes large"):
+        checkpoint.read_file("large")
 
 
 def test_a_checkpoint_is_moved_and_put_back(checkpoint):

@@ -13,7 +13,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from airflow_kafka_offsets.storage_errors import access_refusal
+from airflow_kafka_offsets.storage_errors import access_refusal, is_empty_object
 
 
 def of_s3(status: int, code: str, wrapped: type[OSError] = OSError) -> OSError:
@@ -30,6 +30,20 @@ def named(name: str, text: str = "no", **attributes: object) -> Exception:
     for attribute, value in attributes.items():
         setattr(error, attribute, value)
     return error
+
+
+@pytest.mark.parametrize(
+    ("error", "empty"),
+    [
+        (of_s3(416, "InvalidRange"), True),
+        (named("HttpError", code=416), True),
+        (named("HttpResponseError", status_code=416), True),
+        (of_s3(503, "SlowDown"), False),
+        (TimeoutError(), False),
+    ],
+)
+def test_an_empty_object_has_no_range(error, empty):
+    assert is_empty_object(error) == empty
 
 
 @pytest.mark.parametrize(

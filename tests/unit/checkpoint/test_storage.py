@@ -21,7 +21,7 @@ from airflow_kafka_offsets import cleanup
 from airflow_kafka_offsets.checkpoint import reader
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageError, StorageUnavailableError, UsageError
-from airflow_kafka_offsets.model.location import is_same_location
+from airflow_kafka_offsets.model.location import check_location, is_same_location
 from airflow_kafka_offsets.model.text import MAX_SIZE
 from airflow_kafka_offsets.storage import (
     list_names,
@@ -112,13 +112,33 @@ def test_an_empty_location_is_refused():
 
 @pytest.mark.parametrize(
     "location",
-    ["s3a://AKIA:SECRET@lake/cp", "s3n://AKIA:SEC/SECRET@lake/cp", "hdfs://user:SECRET@namenode:8020/cp"],
+    [
+        "s3a://AKIA:SECRET@lake/cp",
+        "s3n://AKIA:SEC/SECRET@lake/cp",
+        "hdfs://user:SECRET@namenode:8020/cp",
+        "s3a:/AKIA:SECRET@lake/cp",
+        "https:///user:SECRET@host/cp",
+        "simplecache::s3://AKIA:SECRET@lake/cp",
+        "zip://offsets::filecache::https://user:SECRET@host/cp",
+    ],
 )
-def test_a_location_with_a_password_is_refused_without_repeating_it(location):
+@pytest.mark.parametrize("check", [open_location, check_location])
+def test_a_location_with_a_password_is_refused_without_repeating_it(location, check):
     with pytest.raises(UsageError, match="holds a password") as refused:
-        open_location(location)
+        check(location)
     assert "SECRET" not in str(refused.value)
     assert "AKIA" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "location", ["zip://x::{archive}", "zip://x::file://{archive}", "simplecache://x::/"]
+)
+def test_a_chain_of_urls_opens_nothing(location, tmp_path):
+    """Spark knows no chains, which would also lead to another place than the one that is named."""
+    archive = tmp_path / "archive.zip"
+    archive.write_bytes(b"no archive")
+    with pytest.raises(StorageError, match="cannot be opened"):
+        open_location(location.format(archive=archive))
 
 
 def test_a_token_in_the_url_of_a_request_is_not_repeated():
@@ -126,6 +146,29 @@ def test_a_token_in_the_url_of_a_request_is_not_repeated():
     with pytest.raises(StorageUnavailableError, match=r"/webhdfs/v1/cp/metadata\?\.\.\.") as refused:
         SparkCheckpoint("webhdfs://localhost/cp", fs=fs).read()
     assert "SECRET" not in "".join(traceback.format_exception(refused.value))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Invalid endpoint: user:SECRET@lake", "Invalid endpoint: ...@lake"),
+        ('no answer of "https://user:SECRET@lake:9000/cp"', 'no answer of "https://...@lake:9000/cp"'),
+        ("GET https://lake/cp?sig=SECRET failed", "GET https://lake/cp?... failed"),
+    ],
+)
+def test_a_secret_in_the_url_of_a_driver_s_error_is_not_repeated(text, shown):
+    class Broken(LocalFileSystem):
+        def ls(self, path: str, detail: bool = False, **kwargs: Any) -> list[Any]:
+            try:
+                raise ValueError(text)
+            except ValueError as error:
+                raise OSError("no listing" if behind else text) from error
+
+    for behind in (False, True):
+        with pytest.raises(StorageUnavailableError) as refused:
+            list_names(Broken(), "/cp")
+        assert ("no listing" if behind else shown) in str(refused.value)
+        assert "SECRET" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_a_directory_that_is_not_there_has_no_names(tmp_path):
@@ -232,11 +275,19 @@ def test_a_time_limit_ends_a_write_though_the_storage_does_not_answer_any_more(t
 
 
 @pytest.mark.parametrize("kind", [LocalFileSystem, MemoryFileSystem])
-def test_a_file_that_is_too_large_is_refused_with_both_sizes(kind, tmp_path):
+def test_a_file_that_is_too_large_is_refused_with_both_sizes_and_not_read_whole(kind, tmp_path, monkeypatch):
+    def cat_file(*arguments: Any, **options: Any) -> bytes:
+        read.append(data := original(*arguments, **options))
+        return data
+
+    read: list[bytes] = []
     fs, path = kind(), str(tmp_path / "offsets")
-    fs.pipe_file(path, bytes(MAX_SIZE + 1))
-    with pytest.raises(StorageError, match="offsets: is 10,000,001 bytes large; expected at most 10,000,000"):
+    original = fs.cat_file
+    monkeypatch.setattr(fs, "cat_file", cat_file)
+    fs.pipe_file(path, bytes(MAX_SIZE + 5))
+    with pytest.raises(StorageError, match="offsets: is 10,000,005 bytes large; expected at most 10,000,000"):
         read_bytes(fs, path)
+    assert list(map(len, read)) == [MAX_SIZE + 1]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import resource
+import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from deadlines import until
@@ -137,6 +141,26 @@ def test_credentials_are_neither_in_the_arguments_nor_in_the_environment_of_the_
             client.list_groups()
     assert "hunter2" not in (tmp_path / "seen").read_text()
     assert "hunter2" in (tmp_path / "stdin").read_text()
+
+
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="looks into /proc")
+def test_a_child_that_aborts_leaves_no_core_file_with_its_credentials(tmp_path, monkeypatch):
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    if before[1] == 0:
+        pytest.skip("this machine writes no core files")
+    monkeypatch.chdir(tmp_path)
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+        # The admin worker's channel; the tests' own fork server starts that worker.
+        process, channel = worker.start_child("airflow_kafka_offsets.ui.live_worker", os.environ)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
+    limit = re.compile(r"^Max core file size +1 ", re.MULTILINE)
+    with channel:
+        until(lambda: limit.search(Path(f"/proc/{process.pid}/limits").read_text()), "the limit", 30)
+        process.send_signal(signal.SIGABRT)
+        assert process.wait(10) == -signal.SIGABRT
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_child_gets_the_token_of_a_function_that_only_we_have(python, tmp_path):

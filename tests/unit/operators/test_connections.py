@@ -134,7 +134,12 @@ def test_the_hook_of_ones_own_task_says_the_same(connect):
     assert KafkaOffsetsHook("other").test_connection()[0] is False
 
 
-def test_a_store_that_is_not_there_fails_at_once(context):
-    task = CommitOffsetsOperator(task_id="c", group_id="g", store_conn_id="nowhere", store_pipeline="p")
-    with pytest.raises(AirflowFailException, match="connection 'nowhere' has no usable hook .*store_conn_id"):
+@pytest.mark.parametrize("store_conn_id", ["nowhere", "of_no_type"])
+def test_a_store_that_is_not_there_fails_at_once(context, monkeypatch, store_conn_id):
+    # Airflow finds no hook of this type, and raises an AttributeError.
+    monkeypatch.setenv("AIRFLOW_CONN_OF_NO_TYPE", '{"conn_type": "generic"}')
+    task = CommitOffsetsOperator(task_id="c", group_id="g", store_conn_id=store_conn_id, store_pipeline="p")
+    with pytest.raises(
+        AirflowFailException, match=f"connection '{store_conn_id}' has no usable hook .*store_conn_id"
+    ):
         task.execute(context)
