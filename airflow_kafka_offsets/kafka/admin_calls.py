@@ -13,6 +13,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicC
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
+from airflow_kafka_offsets.kafka.connection import DEFAULTS
 from airflow_kafka_offsets.kafka.failures import UNANSWERED, BackgroundErrors, CallError, Deadline, Failure
 from airflow_kafka_offsets.kafka.groups import OTHER
 from airflow_kafka_offsets.kafka.listener_probe import find_cause
@@ -64,9 +65,7 @@ class AdminSession:
 
     def _client(self) -> AdminClient:
         settings = {
-            "client.id": "airflow-kafka-offsets",
-            # The client also waits this long before its first connection to a broker.
-            "reconnect.backoff.ms": 10,
+            **DEFAULTS,
             **self.config,
             "error_cb": self.background_errors.add_error,
             # The log would go to standard error, which is only read after a crash, to find the reason.
