@@ -114,7 +114,7 @@ def offsets_at_timestamps(
                 raise CallError(failure)
             # The client reports a partition without a leader as unknown, and a leader that has just started
             # does not know its partitions yet. The list of topics contains both.
-            hidden = leaderless_failure(described.values(), unknown)
+            hidden = leaderless_failure(described.values(), set(unknown))
             raise CallError(hidden or Failure(NOT_READY, f"the leader of {tp} does not know it yet"))
         return list(found.values())
 
