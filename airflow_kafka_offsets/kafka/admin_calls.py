@@ -13,11 +13,12 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicC
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
+from airflow_kafka_offsets.kafka.connection import DEFAULTS
 from airflow_kafka_offsets.kafka.failures import UNANSWERED, BackgroundErrors, CallError, Deadline, Failure
 from airflow_kafka_offsets.kafka.groups import OTHER
 from airflow_kafka_offsets.kafka.listener_probe import find_cause
 from airflow_kafka_offsets.kafka.offset_deletion import delete_offsets
-from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, read_metadata
+from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, leaderless_failure, read_metadata
 from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.model.headroom import TOPIC_SETTINGS
 from airflow_kafka_offsets.model.log_ids import URL_SAFE
@@ -46,6 +47,7 @@ class AdminSession:
         self.config = config
         self._token = token
         self._deadline = Deadline(0)
+        self._leaderless: Failure | None = None
         self.admin: Any = None
 
     def begin(self, end: float) -> None:
@@ -64,9 +66,7 @@ class AdminSession:
 
     def _client(self) -> AdminClient:
         settings = {
-            "client.id": "airflow-kafka-offsets",
-            # The client also waits this long before its first connection to a broker.
-            "reconnect.backoff.ms": 10,
+            **DEFAULTS,
             **self.config,
             "error_cb": self.background_errors.add_error,
             # The log would go to standard error, which is only read after a crash, to find the reason.
@@ -85,13 +85,16 @@ class AdminSession:
 
         def attempt(seconds: float) -> None:
             try:
-                # Ask for one topic instead of all topics.
-                self.admin.list_topics(OFFSETS_TOPIC, timeout=seconds)
+                self._leaderless = self.find_leaderless(seconds)
             except KafkaException as error:
                 self.admin.poll(0)
                 raise CallError(Failure.from_error(error)) from None
 
         retry_until(self._deadline, attempt, lambda: self.background_errors, first_attempt=_FIRST_WAIT)
+
+    def find_leaderless(self, seconds: float) -> Failure | None:
+        """Return the failure of partitions of Kafka's topic of commits that have no leader."""
+        return leaderless_failure(self.admin.list_topics(OFFSETS_TOPIC, timeout=seconds).topics.values())
 
     def background_failures(self) -> list[Failure]:
         """Return the errors that the client reported in the background."""
@@ -106,9 +109,13 @@ class AdminSession:
         except CallError as error:
             return None, error.failure
         except KafkaException as error:
-            return None, Failure.from_error(error)
+            failure = Failure.from_error(error)
         except concurrent.futures.TimeoutError:
-            return None, Failure("_TIMED_OUT", "no answer in time")
+            failure = Failure("_TIMED_OUT", "no answer in time")
+        if failure.code == "_TIMED_OUT" and self._leaderless is not None:
+            # The client waits for the coordinator of a group, and reports no cause.
+            failure = failure._replace(text=f"{failure.text}; {self._leaderless.text}")
+        return None, failure
 
 
 def _for_each(
@@ -200,6 +207,9 @@ def _join(parts: list[PartResult]) -> PartResult:
 
 
 def _list(session: AdminSession, _: None) -> list[dict[str, str]]:
+    # Groups that Kafka keeps on a partition without a leader are missing too, without an error.
+    if (failure := session.find_leaderless(session.seconds_left)) is not None:
+        raise CallError(failure)
     future = session.admin.list_consumer_groups(request_timeout=session.seconds_left)
     found, failure = session.part(future, lambda result: result)
     if failure is not None:

@@ -107,12 +107,6 @@ class CommitState:
         self.last.update(dict.fromkeys(self.pending, failure))
         self.uncertain = self.uncertain or uncertain
 
-    def look_up_pending(self) -> None:
-        """Read back what an attempt without a response has written, before it is repeated."""
-        if self.uncertain:
-            self.mark_written(self._read_back(self.pending))
-            self.uncertain = False
-
     def take_results(
         self,
         results: Mapping[TopicPartition, Failure | None],
@@ -133,9 +127,11 @@ class CommitState:
         one_topic = len({tp.topic for tp in results}) == 1
         if codes - (OF_WHOLE_GROUP | UNCERTAIN | ({TOPIC_HIDDEN} if one_topic else set())):
             # Until they were read back.
-            self.uncertain = True
-            self.look_up_pending()
-        self.uncertain = any(self.last[tp].code in UNCERTAIN for tp in self.pending)
+            earlier, self.uncertain = self.uncertain, True
+            self.mark_written(self._read_back(self.pending))
+            self.uncertain = earlier
+        # What an earlier attempt without a response has written may appear later than a read.
+        self.uncertain |= any(self.last[tp].code in UNCERTAIN for tp in self.pending)
         unknown = [tp for tp in self.pending if self.last[tp].code in UNKNOWN_PARTITION]
         absent = missing(unknown) if unknown else ()
         again: Failure | None = None

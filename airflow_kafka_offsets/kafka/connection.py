@@ -38,8 +38,10 @@ MAX_KEPT = 8
 _FAR = 0.015
 """Seconds of a response: a broker in the same network is faster, even for 500 partitions."""
 
-_DEFAULTS = {
+DEFAULTS = {
     "client.id": OWN_GROUP,
+    # A name may have an address that does not answer: the client tries the next one only after this time.
+    "socket.connection.setup.timeout.ms": 5_000,
     # Seconds until a silent broker is given up, so that a call can retry, or close, before its deadline.
     "socket.timeout.ms": 10_000,
     # The client also waits this long before its first connection to a broker.
@@ -71,7 +73,7 @@ class Connection:
         self._reads_logs = group_id is None
         parse_choice(isolation_level, IsolationLevel, "isolation_level")
         settings = {
-            **_DEFAULTS,
+            **DEFAULTS,
             **config,
             "group.id": OWN_GROUP if group_id is None else parse_group(group_id),
             "isolation.level": isolation_level,

@@ -53,13 +53,18 @@ NO_TOKEN = "_NO_TOKEN"  # noqa: S105  # a code
 """The token service gives no token, so no broker was asked. librdkafka does not have this code."""
 
 OF_WHOLE_GROUP = ACTIVE_GROUP | _codes(
-    "_WAIT_COORD COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE GROUP_AUTHORIZATION_FAILED",
-    "GROUP_ID_NOT_FOUND INVALID_GROUP_ID NOT_COORDINATOR",
+    "_WAIT_COORD COORDINATOR_LOAD_IN_PROGRESS GROUP_AUTHORIZATION_FAILED GROUP_ID_NOT_FOUND INVALID_GROUP_ID",
 )
 """After these errors no part of a commit was done."""
 
-UNCERTAIN = _codes("_DESTROY _DESTROY_BROKER _TIMED_OUT _TRANSPORT NETWORK_EXCEPTION REQUEST_TIMED_OUT")
-"""After these errors a commit may have been done: the request or only its response was lost."""
+UNCERTAIN = _codes(
+    "_DESTROY _DESTROY_BROKER _TIMED_OUT _TRANSPORT COORDINATOR_NOT_AVAILABLE NETWORK_EXCEPTION",
+    "NOT_COORDINATOR REQUEST_TIMED_OUT",
+)
+"""
+After these errors a commit may have been done: the request or only its response was lost, or the coordinator
+has written the commit, but its replicas did not confirm it in time. Kafka shows such a commit once they do.
+"""
 
 GUARDED = {
     "GROUP_AUTHORIZATION_FAILED": "the group",

@@ -158,21 +158,23 @@ class GroupCommits:
     ) -> None:
         reading = call.with_text(f"reading back the offsets of group {self._group_id!r}")
 
-        def read_back(offsets: Offsets) -> list[TopicPartition]:
-            commits = self.read(reading, offsets)
-            return [tp for tp, offset in offsets.items() if commits[tp] == Commit(offset, texts[tp.topic])]
+        def done(commits: Commits) -> list[TopicPartition]:
+            return [tp for tp, commit in commits.items() if commit == Commit(offsets[tp], texts[tp.topic])]
 
-        state = CommitState(offsets, read_back)
+        state = CommitState(offsets, lambda pending: done(self.read(reading, pending)))
         background_errors = BackgroundErrors()
         reason: BrokerError | None = None
 
         def attempt(seconds: float) -> None:
-            state.look_up_pending()
+            if state.last:
+                # Other clients may have committed since the last check, and an earlier attempt without a
+                # response may be done by now.
+                now = self.read(reading, state.pending)
+                state.mark_written(done(now) if state.uncertain else ())
+                if check is not None and state.pending:
+                    check({**found, **{tp: now[tp] for tp in state.pending}})
             if not state.pending:
                 return
-            if check is not None and state.last:
-                # Other clients may have committed since the last check.
-                check({**found, **self.read(reading, state.pending)})
             try:
                 results = self._send(call, state.pending, texts, background_errors, seconds)
             except CallError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
@@ -27,6 +28,9 @@ from airflow_kafka_offsets.model.offsets import (
     refuse_invalid_partitions,
     summarize,
 )
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import TopicMetadata
 
 # Minimum seconds of a request, so that the last attempt before the deadline may still get a response.
 _LEAST = 0.1
@@ -85,9 +89,12 @@ def offsets_at_timestamps(
             failures.update(failed)
         unknown = [tp for tp, failure in failures.items() if failure.code in UNKNOWN_PARTITION]
         missing: list[TopicPartition] = []
+        described: dict[str, TopicMetadata] = {}
         for connection in connections if unknown else ():
             # Each connection has its own metadata, which this updates.
-            missing = missing_partitions(connection, unknown, within())
+            missing = missing_partitions(
+                connection, unknown, within(), lambda found: described.update(found.topics)
+            )
         absent.update(missing)
         # Not at the first time: for a moment a broker may not know a new topic.
         if any(absent[tp] > 1 for tp in missing):
@@ -103,7 +110,7 @@ def offsets_at_timestamps(
                 raise CallError(failure)
             # The client reports a partition without a leader as unknown, and a leader that has just started
             # does not know its partitions yet. The list of topics contains both.
-            hidden = leaderless_failure(connections[0], unknown, within())
+            hidden = leaderless_failure(described.values(), set(unknown))
             raise CallError(hidden or Failure(NOT_READY, f"the leader of {tp} does not know it yet"))
         return list(found.values())
 

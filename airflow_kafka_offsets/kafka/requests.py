@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from airflow_kafka_offsets.kafka.failures import (
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, not_on_broker, summarize
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import ClusterMetadata
+    from confluent_kafka.admin import ClusterMetadata, TopicMetadata
 
 OFFSETS_TOPIC = "__consumer_offsets"
 """Kafka's internal topic of commits: only users who may describe all topics see it."""
@@ -59,27 +59,34 @@ def read_topics(
 
 
 def missing_partitions(
-    connection: Connection, partitions: Iterable[TopicPartition], timeout: float
+    connection: Connection,
+    partitions: Iterable[TopicPartition],
+    timeout: float,
+    note: Callable[[ClusterMetadata], object] = lambda _: None,
 ) -> list[TopicPartition]:
-    """Return the partitions that the broker does not have."""
+    """Return the partitions that the broker does not have, and give its responses to ``note``."""
     wanted = set(partitions)
     topics: dict[str, list[int]] = {}
     for topic in sorted({tp.topic for tp in wanted}):
-        topics.update(read_topics(connection, topic, timeout))
+        topics.update(read_topics(connection, topic, timeout, note))
     return not_on_broker(wanted, topics)
 
 
 def leaderless_failure(
-    connection: Connection, partitions: Iterable[TopicPartition], timeout: float
+    topics: Iterable[TopicMetadata], wanted: Container[TopicPartition] | None = None
 ) -> Failure | None:
-    """Return the failure of existing partitions without a leader; ``None`` if all have leaders."""
-    wanted = set(partitions)
+    """
+    Return the failure of existing partitions without a leader; ``None`` if all have leaders.
+
+    :param wanted: the partitions to look at; default: all partitions of the topics.
+    """
     found = {
         tp: partition.replicas
-        for topic in sorted({tp.topic for tp in wanted})
-        for described in _list_topics(connection, topic, timeout).topics.values()
+        for described in topics
         for number, partition in described.partitions.items()
-        if partition.leader < 0 and (tp := TopicPartition(topic, number)) in wanted
+        if partition.leader < 0
+        and (tp := TopicPartition(described.topic, number))
+        and (wanted is None or tp in wanted)
     }
     if not found:
         return None

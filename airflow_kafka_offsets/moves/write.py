@@ -8,7 +8,7 @@ again right before the write.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import (
@@ -66,7 +66,16 @@ def commit_offsets(
     :raises CommitError: if partitions were refused, or have other offsets when they are read back.
     """
     client.commit(group_id, offsets, texts, check)
-    check_read_back(group_id, offsets, committed_offsets(client.committed(group_id, offsets)))
+    check_read_back(group_id, offsets, _read_back(client, group_id, offsets))
+
+
+def _read_back(
+    client: CommitPort, group_id: str, partitions: Iterable[TopicPartition], done: str = "committed"
+) -> Positions:
+    try:
+        return committed_offsets(client.committed(group_id, partitions))
+    except BrokerError as error:
+        raise error.append(f"{done} before, but not read back: group {group_id}") from None
 
 
 def write_plan(client: CommitPort, group_plan: OffsetPlan, texts: Mapping[str, str]) -> None:
@@ -140,7 +149,7 @@ def commit_forward(
     after = {tp: offset for tp, offset in offsets.items() if tp not in ahead}
     if after:
         client.commit(group_id, after, texts, check=check_again)
-        found = committed_offsets(client.committed(group_id, after))
+        found = _read_back(client, group_id, after)
         if lost := [tp for tp, offset in after.items() if (at := found[tp]) is None or at < offset]:
             raise CommitError(
                 f"group {group_id!r} was committed, but does not hold the offsets of {summarize(lost)} when "
@@ -296,6 +305,6 @@ def delete_offsets(
         )
     save({group_id: before})
     errors = client.delete_offsets(group_id, before)
-    left = client.committed(group_id, before)
+    left = _read_back(client, group_id, before, "deleted in part")
     again = "it was deleted and has an offset again: another client commits to the group"
     return {tp: None if left[tp] is None else error or again for tp, error in errors.items()}

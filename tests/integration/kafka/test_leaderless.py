@@ -1,8 +1,9 @@
 """Partitions without a leader: those of a log directory that has failed, while the broker goes on."""
 
+import re
 import shutil
 from datetime import datetime, timezone
-from functools import partial
+from functools import partial, reduce
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -12,9 +13,10 @@ from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka import logs, retry
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import Failure
+from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -23,12 +25,14 @@ from airflow_kafka_offsets.moves.group_reset import plan_resets
 
 pytestmark = pytest.mark.integration
 
+OFFSETS_PARTITIONS = 6
+
 
 @pytest.fixture(scope="module")
 def halved(make_topic, produce, tmp_path_factory):
     """
-    (broker, topic, partitions with a leader, partitions without one) of a broker one of whose disks has
-    failed.
+    (broker, topic, partitions with a leader, partitions without one, partitions of commits without one) of a
+    broker one of whose disks has failed.
     """
     base = tmp_path_factory.mktemp("disks")
     disks = [base / name for name in "abc"]
@@ -37,7 +41,7 @@ def halved(make_topic, produce, tmp_path_factory):
         "metadata.log.dir": str(disks[0]),
         # It notices a failed disk when it writes there.
         "log.flush.offset.checkpoint.interval.ms": "500",
-        "offsets.topic.num.partitions": "1",
+        "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     }
     with EmbeddedKafka(base / "kafka", properties=properties) as kafka:
         servers = kafka.bootstrap_servers
@@ -45,19 +49,32 @@ def halved(make_topic, produce, tmp_path_factory):
         produce(topic, dict.fromkeys(range(6), 10), on=servers)
         with OffsetsClient({"bootstrap.servers": servers}) as client:
             client.commit("before", {TopicPartition(topic, number): 5 for number in range(6)})
-        held = [{file.name for file in disk.iterdir()} for disk in disks]
-        failed = next(number for number in (1, 2) if "__consumer_offsets-0" not in held[number])
-        shutil.rmtree(disks[failed])
+        shutil.rmtree(disks[1])
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
-        def leaderless(admin):
+        def leaderless(admin, topic):
             found = admin.list_topics(topic, timeout=5).topics[topic].partitions
-            without = sorted(number for number, partition in found.items() if partition.leader == -1)
-            return without if len(found) == 6 else []
+            return sorted(number for number, partition in found.items() if partition.leader == -1)
 
-        without = until(partial(leaderless, admin), "a partition to lose its leader")
+        without = until(partial(leaderless, admin, topic), "a partition to lose its leader")
+        lost = until(partial(leaderless, admin, OFFSETS_TOPIC), "a partition of commits to lose its leader")
         del admin
-        yield servers, topic, sorted(set(range(6)) - set(without)), without
+        yield servers, topic, sorted(set(range(6)) - set(without)), without, lost
+
+
+@pytest.fixture
+def group_on(halved, new_group):
+    """group_on(there=...) -> a group whose commits are, or would be, on a partition with or without a leader."""
+
+    def named(*, there):
+        # As Kafka's brokers choose it: by the hash of a Java string.
+        for group in iter(new_group, None):
+            number = reduce(lambda found, char: (31 * found + ord(char)) & 0xFFFFFFFF, group, 0)
+            number = min(number, 2**32 - number)
+            if (number % OFFSETS_PARTITIONS not in halved[-1]) == there:
+                return group
+
+    return named
 
 
 def reset(servers, group, topics):
@@ -67,9 +84,9 @@ def reset(servers, group, topics):
         apply_groups(client, PipelinePlan(plans), CommitMetadata(tool="test"))
 
 
-def test_reset_offsets_with_partition_none_leader(halved, oracle, new_group):
-    servers, topic, _, without = halved
-    ours, theirs = new_group(), new_group()
+def test_reset_offsets_with_partition_none_leader(halved, oracle, group_on):
+    servers, topic, _, without, _ = halved
+    ours, theirs = group_on(there=True), group_on(there=True)
     named = rf"partition {topic}-{without[0]}[^;]* has no leader: [^;]*; [^;]*; restart a broker that holds the partition"
     with pytest.raises(BrokerUnavailableError, match=named):
         reset(servers, ours, topic)
@@ -78,15 +95,29 @@ def test_reset_offsets_with_partition_none_leader(halved, oracle, new_group):
     assert oracle.committed(ours, theirs, on=servers) == {ours: {}, theirs: {}}
 
 
-def test_reset_offsets_with_offline_partition_not_in_reset_target(halved, oracle, new_group):
-    servers, topic, with_leader, _ = halved
-    ours, theirs = new_group(), new_group()
+def test_reset_offsets_with_offline_partition_not_in_reset_target(halved, oracle, group_on):
+    servers, topic, with_leader, *_ = halved
+    ours, theirs = group_on(there=True), group_on(there=True)
     target = f"{topic}:{','.join(map(str, with_leader))}"
     reset(servers, ours, target)
     oracle.reset(theirs, "--topic", target, "--to-latest", "--execute", on=servers)
     committed = oracle.committed(ours, theirs, on=servers)
     assert committed[ours] == committed[theirs]
     assert committed[ours] == {TopicPartition(topic, number): 10 for number in with_leader}
+
+
+def test_groups_whose_commits_have_no_leader_are_named_and_missing_in_no_list(halved, group_on):
+    """Kafka's own list leaves them out without a word."""
+    servers, topic, with_leader, *_ = halved
+    there, not_there = group_on(there=True), group_on(there=False)
+    cause = r"__consumer_offsets-\d[^;]* has no leader: none of the brokers that hold it \(1\)"
+    with OffsetsClient({"bootstrap.servers": servers}, timeout=4) as client:
+        client.commit(there, {TopicPartition(topic, with_leader[0]): 5})
+        with pytest.raises(BrokerUnavailableError, match=f"listing groups: partition {cause}"):
+            client.list_groups()
+        found = client.committed_groups({there: None, not_there: None})
+    assert found[there] == {TopicPartition(topic, with_leader[0]): Commit(5)}
+    assert re.search(cause, str(found[not_there]))
 
 
 def test_a_topic_that_a_leader_does_not_know_yet_is_not_called_missing(

@@ -104,17 +104,41 @@ def test_an_unknown_partition_is_tried_again_unless_the_broker_does_not_know_it_
     assert state.refused == {A: unknown}
 
 
-@pytest.mark.parametrize("code", ["_TIMED_OUT", "_TRANSPORT"])
-def test_after_an_uncertain_answer_what_was_written_is_looked_up_first(code):
-    state = CommitState({A: 1, B: 2}, read_back=lambda _: [B])
-    lost = Failure(code, "lost")
-    with pytest.raises(CallError):
-        state.take_results({A: lost, B: lost}, nothing)
-    assert state.uncertain
-    state.look_up_pending()
-    assert state.pending == {A: 1}
-    assert state.written == [B]
-    assert not state.uncertain
+@pytest.mark.parametrize("code", ["_TIMED_OUT", "_TRANSPORT", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"])
+@pytest.mark.parametrize("appears", [True, False])
+def test_a_commit_without_a_clear_response_may_appear_at_any_later_read(monkeypatch, code, appears):
+    """Kafka shows a commit once its replicas have it, which may be after the coordinator's time for it."""
+    admin: Any = SimpleNamespace()
+    commits = group_commits.GroupCommits(SimpleNamespace(), admin, "g")  # type: ignore[arg-type]
+    held: dict[TopicPartition, Commit | None] = {A: None, B: None}
+    codes = [code, "COORDINATOR_LOAD_IN_PROGRESS"]
+    sent = []
+
+    def send(_, parts, *__):
+        sent.append(parts)
+        return {tp: Failure(codes[min(len(sent), 2) - 1], "x") for part in parts for tp in part}
+
+    def read(_, offsets, __="Describe"):
+        if appears and len(sent) == len(codes):
+            held[A] = held[B] = Commit(5, "mine")
+        return {tp: held[tp] for tp in offsets}
+
+    def check(found):
+        if any(found.values()):
+            raise GroupMovedError("the group has moved")
+
+    monkeypatch.setattr(commits, "read", read)
+    admin.commit = send
+
+    def commit():
+        commits.commit(Call("committing", "kafka-1:9092", 1.0), {A: 5, B: 5}, {"orders": "mine"}, check)
+
+    if appears:
+        commit()
+        assert len(sent) == len(codes)
+    else:
+        with pytest.raises(BrokerUnavailableError, match="it is not known whether it was written"):
+            commit()
 
 
 def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monkeypatch):

@@ -11,10 +11,11 @@ import pytest
 from confluent_kafka import KafkaError
 
 from airflow_kafka_offsets.errors import BrokerError, UsageError
-from airflow_kafka_offsets.kafka import connection
+from airflow_kafka_offsets.kafka import admin_calls, connection
 from airflow_kafka_offsets.kafka.connection import MAX_KEPT, OWN_GROUP, Connection, Connections
 
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}
+_SETUP = "socket.connection.setup.timeout.ms"
 
 
 def test_an_isolation_level_that_is_none_is_named():
@@ -36,6 +37,18 @@ def test_only_who_joins_a_group_needs_a_right_on_it(group, stays):
     opened.add_error(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED))
     assert not opened.forget_errors()
     opened.consumer.close()
+
+
+@pytest.mark.parametrize(("configured", "milliseconds"), [({}, 5_000), ({_SETUP: 9_000}, 9_000)])
+def test_an_address_that_does_not_answer_leaves_time_for_the_next_one_of_its_name(
+    monkeypatch, configured, milliseconds
+):
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(connection, "Consumer", made.append)
+    monkeypatch.setattr(admin_calls, "AdminClient", made.append)
+    Connection({**BROKER, **configured}, None, "read_uncommitted")
+    admin_calls.AdminSession({**BROKER, **configured}, None)._client()
+    assert [settings[_SETUP] for settings in made] == [milliseconds, milliseconds]
 
 
 class Made(SimpleNamespace):

@@ -10,7 +10,7 @@ import pytest
 import airflow_kafka_offsets
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.groups import GroupDescription
-from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, Positions, TopicPartition
 from airflow_kafka_offsets.moves import write
 
 ROOT = Path(airflow_kafka_offsets.__file__).parent
@@ -62,6 +62,17 @@ class Port:
         self.there -= found.keys() - self.again
         return found
 
+    def commit(self, group_id, offsets, texts, check=None):
+        self.done.append(f"committed {group_id}")
+
+    def delete_offsets(self, group_id, partitions):
+        self.done.append(f"deleted offsets of {group_id}")
+
+    def committed(self, group_id, partitions):
+        if self.done:
+            raise BrokerUnavailableError("no answer")
+        return {tp: Commit(BEFORE[group_id][tp]) for tp in partitions}
+
     def describe_groups(self, group_ids):
         if self.down:
             raise BrokerUnavailableError("no answer")
@@ -94,3 +105,20 @@ def test_a_deletion_that_could_not_be_read_back_names_what_was_deleted():
     port.down = True
     with pytest.raises(BrokerUnavailableError, match="deleted before, but not read back: group orders"):
         delete(port)
+
+
+@pytest.mark.parametrize(
+    ("change", "done"),
+    [
+        (lambda port: write.commit_offsets(port, "orders", BEFORE["orders"], ""), "committed"),
+        (
+            lambda port: write.commit_forward(port, "orders", BEFORE["orders"], {}, query="q", check=len),
+            "committed",
+        ),
+        (lambda port: write.delete_offsets(port, "orders", BEFORE["orders"], len), "deleted in part"),
+    ],
+)
+def test_an_error_of_reading_back_says_that_something_was_written(change, done):
+    """For example, the right to read was revoked after the commit."""
+    with pytest.raises(BrokerUnavailableError, match=f"no answer; {done} before, but not read back: group orders"):
+        change(Port("orders"))
