@@ -88,7 +88,8 @@ def save(
         allow_running_mirror=allow_running_mirror,
     )
     write_new_file("--save-plan", file, json.dumps(saved.value, indent=2) + "\n")
-    print_result(execution.output, saved.value, [saved.markdown, f"Plan {saved.digest} is saved in {file}"])
+    outcome = f"Plan {saved.digest} is saved in {file}"
+    print_result(execution.output, saved.value, [saved.markdown, outcome], outcome)
 
 
 def refuse_with_plan(*used: str) -> None:
