@@ -17,6 +17,7 @@ from airflow_kafka_offsets.kafka.failures import (
     UNANSWERED,
     UNKNOWN_PARTITION,
     CallError,
+    Deadline,
     Failure,
 )
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
@@ -62,10 +63,10 @@ def missing_partitions(
     connection: Connection, partitions: Iterable[TopicPartition], timeout: float
 ) -> list[TopicPartition]:
     """Return the partitions that the broker does not have."""
-    wanted = sorted(set(partitions))
+    wanted, deadline = sorted(set(partitions)), Deadline(timeout)
     topics: dict[str, list[int]] = {}
     for topic in sorted({tp.topic for tp in wanted}):
-        topics.update(read_topics(connection, topic, timeout))
+        topics.update(read_topics(connection, topic, deadline.seconds_left))
     return [tp for tp in wanted if tp.partition not in topics.get(tp.topic, ())]
 
 
@@ -73,11 +74,11 @@ def leaderless_failure(
     connection: Connection, partitions: Iterable[TopicPartition], timeout: float
 ) -> Failure | None:
     """Return the failure of existing partitions without a leader; ``None`` if all have leaders."""
-    wanted = set(partitions)
+    wanted, deadline = set(partitions), Deadline(timeout)
     found = {
         tp: partition.replicas
         for topic in sorted({tp.topic for tp in wanted})
-        for described in _list_topics(connection, topic, timeout).topics.values()
+        for described in _list_topics(connection, topic, deadline.seconds_left).topics.values()
         for number, partition in described.partitions.items()
         if partition.leader < 0 and (tp := TopicPartition(topic, number)) in wanted
     }
