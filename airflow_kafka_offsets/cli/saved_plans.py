@@ -66,6 +66,7 @@ def save(
         raise UsageError(
             "--save-plan and --execute contradict each other: save the plan, then give it to --plan"
         )
+    refuse_unused("with --save-plan, which moves nothing", "quiet_period")
     plan = look_up_times(client, plan)
     execution.print_lines(*plan.tables())
     plan.check()

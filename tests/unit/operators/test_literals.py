@@ -253,8 +253,8 @@ def test_templates_may_fill_in_the_scenario(scenarios):
         ),
         (
             ResetOffsetsOperator,
-            RESET | {"plan_only": True, "quiet_period": 30},
-            "quiet_period would be ignored with plan_only",
+            RESET | {"plan_only": True, "quiet_period": 30, "stop_after_failure": True},
+            "quiet_period and stop_after_failure would be ignored with plan_only",
         ),
         (
             FailOverOperator,
