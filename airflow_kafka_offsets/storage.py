@@ -95,11 +95,6 @@ def open_location(
     return fs, path.rstrip("/") or path
 
 
-def fsspec_scheme(location: str) -> str:
-    """Return fsspec's scheme of a location, ``file`` for a path."""
-    return split_scheme(location)[0]
-
-
 def _is_elsewhere(fs: AbstractFileSystem, uri: str) -> bool:
     """Return whether the URI names another account or host than that of the file system."""
     named = urlsplit(uri)

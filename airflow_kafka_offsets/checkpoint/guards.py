@@ -12,9 +12,9 @@ from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.checkpoint.state_store import StateFiles, is_stateful, loadable_versions
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, StorageError
 from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS, CheckpointPolicy, sink_choices
+from airflow_kafka_offsets.model.location import split_scheme
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.storage import fsspec_scheme
 
 _INSTEAD = {
     "dbfs": "in the cloud's own storage, such as abfss:// or s3a://",
@@ -103,7 +103,7 @@ def unknown_partition_refusals(batches: CheckpointBatches, targets: Mapping[str,
 def file_refusals(checkpoint: SparkCheckpoint, paths: Collection[str]) -> list[str]:
     """Refuse to change files behind symbolic links, or on a storage that renames no file over another."""
     refusals = sorted({refusal for path in paths if (refusal := checkpoint.behind_link(path))})
-    if paths and (scheme := fsspec_scheme(checkpoint.location)) in _INSTEAD:
+    if paths and (scheme := split_scheme(checkpoint.location)[0]) in _INSTEAD:
         refusals.append(
             f"{checkpoint.location}: fsspec's driver of this storage cannot replace a file as a whole, which "
             f"a move needs: give the location {_INSTEAD[scheme]}"
