@@ -8,6 +8,7 @@ URI that the Spark job uses. Hadoop and fsspec have different schemes for some s
 
 from __future__ import annotations
 
+import codecs
 import importlib.util
 import os
 import stat
@@ -98,11 +99,6 @@ def open_location(
     return fs, path.rstrip("/") or path
 
 
-def fsspec_scheme(location: str) -> str:
-    """Return fsspec's scheme of a location, ``file`` for a path."""
-    return split_scheme(location)[0]
-
-
 def _is_elsewhere(fs: AbstractFileSystem, uri: str) -> bool:
     """Return whether the URI names another account or host than that of the file system."""
     named = urlsplit(uri)
@@ -176,7 +172,8 @@ def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
     """Return the content of a small text file; ``None`` if it does not exist. See :func:`read_bytes`."""
     fs, path = open_location(uri, fs)
     data = read_bytes(fs, path)
-    return None if data is None else decode(data, _display_name(fs, path))
+    # Editors and tools on Windows mark UTF-8 at the beginning of a file.
+    return None if data is None else decode(data.removeprefix(codecs.BOM_UTF8), _display_name(fs, path))
 
 
 def decode(data: bytes, name: str) -> str:

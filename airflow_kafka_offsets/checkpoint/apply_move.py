@@ -32,15 +32,9 @@ from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_qu
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.storage import fsspec_scheme, modified_at
+from airflow_kafka_offsets.storage import modified_at
 
 log = logging.getLogger(__name__)
-
-_INSTEAD = {
-    "dbfs": "in the cloud's own storage, such as abfss:// or s3a://",
-    "hdfs": "over HTTP, webhdfs://host:port/path",
-}
-"""fsspec's schemes of drivers that rename no file over another -> which location to give."""
 
 
 def apply_checkpoint_plan(
@@ -147,11 +141,6 @@ def _begin(
             last_check()
         return
     name, undoes = str(plan.archive), plan.undoes
-    if (scheme := fsspec_scheme(checkpoint.location)) in _INSTEAD:
-        raise StorageError(
-            f"{checkpoint.location}: fsspec's driver of this storage cannot replace a file as a whole, which "
-            f"a move needs: give the location {_INSTEAD[scheme]}; nothing was changed"
-        )
     with _explained("the checkpoint was not changed"):
         claim = Claim(checkpoint, name)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
@@ -12,9 +12,15 @@ from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.checkpoint.state_store import StateFiles, is_stateful, loadable_versions
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, StorageError
 from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS, CheckpointPolicy, sink_choices
+from airflow_kafka_offsets.model.location import split_scheme
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
 from airflow_kafka_offsets.model.wording import parameter_text
 
+_INSTEAD = {
+    "dbfs": "in the cloud's own storage, such as abfss:// or s3a://",
+    "hdfs": "over HTTP, webhdfs://host:port/path",
+}
+"""fsspec's schemes of drivers that rename no file over another -> which location to give."""
 _IF_DELETED = "with failOnDataLoss=false for that run if Kafka has deleted records of the batch"
 """How a query finishes a batch whose records are no longer complete."""
 _FINISH = f"run the query once, which finishes it ({_IF_DELETED})"
@@ -93,9 +99,15 @@ def unknown_partition_refusals(batches: CheckpointBatches, targets: Mapping[str,
     ]
 
 
-def link_refusals(checkpoint: SparkCheckpoint, paths: Iterable[str]) -> list[str]:
-    """Refuse to change files behind symbolic links."""
-    return sorted({refusal for path in paths if (refusal := checkpoint.behind_link(path))})
+def file_refusals(checkpoint: SparkCheckpoint, paths: Collection[str]) -> list[str]:
+    """Refuse to change files behind symbolic links, or on a storage that renames no file over another."""
+    refusals = sorted({refusal for path in paths if (refusal := checkpoint.behind_link(path))})
+    if paths and (scheme := split_scheme(checkpoint.location)[0]) in _INSTEAD:
+        refusals.append(
+            f"{checkpoint.location}: fsspec's driver of this storage cannot replace a file as a whole, which "
+            f"a move needs: give the location {_INSTEAD[scheme]}"
+        )
+    return refusals
 
 
 def state_refusals(checkpoint: SparkCheckpoint, policy: CheckpointPolicy) -> list[str]:

@@ -31,7 +31,7 @@ from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.guards import (
     CheckpointBatches,
-    link_refusals,
+    file_refusals,
     pending_refusals,
     read_checkpoint_batches,
     restart_refusals,
@@ -119,9 +119,10 @@ def plan_truncate(
     refusals = truncate_refusals(checkpoint, batches, batch_id, policy, state)
     refusals += moves.failover_refusals(batch_id)
     derived = () if refusals else snapshots_after(state, batch_id + 1)
-    refusals += link_refusals(checkpoint, derived)
-    plan = _plan(moves, batches, "truncate", after, steps, request, refusals, discarded=batches.pending)
-    return replace(plan, derived=derived)
+    discarded = batches.pending
+    return _plan(
+        moves, batches, "truncate", after, steps, request, refusals, discarded=discarded, derived=derived
+    )
 
 
 def plan_put_back_archive(
@@ -235,6 +236,7 @@ def _plan(
     refusals: Sequence[str] = (),
     *,
     discarded: tuple[int, ...] = (),
+    derived: tuple[str, ...] = (),
     undoes: str | None = None,
 ) -> CheckpointPlan:
     """Return the plan of a move; the rest of the move if the same request has begun it."""
@@ -246,11 +248,12 @@ def _plan(
         batch_id=batches.batch_id,
         before=batches.state.kafka_offsets,
         after=after,
+        derived=derived,
         steps=tuple(steps),
         file_contents={step.path: checkpoint.read_file(step.path) for step in steps},
         discarded=discarded,
         batches=(frozenset(batches.planned), frozenset(batches.committed)),
-        refusals=(*refusals, *link_refusals(checkpoint, [step.path for step in steps])),
+        refusals=(*refusals, *file_refusals(checkpoint, [*derived, *(step.path for step in steps)])),
         # A plan that changes no file writes no archive, and so no unfinished move.
         archive=next_archive_name(checkpoint, kind) if steps else None,
         request=request,

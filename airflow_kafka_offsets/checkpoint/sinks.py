@@ -12,8 +12,8 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.errors import CheckpointFormatError
 from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS
-from airflow_kafka_offsets.model.location import hadoop_path
-from airflow_kafka_offsets.storage import fsspec_scheme, list_names, may_list_late, open_location, read_bytes
+from airflow_kafka_offsets.model.location import hadoop_path, split_scheme
+from airflow_kafka_offsets.storage import list_names, may_list_late, open_location, read_bytes
 
 MOST_FILES = 1_000
 
@@ -69,7 +69,7 @@ def newest_recorded_batch(
     :raises CheckpointFormatError: if the newest batch cannot be determined.
     """
     # Other kinds of storage do not know the checkpoint's credentials, and must not receive them.
-    same = fsspec_scheme(location) == fsspec_scheme(checkpoint.location)
+    same = split_scheme(location)[0] == split_scheme(checkpoint.location)[0]
     fs, path = open_location(location, checkpoint.fs if same else None)
     log = _Directory(fs, f"{hadoop_path(path)}/{RECORDING_SINKS[sink]}")
     read: dict[str, Callable[[], int | None]] = {

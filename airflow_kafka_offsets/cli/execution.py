@@ -52,10 +52,17 @@ USAGE = 2
 UNCHECKED = 3
 
 
-def print_result(output: str, value: Mapping[str, Any], lines: Iterable[str]) -> None:
-    """Print a result as JSON, or as lines."""
-    for line in [json.dumps(value, indent=2, default=str)] if output == "json" else lines:
-        click.echo(line)
+def print_result(
+    output: str, value: Mapping[str, Any], lines: Iterable[str], outcome: str | None = None
+) -> None:
+    """Print a result as JSON, or as lines; ``outcome`` is used in the error text if that fails."""
+    try:
+        for line in [json.dumps(value, indent=2, default=str)] if output == "json" else lines:
+            click.echo(line)
+    except OSError as error:
+        if outcome is None:  # click ends the command without a text if a pipe was closed
+            raise
+        raise output_error(error, f"; {outcome}") from error
 
 
 def now_text() -> str:
@@ -164,20 +171,15 @@ class Execution:
     def print_lines(self, *lines: str) -> None:
         """Print the lines of a plan that is not applied yet, unless the output is JSON."""
         if self.output == "table":
-            self._print({}, lines, "nothing was changed")
+            print_result("table", {}, lines, "nothing was changed")
 
     def print_receipt(self, receipt: Mapping[str, Any] | None, done: str, lines: Iterable[str] = ()) -> None:
         """Print a receipt as JSON, or as lines; ``done`` is used in the error text if that fails."""
         if receipt is not None:
-            self._print(receipt, lines, done if self.execute else "nothing was changed")
+            outcome = done if self.execute else "nothing was changed"
+            print_result(self.output, receipt, lines, outcome)
         if not self.execute:
             click.echo(f"Nothing was changed: {self.how}.", err=True)
-
-    def _print(self, value: Mapping[str, Any], lines: Iterable[str], outcome: str) -> None:
-        try:
-            print_result(self.output, value, lines)
-        except OSError as error:  # click would end the command without a text if a pipe was closed
-            raise output_error(error, f"; {outcome}") from error
 
 
 def _may_have_written(error: BaseException) -> bool:

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from airflow_kafka_offsets.errors import PlanRefusedError, SetupError, UsageError
+from airflow_kafka_offsets.model.formats import as_usage_error
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import (
@@ -295,7 +296,8 @@ def _read_place(**options: Any) -> Place | None:
         if value is not None and is_blank(value):
             raise unexpected(name, value, "a value")
     name, value = exactly_one(given)
-    return read_place("to_offset", _PLACES[name]) if value is True else read_place(name, value)
+    with as_usage_error():
+        return read_place("to_offset", _PLACES[name]) if value is True else read_place(name, value)
 
 
 output_option = choice_option("--output", Literal["table", "json"], "table", "Format of the output.")

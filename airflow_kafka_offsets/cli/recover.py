@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -54,7 +55,7 @@ from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.text import plural, shorten
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.moves.fleet import FleetMoves, Open
+    from airflow_kafka_offsets.moves.fleet import Open
 
 
 class _FileCommand(StrictCommand):
@@ -197,7 +198,7 @@ def _pipelines_to_plan(file: Path, execution: Execution) -> list[Names]:
 
 def _show_plan(fleet: Fleet, state: StateFile, execution: Execution) -> None:
     saved = f"Plan {fleet.digest} is saved in {state.path}; nothing was moved"
-    print_result(execution.output, fleet.as_json(), [fleet.markdown, "", saved])
+    print_result(execution.output, fleet.as_json(), [fleet.markdown, "", saved], saved)
 
 
 @recover.command("apply", cls=_FileCommand)
@@ -242,14 +243,8 @@ def apply_command(
                 f"{state.path}: {len(undone)} of {len(fleet.members)} pipelines were restored, and would not "
                 "be moved: finish 'recover restore', then plan again"
             )
-        moves = _moves(fleet, state, broker, execution)
-        failures = moves.apply(
-            quiet_period=execution.quiet_period,
-            max_age=timedelta(seconds=max_age),
-            at_once=max_active,
-        )
-    remedy = "run 'recover apply' again to continue, or 'recover restore' to undo all moves"
-    _conclude(state, moves.fleet, failures, execution, remedy)
+        how = {"max_age": timedelta(seconds=max_age), "at_once": max_active}
+        _carry_out("apply", fleet, state, broker, execution, **how)
     if refused := ", ".join(each.pipeline for each in fleet.refused):
         click.echo(f"not moved, because the plan refused them: {refused}", err=True)
         raise SystemExit(REFUSED)
@@ -275,14 +270,9 @@ def restore_command(
             lines = [f"group {name} would be restored" for name in names]
             execution.print_receipt({"pipelines": names}, "", lines)
             return
-        moves = _moves(fleet, state, broker, execution)
-        failures = moves.restore(
-            quiet_period=execution.quiet_period,
-            policy=None if execution.policy == CheckpointPolicy() else execution.policy,
-            allow_stale=allow_stale,
-            at_once=max_active,
-        )
-    _conclude(state, moves.fleet, failures, execution, "run 'recover restore' again for these")
+        policy = None if execution.policy == CheckpointPolicy() else execution.policy
+        how = {"policy": policy, "allow_stale": allow_stale, "at_once": max_active}
+        _carry_out("restore", fleet, state, broker, execution, **how)
 
 
 @recover.command("status", cls=_FileCommand)
@@ -324,10 +314,24 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     _report(unknown, "could not be compared")
 
 
-def _moves(fleet: Fleet, state: StateFile, broker: BrokerOptions, execution: Execution) -> FleetMoves:
+def _carry_out(
+    verb: str, fleet: Fleet, state: StateFile, broker: BrokerOptions, execution: Execution, **how: Any
+) -> None:
+    """Apply or restore a recovery, and print the result; exit 1 if a pipeline has failed."""
     from airflow_kafka_offsets.moves.fleet import FleetMoves
 
-    return FleetMoves(fleet, state.write, _connect(fleet, broker), execution.metadata)
+    moves = FleetMoves(fleet, state.write, _connect(fleet, broker), execution.metadata)
+    saved, failures = f"the progress is saved in {state.path}", None
+    with suppress(KeyboardInterrupt):
+        failures = getattr(moves, verb)(quiet_period=execution.quiet_period, **how)
+    remedy = f"run 'recover {verb}' again to continue"
+    if verb == "apply" and moves.fleet.begun:
+        remedy += ", or 'recover restore' to undo all moves"
+    if failures is None:
+        click.echo(f"Stopped: {saved}; {remedy}", err=True)
+        raise click.Abort
+    execution.print_receipt(moves.fleet.as_json(), saved, _stages(moves.fleet))
+    _report(failures, f"failed; {remedy}")
 
 
 def _connect(fleet: Fleet, broker: BrokerOptions) -> Open:
@@ -339,14 +343,6 @@ def _stages(fleet: Fleet) -> list[str]:
     stages = [*(member.stage for member in fleet.members), *("refused" for _ in fleet.refused)]
     numbers = ", ".join(f"{number} {stage}" for stage, number in Counter(stages).items())
     return [f"{plural(len(stages), 'pipeline')}: {numbers}"]
-
-
-def _conclude(
-    state: StateFile, fleet: Fleet, failures: Sequence[Failure], execution: Execution, remedy: str
-) -> None:
-    """Print the result; exit 1 if a pipeline has failed."""
-    execution.print_receipt(fleet.as_json(), f"the progress is saved in {state.path}", _stages(fleet))
-    _report(failures, f"failed; {remedy}")
 
 
 def _report(failures: Sequence[Failure], what: str) -> None:

@@ -66,6 +66,7 @@ def save(
         raise UsageError(
             "--save-plan and --execute contradict each other: save the plan, then give it to --plan"
         )
+    refuse_unused("with --save-plan, which moves nothing", "quiet_period")
     plan = look_up_times(client, plan)
     execution.print_lines(*plan.tables())
     plan.check()
@@ -88,7 +89,8 @@ def save(
         allow_running_mirror=allow_running_mirror,
     )
     write_new_file("--save-plan", file, json.dumps(saved.value, indent=2) + "\n")
-    print_result(execution.output, saved.value, [saved.markdown, f"Plan {saved.digest} is saved in {file}"])
+    outcome = f"Plan {saved.digest} is saved in {file}"
+    print_result(execution.output, saved.value, [saved.markdown, outcome], outcome)
 
 
 def refuse_with_plan(*used: str) -> None:

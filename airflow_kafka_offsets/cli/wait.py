@@ -28,6 +28,7 @@ from airflow_kafka_offsets.cli.options import (
     topics_option,
 )
 from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.model.formats import as_usage_error
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class WaitOptions:
         from airflow_kafka_offsets.waits.progress import Progress
 
         location = None if checkpoint is None else checkpoint.location
-        wait, frozen = kind(**parameters, checkpoint_location=location), False
+        with as_usage_error():
+            wait, frozen = kind(**parameters, checkpoint_location=location), False
         call_timeout = min(CALL_TIMEOUT, self.give_up_after)
         client = open_client(self.broker.client_config(), call_timeout, limited=False)
         progress = Progress(wait.stalled_after)

@@ -8,9 +8,9 @@ from fsspec import AbstractFileSystem
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageError, UsageError
 from airflow_kafka_offsets.model.digest import digest
-from airflow_kafka_offsets.model.location import check_location
+from airflow_kafka_offsets.model.location import check_location, split_scheme
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
-from airflow_kafka_offsets.storage import fsspec_scheme, note_credentials
+from airflow_kafka_offsets.storage import note_credentials
 from airflow_kafka_offsets.storage_errors import driver_cause, driver_text, storage_error
 
 
@@ -55,7 +55,7 @@ def storage_from_connection(
         ) from error
     source = f"Airflow connection {conn_id!r} ({parameter_text(conn_parameter)})"
     try:
-        scheme = fsspec_scheme(location)
+        scheme = split_scheme(location)[0]
         # Airflow keeps each storage by its alias until the process ends, but a connection may change before.
         alias = digest(scheme, conn_id, connection.as_json())
         fs: AbstractFileSystem = attach(scheme, conn_id, alias=alias).fs

@@ -31,7 +31,7 @@ from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
 from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, missing_partitions
 from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.session import Session
-from airflow_kafka_offsets.model.names import parse_group
+from airflow_kafka_offsets.model.names import parse_existing_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_PARTITION,
     Commit,
@@ -57,7 +57,7 @@ class GroupCommits:
     def __init__(self, session: Session, admin: Admin, group_id: str) -> None:
         self._session = session
         self._admin = admin
-        self._group_id = parse_group(group_id)
+        self._group_id = parse_existing_group(group_id)
 
     def read(self, call: Call, partitions: Iterable[TopicPartition], needs: Right = "Describe") -> Commits:
         """Return the commits of partitions; ``None`` for missing commits and missing partitions."""

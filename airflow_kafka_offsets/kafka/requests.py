@@ -17,6 +17,7 @@ from airflow_kafka_offsets.kafka.failures import (
     UNANSWERED,
     UNKNOWN_PARTITION,
     CallError,
+    Deadline,
     Failure,
 )
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, not_on_broker, summarize
@@ -65,10 +66,10 @@ def missing_partitions(
     note: Callable[[ClusterMetadata], object] = lambda _: None,
 ) -> list[TopicPartition]:
     """Return the partitions that the broker does not have, and give its responses to ``note``."""
-    wanted = set(partitions)
+    wanted, deadline = set(partitions), Deadline(timeout)
     topics: dict[str, list[int]] = {}
     for topic in sorted({tp.topic for tp in wanted}):
-        topics.update(read_topics(connection, topic, timeout, note))
+        topics.update(read_topics(connection, topic, deadline.seconds_left, note))
     return not_on_broker(wanted, topics)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import locale
 import secrets
 import shlex
 import shutil
@@ -83,10 +84,10 @@ class EmbeddedKafka:
         temporary = Path(tempfile.gettempdir(), f"airflow-kafka-offsets-{secrets.token_hex(8)}")
         # Brokers are found by this path: it must be the same through every link.
         self.directory = (directory or temporary).resolve()
-        if "," in str(self.directory):
-            raise unexpected(
-                "directory", str(self.directory), "a path without a comma, which Kafka would split"
-            )
+        path, known = str(self.directory), locale.getencoding()
+        if "," in path or path.encode(known, "replace").decode(known) != path:
+            java = f"only with characters of {known}, the locale's encoding, which Java uses (see LC_ALL)"
+            raise unexpected("directory", path, f"a path without a comma, which Kafka splits, and {java}")
         self.brokers = {number: Broker(self.directory, number) for number in range(1, brokers + 1)}
         self._given_port = port
         self._ports: list[dict[str, int]] = []

@@ -14,6 +14,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -243,8 +244,15 @@ def load_json(text: str, what: str, expected: str = "JSON", *, describe: Describ
 
 def load_json_parameter(text: str, parameter: str, expected: str) -> Any:
     """Read the JSON text of a parameter like :func:`load_json`, but raise a UsageError that names it."""
-    try:
+    with as_usage_error(parameter):
         return load_json(text, parameter_text(parameter), expected)
+
+
+@contextmanager
+def as_usage_error(parameter: str | None = None) -> Iterator[None]:
+    """Turn an OffsetsFormatError about a parameter, or about a file that it names, into a UsageError."""
+    try:
+        yield
     except OffsetsFormatError as error:
         raise UsageError(str(error), parameter=parameter) from None
 

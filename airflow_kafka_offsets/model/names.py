@@ -42,16 +42,16 @@ def parse_group(name: object, parameter: str = "group_id") -> str:
 
 
 def parse_stored_group(name: str, what: str) -> str:
-    """Check a group's name from a file or a receipt like :func:`parse_group`."""
+    """Check a group's name from a file or a receipt like :func:`parse_existing_group`."""
     try:
-        return parse_group(name, what)
+        return parse_existing_group(name, what)
     except UsageError as error:
         raise OffsetsFormatError(str(error)) from None
 
 
 def parse_existing_group(name: object, parameter: str = "group_id") -> str:
     """
-    Return the name if a group of this name can be looked up or deleted. Other clients may have created groups
+    Return the name if a group of this name can be read or deleted. Other clients may have created groups
     with whitespace at the ends of their names.
 
     :raises UsageError: if no group can have the name.

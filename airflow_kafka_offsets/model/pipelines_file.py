@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
-from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.formats import as_usage_error, load_json
 from airflow_kafka_offsets.model.parameters import has_template
 from airflow_kafka_offsets.model.text import describe_type, escape_controls, shorten, size_error
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -38,12 +38,10 @@ def read_pipelines(text: str, file: str, parsers: Readers) -> list[dict[str, Any
     :param file: the file's name, for error texts; ``.json`` means JSON, any other extension YAML.
     :raises UsageError: the text names the file, the entry and the key.
     """
-    try:
+    with as_usage_error():
         content = (
             load_json(text, file, "a list of pipelines") if file.endswith(".json") else _load_yaml(text, file)
         )
-    except OffsetsFormatError as error:
-        raise UsageError(str(error)) from None
     defaults: dict[str, Any] = {}
     entries, where = content, file
     if isinstance(content, dict):

@@ -135,7 +135,8 @@ class CommitOffsetWindowOperator(MovingOperator):
             if beside := sorted(after - ordered - {self.task_id}):
                 raise PlanRefusedError(
                     f"only the plan is before this task, and {beside[0]!r} runs beside it. If the window's "
-                    f"job fails, the commit has skipped its records: order the job before {self.task_id!r}"
+                    f"job fails, the commit has skipped its records: order the job before {self.task_id!r}, "
+                    "and a task that does not read the window after it"
                 )
         elif self.trigger_rule != TriggerRule.ALL_SUCCESS:
             found = task_states(context, self, jobs)

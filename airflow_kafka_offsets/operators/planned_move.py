@@ -22,6 +22,7 @@ from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.outcome import push_result
+from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class PlannedMoveOperator(PipelineMovingOperator):
     """The parameters that a plan replaces."""
     permissions: ClassVar[Sequence[str]]
     """The parameters that a plan has decided, besides :data:`POLICY`."""
+    for_moves: ClassVar[Sequence[str]] = ("quiet_period",)
+    """The parameters that are not used to plan."""
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
         "plan_only": parse_switch,
@@ -74,6 +77,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
         "allow_self_approval": parse_switch,
     }
     plan: Any
+    plan_only: bool | str
     approval: Any
 
     def with_connections(self, plan: PipelinePlan) -> PipelinePlan:
@@ -98,6 +102,8 @@ class PlannedMoveOperator(PipelineMovingOperator):
         super().check_parameters()
         if self.plan is None:
             self.refuse_unused("without plan", "approval", "allow_self_approval", "max_age")
+            if not is_template(self.plan_only) and self.parse_parameter("plan_only"):
+                self.refuse_unused("with plan_only, which moves nothing", *self.for_moves)
         else:
             self.refuse_unused("with plan", *self.targets, "plan_only")
         if self.approval is None:

@@ -133,6 +133,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
     operation: ClassVar[Operation] = "reset"
     targets: ClassVar[Sequence[str]] = tuple(RESETS)
     permissions: ClassVar[Sequence[str]] = ("on_out_of_range", "on_no_commit", "allow_new_cluster")
+    for_moves: ClassVar[Sequence[str]] = ("quiet_period", "stop_after_failure")
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PlannedMoveOperator.parsers,
         "on_out_of_range": choice_parser(OutOfRangePolicy),

@@ -70,7 +70,15 @@ def none_is_default(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
     def make(self: object, **parameters: Any) -> None:
         given = {name: it for name, it in parameters.items() if it is not None or name not in defaults}
-        with fail_without_retry() if is_being_mapped(self) else nullcontext():
+        mapped = is_being_mapped(self)
+        with fail_without_retry() if mapped else nullcontext():
+            # In a DAG file None is the author's decision; in an index it is a value that was lost.
+            if mapped and parameters.get("approval", ...) is None:
+                raise UsageError(
+                    f"task {parameters['task_id']}: found approval=None in an index of this mapped task, "
+                    "which would move without one; expected the output of an approval, or no approval key",
+                    parameter="approval",
+                )
             init(self, **given)
 
     return make

@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from fsspec import AbstractFileSystem
 
@@ -178,3 +178,26 @@ class TimelessFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has n
 
     def modified(self, path: str) -> Any:
         raise NotImplementedError
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Callable[[Mapping[int, str | int], Iterable[int]], Path]:
+    """Writes a checkpoint into this test's directory: checkpoint({0: 5}, [0])."""
+
+    def write(offsets: Mapping[int, str | int], commits: Iterable[int]) -> Path:
+        write_checkpoint(LocalFileSystem(), str(tmp_path / "checkpoint"), offsets, commits)
+        return tmp_path / "checkpoint"
+
+    return write
+
+
+@pytest.fixture
+def three(checkpoint: Callable[..., Path]) -> Path:
+    """The checkpoint of a query that has finished the batches 0 to 2."""
+    return with_checksums(checkpoint(THREE, [0, 1, 2]))
+
+
+@pytest.fixture
+def begun(checkpoint: Callable[..., Path]) -> Path:
+    """The checkpoint of a query that has finished the batches 0 to 2, and was stopped in batch 3."""
+    return with_checksums(checkpoint(THREE | {3: 9}, [0, 1, 2]))

@@ -1,20 +1,8 @@
 import pytest
-from checkpoint_moves import THREE, apply_plan, files, with_checksums, write_checkpoint
-from fsspec.implementations.local import LocalFileSystem
+from checkpoint_moves import apply_plan, begun, checkpoint, files, three  # noqa: F401
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.errors import PlanRefusedError
-
-
-@pytest.fixture
-def checkpoint(tmp_path):
-    """Writes a checkpoint into this test's directory: checkpoint({0: 5}, [0])."""
-
-    def write(offsets, commits):
-        write_checkpoint(LocalFileSystem(), str(tmp_path / "checkpoint"), offsets, commits)
-        return tmp_path / "checkpoint"
-
-    return write
 
 
 @pytest.fixture(scope="session")
@@ -36,18 +24,6 @@ def storage_options():
         yield options
     finally:
         server.stop()
-
-
-@pytest.fixture
-def three(checkpoint):
-    """The checkpoint of a query that has finished the batches 0 to 2."""
-    return with_checksums(checkpoint(THREE, [0, 1, 2]))
-
-
-@pytest.fixture
-def begun(checkpoint):
-    """The checkpoint of a query that has finished the batches 0 to 2, and was stopped in batch 3."""
-    return with_checksums(checkpoint(THREE | {3: 9}, [0, 1, 2]))
 
 
 @pytest.fixture

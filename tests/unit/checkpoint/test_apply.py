@@ -28,7 +28,7 @@ from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, StorageError
+from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,11 +135,13 @@ def test_a_move_on_a_storage_that_cannot_replace_files_does_not_begin(three, loc
     written_ago(three, 3600)
     before = files(three)
     spark = SparkCheckpoint(str(three))
-    checkpoint_plan = plan_seek(spark, {"0": {ORDERS_0: 3}})
     monkeypatch.setattr(spark, "location", location)
-    with pytest.raises(StorageError, match=f"cannot replace a file.*{instead}.*nothing was changed"):
-        apply_checkpoint_plan(spark, checkpoint_plan, quiet_period=0)
+    refused = plan_seek(spark, {"0": {ORDERS_0: 3}})
+    assert [instead in refusal for refusal in refused.refusals] == [True]
+    with pytest.raises(PlanRefusedError, match=f"cannot replace a file.*{instead}"):
+        apply_checkpoint_plan(spark, refused, quiet_period=0)
     assert files(three) == before
+    assert plan_seek(spark, {"0": {ORDERS_0: 7}}).refusals == ()
 
 
 def test_a_batch_that_begins_is_seen_on_a_storage_without_times(three, waiting):

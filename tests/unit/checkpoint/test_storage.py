@@ -72,6 +72,11 @@ def test_two_spellings_of_a_location_are_known(one, other, same):
     assert is_same_location(one, other) == is_same_location(other, one) == same
 
 
+def test_the_mark_of_utf_8_at_the_beginning_of_a_file_is_not_in_its_text(tmp_path):
+    (file := tmp_path / "offsets.csv").write_text("orders,0,5\n", encoding="utf-8-sig")
+    assert read_text(str(file)) == "orders,0,5\n"
+
+
 def test_a_relative_path_is_relative_to_the_working_directory():
     assert open_location("data/cp")[1] == str(Path.cwd() / "data" / "cp")
 

@@ -7,7 +7,7 @@ from written_query import Query
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -155,6 +155,21 @@ def test_a_deletion_that_ctrl_c_stops_has_a_receipt(run, monkeypatch, line):
     done = run(f"group {line} --execute --output json")
     assert (done.code, "group a: stopped: it may be deleted in part" in done.err) == (1, True)
     assert '"orders": {"0": 50}' in " ".join(done.out.split()).replace("{ ", "{").replace(" }", "}")
+
+
+def test_a_group_whose_name_ends_with_a_space_is_deleted_and_beside_it_others_are_restored(
+    run, broker, at, memory, tmp_path
+):
+    broker.commit("a", {ORDERS: 50})
+    memory.send("a ", ((ORDERS, Commit(60)),))
+    saved = tmp_path / "saved.csv"
+    done = run(f"group delete a 'a ' --save {saved} --execute --output json")
+    assert (done.code, at("a"), broker.describe_groups(["a "])["a "].state) == (0, None, "Dead"), done.err
+    (receipt := tmp_path / "receipt.json").write_text(done.out)
+    for file in (f"--from-file {saved}", f"--receipt {receipt}"):
+        assert run(f"group restore a {file} --execute").code == 0
+        assert at("a") == 50
+    assert run("group reset 'a ' --topic orders --to-offset 1").code == 2
 
 
 def test_a_group_whose_name_has_braces_is_no_json(run, broker, at):

@@ -3,8 +3,10 @@
 import errno
 import fcntl
 import json
+import re
 import shutil
 
+import click
 import pytest
 from moved_fleet import BACK, READ, SHIFT
 
@@ -71,23 +73,53 @@ def test_a_plan_that_was_never_applied_is_not_restored(planned, recovering):
         assert (done.code, "no pipeline has begun to move" in done.err) == (2, True)
 
 
-@pytest.mark.parametrize("verb", ["apply", "restore"])
-def test_a_move_of_many_whose_output_is_closed_says_where_its_progress_is(
-    planned, recovering, monkeypatch, verb
+@pytest.mark.parametrize(
+    ("verb", "options", "outcome"),
+    [
+        ("plan", SHIFT, r"Plan \w+ is saved in {}; nothing was moved"),
+        ("apply", ["--execute"], "the progress is saved in {}"),
+        ("restore", ["--execute"], "the progress is saved in {}"),
+    ],
+)
+def test_a_command_on_many_whose_output_is_closed_says_where_its_file_is(
+    planned, recovering, monkeypatch, verb, options, outcome
 ):
     few = planned(2)
-    assert verb == "apply" or recovering("apply", few, "--execute").code == 0
+    assert verb != "restore" or recovering("apply", few, "--execute").code == 0
+    echo = click.echo
 
-    def closed(*_):
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+    def closed(text, err=False):
+        if not err:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        echo(text, err=True)
 
-    for module in ("execution", "recover"):
-        monkeypatch.setattr(f"airflow_kafka_offsets.cli.{module}.print_result", closed)
+    monkeypatch.setattr(click, "echo", closed)
     monkeypatch.setattr("airflow_kafka_offsets.cli.execution.os.dup2", lambda *_: None)
     monkeypatch.setattr("sys.stdout.fileno", lambda: 1)
-    done = recovering(verb, few, "--execute")
-    said = f"the output cannot be written: Broken pipe; the progress is saved in {few.state}"
-    assert (done.code, said in done.err) == (1, True)
+    done = recovering(verb, few, *options)
+    said = f"the output cannot be written: Broken pipe; {outcome.format(few.state)}\n$"
+    assert (done.code, bool(re.search(said, done.err))) == (1, True), done.err
+
+
+@pytest.mark.parametrize("verb", ["apply", "restore"])
+def test_ctrl_c_says_where_the_progress_is_and_how_to_go_on(planned, recovering, interrupted, verb):
+    few = planned(2)
+    assert verb == "apply" or recovering("apply", few, "--execute").code == 0
+    done = interrupted(verb, few, 2, KeyboardInterrupt(), once=True)
+    undo = ", or 'recover restore' to undo all moves" if verb == "apply" else ""
+    said = f"Stopped: the progress is saved in {few.state}; run 'recover {verb}' again to continue{undo}\n"
+    assert (done.code, said in done.err) == (1, True), done.err
+    assert recovering(verb, few, "--execute").code == 0
+    assert few.at() == {BACK if verb == "apply" else READ: 2}
+
+
+def test_an_apply_that_has_moved_nothing_does_not_advise_to_undo(planned, recovering):
+    few = planned(2)
+    for name in few.names:
+        few.commit(name, READ + 1)
+    done = recovering("apply", few, "--execute", "--max-active", "1")
+    assert (done.code, few.stages()) == (1, {"planned": 2})
+    assert done.err.endswith("1 failed; run 'recover apply' again to continue\n")
 
 
 class Killed(BaseException):

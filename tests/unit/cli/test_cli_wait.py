@@ -77,6 +77,8 @@ def test_a_broker_that_is_away_is_said_and_asked_again_until_the_time_is_up(cli)
         ("lag g --max-lag 0 --position checkpoint", "--position checkpoint without --check"),
         ("reached g", "--target is missing: give 'latest', a time such as '2026-03-01T00:00:00+00:00', off"),
         ("reached g --topic TOPIC --target 2100-01-01", "is in the future"),
+        ("reached g --target '{'", "--target: { is not JSON"),
+        ("""reached g --target '{"t": {"0": -1}}'""", "--target: found -1 instead of the offset of t-0"),
         ("topic --target 2020-01-01", "no topic to read: give --topic"),
         ("topic --topic t", "--target is missing: give a time such as '2026-03-01T00:00:00+00:00'"),
         ("topic --topic t --target 2020-01-01 --idle-after 5m", "--on-idle-partition ignore"),

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
-from memory_clients import MemoryConsumer, open_client
+from memory_clients import Clock, MemoryConsumer, open_client
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.failures import CallError
-from airflow_kafka_offsets.kafka.requests import read_topics
+from airflow_kafka_offsets.kafka.requests import leaderless_failure, missing_partitions, read_topics
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 
 @pytest.fixture
@@ -58,6 +59,21 @@ def test_all_requests_about_topics_together_end_at_the_deadline(memory, slow):
     ):
         client.partitions(topics)
     assert len(asked) <= 31
+
+
+@pytest.mark.parametrize("find", [missing_partitions, leaderless_failure])
+def test_the_requests_for_the_reason_of_a_failure_together_end_at_the_deadline(monkeypatch, find):
+    clock, waits = Clock(lambda: 0.0), []
+    monkeypatch.setattr("airflow_kafka_offsets.kafka.failures.time", clock)
+
+    def list_topics(*_, timeout):
+        waits.append(min(2.0, timeout))
+        clock.wait(waits[-1])
+        return SimpleNamespace(topics={})
+
+    connection: Any = SimpleNamespace(ask=lambda request: request(SimpleNamespace(list_topics=list_topics)))
+    find(connection, [TopicPartition(f"topic-{number}", 0) for number in range(5)], 5.0)
+    assert waits == [2.0, 2.0, 1.0, 0.0, 0.0]
 
 
 def test_many_topics_are_one_request_and_those_that_it_lacks_are_asked_for_by_name(memory, slow):

@@ -3,11 +3,12 @@
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
-from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.errors import SetupError, UsageError
 from airflow_kafka_offsets.local import background
 from airflow_kafka_offsets.local.background import find_running, start_background, stop_background
 from airflow_kafka_offsets.local.broker_config import free_port
@@ -31,6 +32,23 @@ def test_the_ports_that_were_asked_for_are_not_given_to_other_listeners(tmp_path
     ports = [port for listeners in kafka._ports for port in listeners.values()]
     assert len(set(ports)) == 4
     assert kafka.bootstrap_servers == f"127.0.0.1:{first},127.0.0.1:{first + 1}"
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "refused"),
+    [
+        ("a,b", "UTF-8", True),
+        ("Jörg", "ANSI_X3.4-1968", True),
+        ("Jörg", "UTF-8", False),
+        ("a", "ANSI_X3.4-1968", False),
+    ],
+)
+def test_a_directory_that_kafka_or_java_would_take_for_another_one_is_refused(
+    tmp_path, monkeypatch, name, encoding, refused
+):
+    monkeypatch.setattr("locale.getencoding", lambda: encoding)
+    with pytest.raises(UsageError, match="directory=.*: expected a path") if refused else nullcontext():
+        EmbeddedKafka(tmp_path / name)
 
 
 @pytest.fixture

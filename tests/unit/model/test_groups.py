@@ -1,4 +1,5 @@
 import contextlib
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.groups import GroupSelection, parse_group_id
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 
 A0, A1, A9, B0 = (TopicPartition(*name) for name in (("a", 0), ("a", 1), ("a", 9), ("b", 0)))
 
@@ -21,6 +22,21 @@ def test_without_topics_everything_is_in_scope():
 def test_topics_that_are_given_and_empty_are_not_everything(nothing):
     with pytest.raises(UsageError, match="topics"):
         TopicScope.parse(nothing)
+
+
+@pytest.mark.parametrize(
+    ("names", "plain"),
+    [
+        (("b", "a"), ["b", "a"]),
+        ({"b", "a"}, ["a", "b"]),
+        (MappingProxyType({"a": "g"}), {"a": "g"}),
+        ("a", "a"),
+        (None, None),
+    ],
+)
+def test_names_are_compared_and_kept_as_the_json_that_they_become(names, plain):
+    found = plain_names(names)
+    assert (found, type(found)) == (plain, type(plain))
 
 
 def test_none_as_text_is_a_name():

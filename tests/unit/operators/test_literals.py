@@ -252,6 +252,16 @@ def test_templates_may_fill_in_the_scenario(scenarios):
             "allow_stale would be ignored with restore_when='failed'",
         ),
         (
+            ResetOffsetsOperator,
+            RESET | {"plan_only": True, "quiet_period": 30, "stop_after_failure": True},
+            "quiet_period and stop_after_failure would be ignored with plan_only",
+        ),
+        (
+            FailOverOperator,
+            ORDERS | {"mirror": {"kafka_config_id": "b"}, "plan_only": "true", "quiet_period": 30},
+            "quiet_period would be ignored with plan_only",
+        ),
+        (
             PlanResetsOperator,
             {"pipelines": [GROUP], "to_offset": "earliest", "quiet_period": "{{ params.it }}"},
             "quiet_period would be ignored by a plan: give it to the reset that applies it",

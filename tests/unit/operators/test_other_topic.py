@@ -78,7 +78,8 @@ def move(orders: KafkaPipeline, context) -> Callable[..., dict[str, Any]]:
 
     def run(names: dict[str, str], **parameters: Any) -> dict[str, Any]:
         mirror = {"kafka_config_id": "kafka_default", "topics": names, **parameters.pop("mirror", {})}
-        wanted = {"quiet_period": 0, **orders, "mirror": mirror, **parameters}
+        quick = {} if parameters.get("plan_only") else {"quiet_period": 0}
+        wanted = {**quick, **orders, "mirror": mirror, **parameters}
         return FailOverOperator(task_id="move", **wanted).execute(context)
 
     return run

@@ -22,6 +22,7 @@ from airflow_kafka_offsets.errors import (
     MoveUnfinishedError,
     PlanRefusedError,
 )
+from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.moves import apply as plan_apply
 from airflow_kafka_offsets.moves.write import commit_groups
@@ -62,7 +63,7 @@ def test_a_reset_that_its_plan_names_and_that_moves_nothing_names_the_pipeline_f
             reset >> job >> EmptyOperator(task_id="commit") >> restore.as_teardown(setups=reset)
         return reset, restore
 
-    plan = pipeline.run("reset", plan_only=True)
+    plan = pipeline.run("reset", plan_only=True, quiet_period=QUIET_PERIOD)
     reset, _ = tasks(plan)
     receipt = reset.execute(pipeline.context("reset"))
     pipeline.job()

@@ -201,7 +201,7 @@ def test_a_receipt_that_is_empty_is_no_receipt(receipt, says, restore):
 
 
 def test_the_receipt_of_a_plan_that_was_only_shown_changes_nothing(query, committed, reset, restore):
-    receipt = reset(plan_only=True)
+    receipt = reset(plan_only=True, quiet_period=QUIET_PERIOD)
     before = query.files()
     assert restore(receipt) is None
     assert (query.files(), committed()) == (before, COMMITTED)

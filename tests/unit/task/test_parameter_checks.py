@@ -293,6 +293,18 @@ def test_what_a_mapped_task_refuses_is_not_retried(operator, shared, values, say
         mapped.unmap(values)
 
 
+def test_an_index_of_a_mapped_task_that_has_lost_its_approval_is_refused():
+    values: dict[str, Any] = {"plan": "/plan.json", "approval": None}
+    with DAG("d"):
+        # In the DAG's file it is the author who says so.
+        alone = ResetOffsetsOperator(task_id="alone", **values)
+        mapped = ResetOffsetsOperator.partial(task_id="t").expand_kwargs([values])
+    with pytest.raises(AirflowFailException, match="task t: found approval=None in an index of this mapped"):
+        mapped.unmap(values)
+    other: Any = mapped.unmap({"plan": "/plan.json"})
+    assert alone.approval is other.approval is None
+
+
 @pytest.mark.parametrize(
     ("operator", "needed"),
     [(ResetOffsetsOperator, {"to_offset": 1}), (ConsumerGroupLagSensor, {"max_lag": 0})],

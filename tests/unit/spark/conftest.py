@@ -1,0 +1,1 @@
+from checkpoint_moves import begun, checkpoint, three  # noqa: F401
