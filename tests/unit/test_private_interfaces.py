@@ -57,7 +57,7 @@ ATTRIBUTES = {
     "spark/listener/launcher.py": {"_jsparkSession", "_spark"},
     "spark/listener/listener.py": {"_jsc", "_jvm"},
     "spark/listener/queries.py": {"_gateway_client", "_jsq"},
-    "storage.py": {"_call", "_cat_file", "_strip_protocol"},
+    "storage.py": {"_call", "_get_kwargs_from_urls", "_strip_protocol"},
     "task/parameter_checks.py": {"_do_render_template_fields"},
     "task/mapped.py": {"_BaseOperator__from_mapped", "_get_specified_expand_input"},
 }
