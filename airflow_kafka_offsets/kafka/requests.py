@@ -86,8 +86,8 @@ def leaderless_failure(
         for described in topics
         for number, partition in described.partitions.items()
         if partition.leader < 0
-        and (tp := TopicPartition(described.topic, number))
-        and (wanted is None or tp in wanted)
+        for tp in [TopicPartition(described.topic, number)]
+        if wanted is None or tp in wanted
     }
     if not found:
         return None

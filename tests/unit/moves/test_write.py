@@ -71,7 +71,7 @@ class Port:
     def committed(self, group_id, partitions):
         if self.done:
             raise BrokerUnavailableError("no answer")
-        return {tp: Commit(BEFORE[group_id][tp]) for tp in partitions}
+        return {tp: Commit(BEFORE[group_id][tp]) for tp in partitions}  # type: ignore[arg-type]
 
     def describe_groups(self, group_ids):
         if self.down:
@@ -110,9 +110,9 @@ def test_a_deletion_that_could_not_be_read_back_names_what_was_deleted():
 @pytest.mark.parametrize(
     ("change", "done"),
     [
-        (lambda port: write.commit_offsets(port, "orders", BEFORE["orders"], ""), "committed"),
+        (lambda port: write.commit_offsets(port, "orders", BEFORE["orders"], ""), "committed"),  # type: ignore[arg-type]
         (
-            lambda port: write.commit_forward(port, "orders", BEFORE["orders"], {}, query="q", check=len),
+            lambda port: write.commit_forward(port, "orders", BEFORE["orders"], {}, query="q", check=len),  # type: ignore[arg-type]
             "committed",
         ),
         (lambda port: write.delete_offsets(port, "orders", BEFORE["orders"], len), "deleted in part"),
@@ -120,5 +120,6 @@ def test_a_deletion_that_could_not_be_read_back_names_what_was_deleted():
 )
 def test_an_error_of_reading_back_says_that_something_was_written(change, done):
     """For example, the right to read was revoked after the commit."""
-    with pytest.raises(BrokerUnavailableError, match=f"no answer; {done} before, but not read back: group orders"):
+    expected = f"no answer; {done} before, but not read back: group orders"
+    with pytest.raises(BrokerUnavailableError, match=expected):
         change(Port("orders"))
