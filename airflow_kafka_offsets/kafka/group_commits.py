@@ -158,9 +158,7 @@ class GroupCommits:
     ) -> None:
         reading = call.with_text(f"reading back the offsets of group {self._group_id!r}")
 
-        def done(commits: Commits) -> list[TopicPartition]:
-            return [tp for tp, commit in commits.items() if commit == Commit(offsets[tp], texts[tp.topic])]
-
+        done = partial(_done, offsets, texts)
         state = CommitState(offsets, lambda pending: done(self.read(reading, pending)))
         background_errors = BackgroundErrors()
         reason: BrokerError | None = None
@@ -239,3 +237,8 @@ class GroupCommits:
         except (BrokerError, SetupError) as error:
             log.debug("Could not look up the members of group %r: %s", self._group_id, error)
             return None
+
+
+def _done(offsets: Mapping[TopicPartition, int], texts: Texts, commits: Commits) -> list[TopicPartition]:
+    """Return the partitions whose commits are those of ``offsets`` and ``texts``."""
+    return [tp for tp, commit in commits.items() if commit == Commit(offsets[tp], texts[tp.topic])]

@@ -68,11 +68,11 @@ def group_on(halved, new_group):
 
     def named(*, there):
         # As Kafka's brokers choose it: by the hash of a Java string.
-        for group in iter(new_group, None):
+        def has_leader(group):
             number = reduce(lambda found, char: (31 * found + ord(char)) & 0xFFFFFFFF, group, 0)
-            number = min(number, 2**32 - number)
-            if (number % OFFSETS_PARTITIONS not in halved[-1]) == there:
-                return group
+            return min(number, 2**32 - number) % OFFSETS_PARTITIONS not in halved[-1]
+
+        return next(group for group in iter(new_group, None) if has_leader(group) == there)
 
     return named
 

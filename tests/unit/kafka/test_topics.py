@@ -11,7 +11,7 @@ from memory_clients import Clock, MemoryConsumer, open_client
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.failures import CallError
-from airflow_kafka_offsets.kafka.requests import leaderless_failure, missing_partitions, read_topics
+from airflow_kafka_offsets.kafka.requests import missing_partitions, read_topics
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 
@@ -61,8 +61,7 @@ def test_all_requests_about_topics_together_end_at_the_deadline(memory, slow):
     assert len(asked) <= 31
 
 
-@pytest.mark.parametrize("find", [missing_partitions, leaderless_failure])
-def test_the_requests_for_the_reason_of_a_failure_together_end_at_the_deadline(monkeypatch, find):
+def test_the_requests_for_the_reason_of_a_failure_together_end_at_the_deadline(monkeypatch):
     clock, waits = Clock(lambda: 0.0), []
     monkeypatch.setattr("airflow_kafka_offsets.kafka.failures.time", clock)
 
@@ -72,7 +71,7 @@ def test_the_requests_for_the_reason_of_a_failure_together_end_at_the_deadline(m
         return SimpleNamespace(topics={})
 
     connection: Any = SimpleNamespace(ask=lambda request: request(SimpleNamespace(list_topics=list_topics)))
-    find(connection, [TopicPartition(f"topic-{number}", 0) for number in range(5)], 5.0)
+    missing_partitions(connection, [TopicPartition(f"topic-{number}", 0) for number in range(5)], 5.0)
     assert waits == [2.0, 2.0, 1.0, 0.0, 0.0]
 
 
