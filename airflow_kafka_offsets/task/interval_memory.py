@@ -186,29 +186,36 @@ def check_emitted_interval(context: Context, key: str, interval: Interval) -> No
     Refuse to read another interval than the one that ``CompletedIntervalsOperator`` has emitted.
 
     The same key names an hour and a day, and other moments in another time zone. If a mapper of Airflow has
-    shortened the key of an event, only the start is compared. If it has rolled up events, nothing is.
+    made the run's key, the interval must be a part of the emitted ones or end with them: otherwise records of
+    it may still be missing.
 
     :param interval: the interval that the task's own ``every`` and ``timezone`` find for the run's key.
     """
     triggering: Mapping[Any, Any] = context.get("triggering_asset_events") or {}
     for asset, events in triggering.items():
-        keys = {str(getattr(event, "partition_key", None)) for event in events}
-        if len(keys) > 1 or not "".join(keys).startswith(key):
-            continue
-        for extra in (event.extra for event in events):
-            emitted = interval
+        emitted, remedy = [], ""
+        for event in events:
             with suppress(UsageError, KeyError):
                 # Events of other tasks have no token.
-                if isinstance(extra, Mapping) and "token" in extra:
-                    emitted = IntervalSchedule.parse(extra["every"], extra["timezone"]).of_key(*keys)
-            if emitted.start != interval.start or (key in keys and emitted.end != interval.end):
-                raise UsageError(
-                    f"this run was started for the interval from {emitted.start.isoformat()} until "
-                    f"{emitted.end.isoformat()} of the asset {asset.name!r}, and this task would read from "
-                    f"{interval.start.isoformat()} until {interval.end.isoformat()}: set "
-                    f"every={extra['every']!r} and timezone={extra['timezone']!r}, as in the task that "
-                    "emits the asset's events"
+                every, zone, _ = ((event.extra or {})[name] for name in ("every", "timezone", "token"))
+                emitted.append(
+                    IntervalSchedule.parse(every, zone).of_key(getattr(event, "partition_key", None))
                 )
+                remedy = f"set every={every!r} and timezone={zone!r}, as in the task that emits the events"
+        if not emitted:
+            continue
+        first, last = min(each.start for each in emitted), max(each.end for each in emitted)
+        fits = last == interval.end or (first <= interval.start and interval.end <= last)
+        if {each.key for each in emitted} == {key}:
+            fits = (first, last) == (interval.start, interval.end)
+        elif interval.start <= first and last < interval.end:
+            remedy = "let Airflow's RollupMapper wait for the rest, or use an asset of the longer intervals"
+        if not fits:
+            raise UsageError(
+                f"this run was started for the interval from {first.isoformat()} until {last.isoformat()} of "
+                f"the asset {asset.name!r}, and this task would read from {interval.start.isoformat()} until "
+                f"{interval.end.isoformat()}: {remedy}"
+            )
 
 
 class _VariableStore:

@@ -56,10 +56,25 @@ def test_a_key_that_a_mapper_has_shortened_starts_the_emitted_interval():
         check("2026-03-01T14", "hour", "America/New_York", "2026-03-01T14:00:00")
 
 
-def test_a_key_that_a_mapper_has_rolled_up_is_not_compared():
-    hours = [f"2026-03-01T{hour:02}:00:00" for hour in range(24)]
-    check("2026-03-01", "hour", "UTC", *hours, own=("day", "UTC"))
-    check(MIDNIGHT, "hour", "UTC", *hours, own=("day", "UTC"))
+HOURS = [f"2026-03-01T{hour:02}:00:00" for hour in range(24)]
+
+
+@pytest.mark.parametrize("key", ["2026-03-01", MIDNIGHT])
+@pytest.mark.parametrize("hours", [HOURS, HOURS[3:], HOURS[-1:]])
+def test_a_day_that_a_mapper_has_made_of_hours_ends_with_the_last_of_them(key, hours):
+    check(key, "hour", "UTC", *hours, own=("day", "UTC"))
+
+
+@pytest.mark.parametrize("hours", [HOURS[:-1], HOURS[5:7], HOURS[5:6], HOURS[:1]])
+def test_a_day_of_which_later_hours_are_not_complete_is_refused(hours):
+    with pytest.raises(UsageError, match="let Airflow's RollupMapper wait for the rest"):
+        check("2026-03-01", "hour", "UTC", *hours, own=("day", "UTC"))
+
+
+def test_a_day_of_another_time_zone_than_its_hours_is_refused():
+    for zone in ("Europe/Berlin", "America/New_York"):
+        with pytest.raises(UsageError, match="set every='hour' and timezone='UTC'"):
+            check("2026-03-01", "hour", "UTC", *HOURS, own=("day", zone))
 
 
 @pytest.mark.parametrize(
