@@ -154,7 +154,7 @@ def read_bytes(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> by
                     raise StorageError(f"{_display_name(fs, path)}: is a pipe or a device; expected a file")
             if not listed and may_list_late(fs):
                 fs.invalidate_cache(path.rpartition("/")[0])
-            # In one request, also on object stores, and never more: a larger one could fill the memory.
+            # One request, also to object stores. It has an end: a very large file would fill the memory.
             data: bytes = fs.cat_file(path, start=0, end=MAX_SIZE + 1)
             size = len(data) if len(data) <= MAX_SIZE else fs.size(path)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):

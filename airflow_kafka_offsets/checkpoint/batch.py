@@ -73,7 +73,11 @@ def batch_bounds(
 
 
 def first_offsets(checkpoint: SparkCheckpoint, sources: Iterable[str]) -> Offsets:
-    """Return where a query began to read its first partitions; of several sources the lowest offset."""
+    """
+    Return where a query began to read each partition, without partitions that were added later.
+
+    If several sources read a partition, the lowest offset counts.
+    """
     found: dict[TopicPartition, int] = {}
     for source in sources:
         for tp, offset in _first_offsets(checkpoint, source).items():

@@ -61,8 +61,8 @@ class PastBatch:
         partition is new, or if its end is before its start. Empty for the first known batch.
     :param offsets: Kafka source -> end offsets.
     :param pending: the batch was begun and is not finished; Spark replays exactly its range.
-    :param moved_in: archive of the move that made the query continue from other offsets after this batch;
-        ``moved_to`` has these, by source. Both are ``None`` without such a move.
+    :param moved_in: archive of the move that made the query continue from other offsets after this batch.
+    :param moved_to: source -> those other offsets; ``None`` if no move changed them.
     """
 
     batch: int

@@ -130,10 +130,11 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
 
 def check_commit_log(text: str, name: str) -> None:
     """
-    Check one file of ``commits/``: a known version, and JSON, or a CheckpointFormatError. The rest is
-    ignored.
+    Check one file of ``commits/``: a known version, and JSON. Its other content is ignored.
 
     Version 2 has the ids of the state's files, version 3 also the names of the query's sinks (Spark 4.2).
+
+    :raises CheckpointFormatError: if it is of another version, or cut off.
     """
     version_line, separator, metadata = text.partition("\n")
     _version(version_line, name, newest=3)

@@ -168,7 +168,11 @@ def plan_put_back_archive(
 
 
 def _past_failover(moves: ArchivedMoves, archived: ArchivedMove, *, moved: bool) -> str | None:
-    """Return why a move, since which the query may have ``moved`` on, is not taken back: a later failover."""
+    """
+    Return why a move cannot be taken back: a failover has moved the query to another cluster since.
+
+    :param moved: whether the query has run since the move.
+    """
     if archived.abandoned:
         return (
             f"{moves.checkpoint.location}: failover {archived} was interrupted before it changed the "

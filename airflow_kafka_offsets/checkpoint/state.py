@@ -41,9 +41,10 @@ class CheckpointState:
     :param batch_id: the newest committed batch: the highest number in both ``offsets/`` and ``commits/``;
         ``None`` if no batch has finished yet.
     :param pending_batch_id: the batch that is running or was interrupted; Spark replays exactly its range.
-    :param sources: those of the committed batch, by index, then by name; empty without such a batch.
-    :param batch_timestamp_ms: when that batch was planned, in milliseconds since 1970; ``None`` in continuous
-        mode.
+    :param sources: the sources of the committed batch, by index, then by name; empty without a committed
+        batch.
+    :param batch_timestamp_ms: when the committed batch was planned, in milliseconds since 1970; ``None`` in
+        continuous mode, which does not record it.
     """
 
     location: str
@@ -60,7 +61,11 @@ class CheckpointState:
 
     @property
     def without_kafka(self) -> str | None:
-        """Why there will never be Kafka offsets; ``None`` with some, or with a source without offsets yet."""
+        """
+        Why the checkpoint will never have Kafka offsets; ``None`` if it has some, or a later batch may.
+
+        A source without an offset yet may be a Kafka source.
+        """
         never = all(source.begun and not source.kafka for source in self.sources)
         return self.no_kafka_offsets if never and self.batch_id is not None else None
 

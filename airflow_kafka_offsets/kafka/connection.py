@@ -40,8 +40,9 @@ _FAR = 0.015
 
 DEFAULTS = {
     "client.id": OWN_GROUP,
-    # A name may have an address that does not answer: the client tries the next one only after this time.
-    "socket.connection.setup.timeout.ms": 5_000,
+    # A name may have an address that does not answer: the client tries the next one only after this time, 30
+    # seconds by default. This is the default of Kafka's Java clients.
+    "socket.connection.setup.timeout.ms": 10_000,
     # Seconds until a silent broker is given up, so that a call can retry, or close, before its deadline.
     "socket.timeout.ms": 10_000,
     # The client also waits this long before its first connection to a broker.

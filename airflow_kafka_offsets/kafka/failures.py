@@ -63,7 +63,7 @@ UNCERTAIN = _codes(
 )
 """
 After these errors a commit may have been done: the request or only its response was lost, or the coordinator
-has written the commit, but its replicas did not confirm it in time. Kafka shows such a commit once they do.
+has written the commit, but its replicas did not confirm it in time. Kafka shows the commit once they do.
 """
 
 GUARDED = {

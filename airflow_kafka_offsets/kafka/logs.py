@@ -55,7 +55,11 @@ def offsets_at_timestamps(
     *timestamps: int,
     isolation_level: IsolationLevel = "read_uncommitted",
 ) -> list[Offsets]:
-    """Return the first offset at or after each timestamp (-1 without one); OFFSET_BEGINNING and _END too."""
+    """
+    Return, for each timestamp, the first offset at or after it (-1 if no record is that new).
+
+    The timestamps ``OFFSET_BEGINNING`` and ``OFFSET_END`` mean the log start and the log end.
+    """
     refuse_invalid_partitions(wanted)
     ordered = session.by_leader(wanted)
     found: dict[int, Offsets] = {timestamp: {} for timestamp in timestamps}

@@ -41,9 +41,9 @@ class Backlog:
         Record a poll; return the new state, and whether to report the backlog.
 
         :class:`~airflow_kafka_offsets.triggers.event.LagEventTrigger` lists when it is reported. Any change
-            of the position counts as a move, including a reset and a lost position (Kafka expired the group's
-            offsets), because other records are waiting than were reported. A position that changes at every
-            poll, such as a stream's, means that the reader is still working.
+        of the position counts as a move, including a move back (a reset) or a lost position (Kafka expired
+        the group's offsets), because other records are waiting than were reported. A position that changes
+        at every poll, such as a stream's, means that the reader is still working.
 
         :param now: seconds since 1970.
         """

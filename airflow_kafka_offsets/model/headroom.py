@@ -53,6 +53,7 @@ class Retention(NamedTuple):
     size: int | None = None
     """Bytes of a partition; ``None`` for no limit."""
     compacted: bool = False
+    """Whether compaction removes records too."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str | None]) -> Retention | str:

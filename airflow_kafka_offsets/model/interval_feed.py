@@ -26,6 +26,7 @@ KEY = "kafka_offsets.intervals"
 """Key of the state that is kept with the asset, and of the XCom with a task's token."""
 
 Notes = Sequence[tuple[int, str]]
+"""Lines for the log, each with its level."""
 
 _VERSION = 1
 _SHOWN = 3
@@ -72,7 +73,11 @@ class CompletingPosition(NamedTuple):
     logs: LogIds = UNKNOWN_LOGS
 
     def recorded_logs(self, kept: Emitted | None) -> LogIds:
-        """Return the ids of the logs when the position was last read; unknown since a move or a new query."""
+        """
+        Return the ids of the logs to which the position belonged when it was last read.
+
+        A move since then has set it to offsets of the present topics, and a new query has read these.
+        """
         if kept is None or kept.move != self.move:
             return UNKNOWN_LOGS
         same_query = kept.meaning.get("query_id") == self.owner.get("query_id")

@@ -47,8 +47,9 @@ class Lag:
         tolerance: int = 0,
     ) -> Lag:
         """
-        Compare positions with the logs, which are read after them: so the lag of an active group is never too
-        low.
+        Compare positions with the logs.
+
+        The positions must be read before the logs: the lag of an active group is then never too low.
 
         :param on_no_commit: with ``None``, a partition without a commit has the lag ``None``.
         :raises NoCommitError: under ``fail``, if a partition whose log is not empty has no commit.

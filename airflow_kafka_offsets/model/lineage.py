@@ -36,6 +36,7 @@ _PROTOCOL = re.compile(r"[A-Za-z][\w+.-]*://")
 Operation = Literal["commit", "reset", "restore", "failover"]
 
 Written = Literal["all", "some", "none", "unknown"]
+"""How much of a group's move was written."""
 
 _STATES = {"all": "written", "some": "partly written", "none": "not written", "unknown": "unknown"}
 

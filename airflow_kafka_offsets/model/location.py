@@ -63,8 +63,8 @@ def check_location_text(location: str) -> None:
 
 def check_uri(location: str) -> None:
     """
-    Refuse a URI of an object store without a bucket, such as ``s3a:/path``, or a file URI that names a host,
-    such as ``file://`` with two slashes, or has a relative path.
+    Refuse a URI of an object store without a bucket, such as ``s3a:/path``, and a file URI that names a host,
+    such as ``file://`` with two slashes, or that has a relative path.
 
     fsspec would read the host as a directory below the working directory, and Spark refuses such a URI.
     """

@@ -40,7 +40,11 @@ _DOWNSTREAM = attrgetter("downstream")
 
 
 def parse_sync(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, OffsetSync] | None:
-    """Read a sync: STRING topic, INT32 partition -> two INT64 offsets; ``None`` if the record is none."""
+    """
+    Read a record of the syncs topic: STRING topic, INT32 partition -> INT64 upstream, INT64 downstream.
+
+    :return: ``None`` if the record is not a sync.
+    """
     # A STRING is its length in two bytes and its text: with an empty topic the key has six bytes.
     if key is None or value is None or len(key) < 6 or len(value) != 16:
         return None
@@ -89,7 +93,11 @@ class Bracket:
 
     @property
     def low(self) -> int:
-        """The lowest offset that the place may have; below the log start if the place may be deleted."""
+        """
+        The lowest offset that the place may have. Reading from here loses no record.
+
+        It is below the log start if the mirror may have deleted the place.
+        """
         if self.before is not None:
             return self.before.downstream + (self.before.upstream < self.position)
         if self.after is None:
@@ -142,7 +150,11 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
 
 
 def next_upstream(syncs: Iterable[OffsetSync], end: int) -> int | None:
-    """Return the lowest offset that the mirror may copy next; ``None`` without a sync before the log end."""
+    """
+    Return the lowest offset on the source that the mirror may copy next; ``None`` without a sync.
+
+    :param end: the end of the mirror's log.
+    """
     newest = max((sync for sync in syncs if sync.downstream < end), key=_DOWNSTREAM, default=None)
     # Each record after the sync has its own offset on the source.
     return None if newest is None else newest.upstream + end - newest.downstream

@@ -15,8 +15,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 FALLS = 8
+"""Largest number of falls that are kept."""
 
 ENOUGH = 4
+"""Smallest number of falls for a pace."""
 
 _UNEVEN = 3.0
 """Largest accepted ratio between the rates of the two halves of the falls."""

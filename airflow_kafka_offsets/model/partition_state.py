@@ -70,6 +70,7 @@ class PartitionState(NamedTuple):
     recreated: bool = False
     """Whether the positions are known to belong to another log."""
     is_read: bool = True
+    """Whether the query reads the topic."""
     other_query: bool = False
     """Whether the group's last commit is from another query."""
 

@@ -279,6 +279,7 @@ class PlaceParameter(NamedTuple):
     metavar: str = ""
     """Metavar of the command-line option, for a parameter of a reset."""
     text: str = ""
+    """Help text of the command-line option."""
 
     def may_use_on_no_commit(self, *, with_checkpoint: bool) -> bool:
         """Whether a value of the parameter may use ``on_no_commit``, see :meth:`Traits.uses_on_no_commit`."""

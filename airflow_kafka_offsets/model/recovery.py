@@ -57,8 +57,9 @@ class MovedCheckpoint:
     """
     The checkpoint that a reset has moved.
 
-    :param before: source -> offsets before the reset, ``after`` it, and ``now``, of the newest finished
-        batch.
+    :param before: source -> offsets before the reset.
+    :param after: source -> offsets after the reset.
+    :param now: source -> offsets of the newest finished batch.
     :param has_worked: whether the query has finished a batch since the reset, or had no records to read.
     :param number: the reset's number among the moves of the checkpoint; ``None`` if it changed no file.
     :param made_by: identity of the task that made the move.

@@ -6,7 +6,8 @@ copied from the position or after it. MirrorMaker's syncs (:mod:`airflow_kafka_o
 give a range for the place. The copy of the last record that the query read, if it is in this range, gives the
 place itself.
 
-A translation, which has the most records that are read again, is never after the place: no record is lost.
+A translation is never after the place, so that no record is lost. It has the most records that are read
+again.
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ class Search:
     :param end: the offset after the last one to search; in a result, after the last one that was searched.
     :param copies: offsets of records with the timestamp, key and value of the record.
     :param alike: offsets of records with its key and value but another timestamp.
-    :param records: number of records that were searched, at most the offsets, and ``repeats`` the number of
-        those that are equal to an earlier one.
+    :param records: number of records that were searched; a compacted or transactional log has fewer records
+        than offsets.
+    :param repeats: number of these records that are equal to an earlier one.
     :param by_time: whether the search began at the first record that is as new as the wanted one.
     """
 
@@ -160,7 +162,11 @@ class Evidence:
     searches: Sequence[Search] = ()
 
     def next_search(self) -> Search | None:
-        """Return the next search that may make it exact: for the last record before it, then earlier ones."""
+        """
+        Return the next search that may make the translation exact; ``None`` if no search is left.
+
+        The first search is for the last record before the position; the next ones are for earlier records.
+        """
         # Of several records before one position, the first in the list.
         reads = {last.position: last for last in reversed(self.read) if last.position <= self.position}
         done = len(self.searches)

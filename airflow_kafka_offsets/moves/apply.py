@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 
 
 def apply_groups(client: OffsetsClient, plan: PipelinePlan, metadata: CommitMetadata) -> dict[str, Any]:
-    """Commit the groups of a plan, also those that stay: Kafka would forget a group without members."""
+    """
+    Commit the groups of a plan.
+
+    A group that does not move is committed too, because Kafka deletes the offsets of a group without members
+    ``offsets.retention.minutes`` after the last commit.
+    """
     plan.check()
     prove_commits(client, plan.to_write, always=False)
     commit_groups(client, plan.to_write, metadata, write_plan)

@@ -62,7 +62,12 @@ class FleetMoves:
         self._lock = Lock()
 
     def apply(self, *, quiet_period: float, max_age: timedelta, at_once: int) -> list[Failure]:
-        """Move each pipeline that was not moved, until a reset fails; a failed failover stops no other."""
+        """
+        Move each pipeline that was not moved before.
+
+        If a reset fails, no others are started. A failover that fails does not hold the others back: their
+        old cluster may be gone.
+        """
 
         def move(number: int, member: Member, opened: Opened) -> dict[str, Any]:
             client, checkpoint = opened

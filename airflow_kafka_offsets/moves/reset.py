@@ -230,7 +230,9 @@ def plan_checkpoint_seek(
     """
     Plan to move only a checkpoint; ``committed`` and ``shift_by`` are relative to its current position.
 
-    Partitions outside the scope keep their positions; one that was added after a ``to_batch`` is refused.
+    A partition that was added after the batch of ``to_batch`` is refused.
+
+    :param scope: the partitions to move; others keep their positions.
     """
     scope = scope or TopicScope()
     request = digest(repr(place), None, scope.as_json())

@@ -179,8 +179,9 @@ def prove_commits(client: OffsetsClient, group_plans: Sequence[OffsetPlan], *, a
     """
     Check that this user may commit to every group and topic of plans, without writing.
 
-    A single topic of a single group needs no check, unless ``always``, if another write precedes the commit:
-    it is refused or accepted as a whole.
+    A single topic of a single group needs no check, because its commit is refused or accepted as a whole.
+
+    :param always: whether to check a single topic too, because another write precedes the commit.
     """
     wanted = {
         group_plan.group_id: sorted({tp.topic for tp in group_plan.after}) for group_plan in group_plans

@@ -27,7 +27,12 @@ MOST_RECORDS = 50_000
 
 
 def find_syncs_topic(client: OffsetsClient, mirror: Mirror) -> str:
-    """Return MirrorMaker's syncs topic, or raise a PlanRefusedError if there is none, or not only one."""
+    """
+    Return the name of MirrorMaker's syncs topic.
+
+    :raises PlanRefusedError: if there is no such topic, or if there are several and the mirror names no
+        topic.
+    """
     where = f"the {mirror.syncs_on}"
     if mirror.syncs_topic:
         if mirror.syncs_topic in client.partitions([mirror.syncs_topic]):
@@ -214,7 +219,12 @@ def _is_copied(client: OffsetsClient, group: str, left: str, entered: str) -> bo
 
 
 def _workers(client: OffsetsClient) -> list[str]:
-    """Return the groups of running MirrorMakers, ``<alias>-mm2``; other Connect clusters use any name."""
+    """
+    Return the groups of MirrorMaker's workers that are running now.
+
+    This finds a dedicated MirrorMaker, whose group is ``<alias>-mm2``. In other Connect clusters the user
+    chooses the group's name.
+    """
     names = [f"{alias}-mm2" for alias in source_aliases(client.partitions())]
     if not names:
         return []

@@ -90,10 +90,12 @@ def copies_aborted_records(
     source: OffsetsClient, target: OffsetsClient, mirror: Mirror, logs: Logs, there: Logs
 ) -> bool | None:
     """
-    Return whether the mirror, with the logs ``there``, has records of aborted transactions.
+    Return whether the mirror has records of aborted transactions.
 
-    ``None`` if the source has none near its log ends, or the mirror has not copied the records after them
-    yet.
+    :param logs: the logs of the source.
+    :param there: the logs of the mirror.
+    :return: ``None`` if the source has no such records near its log ends, or the mirror has not copied the
+        records after them yet.
     """
     sample = [tp for tp in sorted(logs) if mirror.partition(tp) in there][:_SAMPLE]
     ranges = {tp: OffsetRange(max(logs[tp].start, logs[tp].end - _BACK), logs[tp].end) for tp in sample}

@@ -36,8 +36,9 @@ def find_missing(
     """
     Separate lost records from transaction markers, aborted records and compaction.
 
-    A consumer of committed records gets no record at such an offset, whatever the reason, which Kafka does
-    not report. Deleted records, and those of open transactions, cannot be told from lost ones.
+    Kafka does not report why an offset has no record. The reason is not needed: a consumer of committed
+    records gets no record at such an offset. Records that retention has deleted, and records of open
+    transactions, cannot be distinguished from lost ones.
 
     :param missing: the offsets of the window without a row.
     :param read: reads ranges in the logs.

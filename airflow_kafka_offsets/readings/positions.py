@@ -120,9 +120,11 @@ def _no_commits(group_id: str) -> NoCommitError:
 
 
 def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[TopicPartition, Commit]) -> None:
-    # A broker hides a user's invisible topics, but not members' partitions and other commits' metadata.
+    # A broker hides commits on topics that the user may not see. It does not hide the partitions of the
+    # group's members and the metadata of other commits.
     if read := {tp.topic for tp in client.assigned(group_id)}:
-        # A request that names a hidden topic raises an error with the missing right; a listing does not.
+        # A request that names a hidden topic raises an error with the missing right; a list of topics does
+        # not.
         client.partitions(read)
     parsed = map(CommitMetadata.of, everywhere.values())
     committed = max((metadata.partitions or 0 for metadata in parsed if metadata is not None), default=0)
@@ -175,9 +177,11 @@ def measure_group_lags(
     isolation_level: IsolationLevel = "read_uncommitted",
 ) -> dict[str, Lag | KafkaOffsetsError]:
     """
-    Return the lag of groups, or of all, or an error for each group whose lag is unknown, from one request.
+    Return the lag of groups, or an error for each group whose lag is unknown; one request reads all groups.
 
-    A group without commits has a lag without partitions, or a NoCommitError if it was named.
+    :param group_ids: the groups; ``None`` for all groups of the cluster.
+    :return: group -> its lag. A group without commits has a lag without partitions, or a NoCommitError if it
+        was named.
     """
     names = [group.group_id for group in client.list_groups()] if group_ids is None else list(group_ids)
     found = client.committed_groups(dict.fromkeys(names))

@@ -22,9 +22,10 @@ from airflow_kafka_offsets.readings.topic_times import AHEAD, TIMES_WITHIN, idle
 
 class _Times(NamedTuple):
     """
-    Timestamps in ms since 1970 of the first ``unread`` records; ``newest``: without one, of the newest
-    record.
+    Timestamps of records, in ms since 1970.
 
+    :param unread: timestamp of the first unread record, for partitions with unread records.
+    :param newest: the same; for a partition without unread records, the timestamp of its newest record.
     :param unknown: partitions with unread offsets whose next record could not be fetched.
     """
 
@@ -171,7 +172,12 @@ class RecordProgress:
         return min((times.unread[tp] for tp in short), default=None)
 
     def _unproven(self, claimed: Mapping[TopicPartition, int], moment: int) -> dict[TopicPartition, str]:
-        """Return why a lookup by time, which finds markers and records ahead of the clock, proves nothing."""
+        """
+        Return why the result of a lookup by time does not prove that a time was reached.
+
+        The lookup also finds transaction markers, which have the broker's time, and records of a producer
+        whose clock is ahead.
+        """
         times = self._client.record_times(claimed, within=TIMES_WITHIN)
         missing = {}
         for tp, offset in claimed.items():

@@ -50,8 +50,9 @@ _MOST_FOREIGN = 10_000
 
 def read_rows(engine: sa.Engine, table: AuditedTable, window: OffsetWindow, whole: OffsetWindow) -> TableRows:
     """
-    Return the rows that a table has for a window, which is a part of ``whole``; rows of that are not foreign.
+    Return the rows that a table has for a window.
 
+    :param whole: the window that ``window`` is a part of; its rows are not foreign.
     :raises AuditError: if rows were added or removed between the two statements; a retry may succeed.
     """
     topics = {tp.topic for tp in window.ranges}

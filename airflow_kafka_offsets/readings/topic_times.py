@@ -136,7 +136,12 @@ def last_times(
 def idle_partitions(
     client: OffsetsReader, silent: Sequence[TopicPartition], active: Collection[str], idle_after: float
 ) -> list[TopicPartition]:
-    """Return the silent partitions of active topics without a record of the last ``idle_after`` seconds."""
+    """
+    Return the idle ones among partitions without a record at or after a time.
+
+    :param active: the topics in which another partition has a record at or after the time.
+    :param idle_after: a partition is idle if its newest record is older than this number of seconds.
+    """
     since = max(0, _now() - int(idle_after * 1000))
     newer = client.offsets_for_time(silent, since)
     return [tp for tp in silent if tp.topic in active and newer[tp] is None]

@@ -121,7 +121,12 @@ def plan_window(
 
 
 def topics_matching(client: OffsetsClient, pattern: str) -> TopicScope:
-    """Return the broker's topics whose whole name matches a regular expression; refuse one without any."""
+    """
+    Return the broker's topics whose whole name matches a regular expression.
+
+    :raises UsageError: if the pattern is not a regular expression.
+    :raises PlanRefusedError: if no topic matches.
+    """
     fits = parse_pattern(pattern, "topics_pattern").fullmatch
     topics = [topic for topic in client.partitions() if fits(topic)]
     if not topics:

@@ -41,8 +41,9 @@ def commit_metadata(context: Context) -> CommitMetadata:
     index, loop = map_index(context), iteration(context)
     started = getattr(dag_run, "start_date", None)
     started_at = None if started is None else int(started.timestamp())
-    # The same for a retry; other for another iteration, a run that was deleted and created again, and a
-    # cleared task. Of a cleared loop, only the region id of its iterations changes.
+    # A retry has the same token. These have a different token: another iteration of a task loop, a run that
+    # was deleted and created again, and a task that was cleared. If a loop was cleared, only the region id of
+    # its iterations changes.
     region = getattr(ti, "region_id", None)
     token = digest(dag, run, task, index, loop, region, clear_mark(context), started_at, length=12)
     return CommitMetadata(

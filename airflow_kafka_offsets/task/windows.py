@@ -119,9 +119,9 @@ class WindowMemory:
 
         A task that has not run before has no earlier window, unless it is in a task loop: Airflow creates the
         iterations after a cleared iteration again. If a task is only retried, no other task has used its
-        earlier window: they run after it has succeeded. While Airflow keeps the task's state, a window that
-        is not in it was never planned. Airflow may delete the state when the task succeeds
-        (``clear_on_success``) and, from 3.4 on, when the task is cleared.
+        earlier window, because the downstream tasks run after it has succeeded. While Airflow keeps the
+        task's state, a window that is not in the state was never planned. Airflow may delete the state when
+        the task succeeds (``clear_on_success``) and, from 3.4 on, when the task is cleared.
         """
         if self._store is not None and self._store.get(_BEGUN) is not None:
             return

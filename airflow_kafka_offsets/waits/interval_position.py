@@ -28,7 +28,11 @@ class IntervalPosition(Wait):
     """The position of a group or a checkpoint, read once; one in a recreated topic is refused."""
 
     def _owner(self, checkpoint: SparkCheckpoint | None) -> dict[str, Any]:
-        """Return the owner of the position as plain JSON; a new query is another owner."""
+        """
+        Return the owner of the position, as plain JSON.
+
+        A new query in the same location may have skipped records that the earlier one had not read.
+        """
         whose: dict[str, Any] = {"group_id": plain_names(self.group_id)}
         if checkpoint is not None and self.position_is_checkpoint:
             whose = {"checkpoint_location": self.checkpoint_location, "query_id": checkpoint.query_id()}
@@ -91,8 +95,10 @@ class IntervalPosition(Wait):
         Return the number of the newest move that is over, and the lowest targets of moves after ``since``, if
         given.
 
-        A move that was interrupted is over when the query has run since; one that was undone does not count.
-        If the position is a group's, a move that did not move groups does not count either.
+        A move that was interrupted is over when the query has run since. A move that was undone does not
+        count. If the position is a group's, a move that did not move groups does not count either.
+
+        :param since: number of a move; ``None`` for the newest one.
         """
         if checkpoint is None:
             return None, {}

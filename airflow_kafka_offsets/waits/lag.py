@@ -112,8 +112,10 @@ class LagWait(Wait):
         """
         Return why the wait continues although the thresholds hold: a group has no commit at all.
 
-        With ``earliest`` the lag of such a group is the whole log, a valid result. Otherwise ``on_no_commit``
-        must be ``latest``, or it is a NoCommitError.
+        With ``earliest`` the lag of such a group is the whole log, so the thresholds are a valid result.
+
+        :raises NoCommitError: unless ``on_no_commit`` defines the position of a group before its first
+            commit.
         """
         groups = [] if self.on_no_commit == "earliest" else self.groups_without_commits(client, positions)
         if groups and self.on_no_commit != "latest":

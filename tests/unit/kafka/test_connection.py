@@ -39,7 +39,7 @@ def test_only_who_joins_a_group_needs_a_right_on_it(group, stays):
     opened.consumer.close()
 
 
-@pytest.mark.parametrize(("configured", "milliseconds"), [({}, 5_000), ({_SETUP: 9_000}, 9_000)])
+@pytest.mark.parametrize(("configured", "milliseconds"), [({}, 10_000), ({_SETUP: 9_000}, 9_000)])
 def test_an_address_that_does_not_answer_leaves_time_for_the_next_one_of_its_name(
     monkeypatch, configured, milliseconds
 ):
