@@ -49,6 +49,15 @@ _DRIVER = {
 }
 """fsspec's scheme -> the package to install for it."""
 
+_NEEDS = {
+    # No Airflow provider supports it as a storage.
+    "dbfs": "set FSSPEC_DBFS_INSTANCE (the workspace's host) and FSSPEC_DBFS_TOKEN in the environment, or "
+    "give the location in the cloud's own storage",
+    "hdfs": "pyarrow needs Java and Hadoop here: set JAVA_HOME, HADOOP_HOME, and CLASSPATH to the output of "
+    "'hadoop classpath --glob'; or give the location as webhdfs://NAMENODE:PORT/..., which needs neither",
+}
+"""fsspec's scheme -> what to do if its driver cannot be set up."""
+
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az"})
 """fsspec's schemes of storages without directories."""
 
@@ -305,12 +314,7 @@ def _file_system(scheme: str, uri: str, storage_options: dict[str, Any]) -> Abst
         if not isinstance(error, (OSError, TypeError, ValueError)) and access_refusal(error) is None:
             raise
         connection = f"{parameter_text('checkpoint_conn_id')} for a checkpoint"
-        remedy = f"check the scheme, and give the storage's connection ({connection}) if it needs one"
-        if scheme == "dbfs":  # no Airflow provider supports it as a storage
-            remedy = (
-                "set FSSPEC_DBFS_INSTANCE (the workspace's host) and FSSPEC_DBFS_TOKEN in the environment, "
-                "or give the location in the cloud's own storage"
-            )
-        raise StorageError(
-            f"{scheme}:// cannot be opened ({type(error).__name__}: {driver_text(error)}): {remedy}"
-        ) from driver_cause(error)
+        other = f"check the scheme, and give the storage's connection ({connection}) if it needs one"
+        reason = f"{type(error).__name__}: {driver_text(error)}"
+        remedy = _NEEDS.get(scheme, other)
+        raise StorageError(f"{scheme}:// cannot be opened ({reason}): {remedy}") from driver_cause(error)

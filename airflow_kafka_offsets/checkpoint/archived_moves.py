@@ -144,10 +144,12 @@ class ArchivedMoves:
                     )
                 return move
         there = ", ".join(f"{each.name} ({'undone' if each.undone else each.created})" for each in self)
-        remedy = "name one of them, or give" if there else "correct the location, or restore the group with"
+        found, instead = "move to take back", ""
+        if name is not None:
+            found, instead = f"archive {name}", ", or give the offsets from a receipt or a CSV file"
         raise CheckpointError(
-            f"{location}: found no {f'archive {name}' if name else 'move to take back'}; there are: "
-            f"{there or 'none'}: {remedy} the offsets from a receipt or a CSV file"
+            f"{location}: found no {found}; there are: {there or 'none'}: "
+            f"{'name one of them' if there else 'correct the location'}{instead}"
         )
 
     def unfinished(self, batches: CheckpointBatches | None = None) -> ArchivedMove | None:

@@ -23,7 +23,7 @@ _INSTEAD = {
 """fsspec's schemes of drivers that rename no file over another -> which location to give."""
 _IF_DELETED = "with failOnDataLoss=false for that run if Kafka has deleted records of the batch"
 """How a query finishes a batch whose records are no longer complete."""
-_FINISH = f"run the query once, which finishes it ({_IF_DELETED})"
+_FINISH = f"run the query once, which finishes the batch ({_IF_DELETED}), then move it"
 
 
 class CheckpointBatches(NamedTuple):
@@ -163,6 +163,7 @@ def _sink_refusals(
     if sink not in RECORDING_SINKS:
         return []
     log = RECORDING_SINKS[sink]
+    instead = _FINISH if batches.pending else "seek, which uses no batch id again"
     if location is None:
         return [
             f"{doing} lets the query use the batch id again, and a sink {sink!r} skips ids that it has "
@@ -175,23 +176,23 @@ def _sink_refusals(
         # An unreachable storage says nothing about the sink.
         if error.retriable:
             raise
-        return [f"{doing}: cannot find out whether the sink has recorded batch {first}: {error}; {_FINISH}"]
+        return [f"{doing}: cannot find out whether the sink has recorded batch {first}: {error}; {instead}"]
     if recorded is None:
         return [
             f"{parameter_text('sink_location', location)}: has no {log} with a batch of query "
-            f"{batches.state.query_id}: give the directory that the query writes to, or {_FINISH}"
+            f"{batches.state.query_id}: give the directory that the query writes to, or {instead}"
         ]
     if recorded >= first:
         return [
             f"{doing}: the sink has recorded batch {recorded} in {location}/{log} and would skip it, with "
-            f"all new records: {_FINISH}, and seek"
+            f"all new records: {instead}"
         ]
     # A directory that the query wrote to in the past would look harmless.
     if recorded < batches.batch_id:
         return [
             f"{parameter_text('sink_location', location)}: {log} has recorded no batch after {recorded}, but "
             f"the checkpoint has finished batch {batches.batch_id}: give the directory that the "
-            f"query writes to, or {_FINISH}"
+            f"query writes to, or {instead}"
         ]
     return []
 

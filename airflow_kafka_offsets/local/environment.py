@@ -86,7 +86,8 @@ def check_environment(*, packages: Sequence[str] = (), jars: Sequence[str] = ())
     checks = [
         check_versions(),
         check_libraries(),
-        check_java(),
+        # Only Spark and the embedded Kafka need it.
+        check_java(needed=bool(installed)),
         check_pyspark(*versions, has_files=directory is not None),
         *check_spark_home(spark_home, spark, pyspark),
     ]
@@ -120,12 +121,12 @@ def _check_imports(check: str, status: Literal["warn", "fail"], names: Iterable[
     return Check(check, status, "; ".join(broken.values()), remedy) if broken else None
 
 
-def check_java() -> Check:
-    """Check for Java 17 or newer where Spark and Kafka look for it."""
+def check_java(*, needed: bool) -> Check:
+    """Check for Java 17 or newer where Spark and Kafka look for it; ``needed`` if there is a Spark."""
     try:
         java = find_java()
     except SetupError as error:
-        return Check("Java", "fail", str(error).removesuffix(f": {REMEDY}"), REMEDY)
+        return Check("Java", "fail" if needed else "warn", str(error).removesuffix(f": {REMEDY}"), REMEDY)
     return Check("Java", "ok", f"Java {java.version} ({java.path})")
 
 

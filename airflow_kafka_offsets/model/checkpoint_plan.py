@@ -16,7 +16,14 @@ from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.table import TimesByOffset, furthest_moves, plan_text, time_cells, times_json
+from airflow_kafka_offsets.model.table import (
+    TimesByOffset,
+    furthest_moves,
+    offset_cell,
+    plan_text,
+    time_cells,
+    times_json,
+)
 from airflow_kafka_offsets.model.text import DescribeValue, shorten
 
 MoveKind = Literal["seek", "truncate", "restore", "failover"]
@@ -167,14 +174,14 @@ class CheckpointPlan:
             log_ids=LogIds.parse(known.get("logs"), "receipt, checkpoint, logs", describe=describe),
         )
 
-    def table_rows(self) -> tuple[list[tuple[str, TopicPartition, int, int | None]], str]:
+    def table_rows(self) -> tuple[list[tuple[str, TopicPartition, int | None, int | None]], str]:
         """Return the rows of a table (source, partition, before, after), and a line about the others."""
         moves = [
-            (source, tp, offset, self.after.get(source, {}).get(tp))
+            (source, tp, offsets.get(tp), self.after.get(source, {}).get(tp))
             for source, offsets in self.before.items()
-            for tp, offset in sorted(offsets.items())
+            for tp in sorted({*offsets, *self.after.get(source, {})})
         ]
-        return furthest_moves(moves, lambda move: 0 if move[3] is None else move[3] - move[2])
+        return furthest_moves(moves, lambda move: _change(*move[2:]) or 0)
 
     def table(self, *, refused: bool = False) -> str:
         """Return the plan as lines for a log, see :func:`~airflow_kafka_offsets.model.table.plan_text`."""
@@ -182,9 +189,10 @@ class CheckpointPlan:
         rows = [[*header, "FROM-TIME", "TO-TIME"] if self.times else header]
         moves, more = self.table_rows()
         for source, tp, offset, after in moves:
-            moved = ["-", "-"] if after is None else [str(after), f"{after - offset:+d}"]
-            row = [source, tp.topic, str(tp.partition), str(offset), *moved]
-            rows.append([*row, *time_cells(self.times, tp, offset, after)])
+            change = _change(offset, after)
+            moved = [offset_cell(offset), offset_cell(after), "-" if change is None else f"{change:+d}"]
+            times = time_cells(self.times, tp, offset, after)
+            rows.append([source, tp.topic, str(tp.partition), *moved, *times])
         unmade = refused or bool(self.refusals)
         # No step is left: an earlier try has applied the steps, or the checkpoint is already at the target.
         if not self.steps and (self.resumes or not self.refusals or self.before == self.after):
@@ -201,6 +209,10 @@ class CheckpointPlan:
             remarks.append(f"archive {self.archive} keeps the files that are overwritten")
         name = f"checkpoint {self.location}"
         return plan_text(name, does, rows, [*remarks, *self.notes], self.refusals, refused=refused)
+
+
+def _change(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
 
 
 def sources_json(sources: Mapping[str, Offsets]) -> dict[str, Any]:

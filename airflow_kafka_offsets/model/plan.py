@@ -270,7 +270,7 @@ def _outside_remedy(target: int, log: LogRange, if_lost: str | None) -> str:
             found = "no offset is below 0"
         return f"{found}; {if_lost or lost_remedy()}"
     return (
-        "the topic was recreated, or the offset belongs to another cluster or another system; check the "
-        f"connection and the topic, leave it out with {parameter_text('topics', ...)}, or set "
-        f"{parameter_text('on_out_of_range')} to 'clamp' or 'skip'"
+        "the log does not reach it; correct the target, or if the offset was in the log once, the connection "
+        "(another cluster) or the topic (it was recreated); leave the topic out with "
+        f"{parameter_text('topics', ...)}, or set {parameter_text('on_out_of_range')} to 'clamp' or 'skip'"
     )

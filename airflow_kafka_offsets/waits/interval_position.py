@@ -92,8 +92,7 @@ class IntervalPosition(Wait):
         self, checkpoint: SparkCheckpoint | None, since: int | None
     ) -> tuple[int | None, Positions]:
         """
-        Return the number of the newest move that is over, and the lowest targets of moves after ``since``, if
-        given.
+        Return the number of the newest move that is over, and the lowest targets of moves after ``since``.
 
         A move that was interrupted is over when the query has run since. A move that was undone does not
         count. If the position is a group's, a move that did not move groups does not count either.

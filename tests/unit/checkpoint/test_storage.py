@@ -100,9 +100,17 @@ def test_a_missing_driver_is_named_with_what_to_install(location, module, scheme
         open_location(location)
 
 
-def test_dbfs_for_which_airflow_has_no_connection_names_the_variables_that_it_needs():
-    with pytest.raises(StorageError, match="FSSPEC_DBFS_INSTANCE .* and FSSPEC_DBFS_TOKEN"):
-        open_location("dbfs:/jobs/cp")
+@pytest.mark.parametrize(
+    ("location", "needs"),
+    [
+        ("dbfs:/jobs/cp", "FSSPEC_DBFS_INSTANCE .* and FSSPEC_DBFS_TOKEN"),
+        ("hdfs://namenode/cp", "JAVA_HOME, HADOOP_HOME, and CLASSPATH .* webhdfs://"),
+    ],
+)
+def test_a_storage_without_an_airflow_connection_names_what_its_driver_needs(location, needs, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(StorageError, match=f"cannot be opened .*: .*{needs}"):
+        open_location(location)
 
 
 def test_an_unknown_scheme_is_refused():

@@ -14,7 +14,6 @@ from airflow_kafka_offsets.local.environment import (
     check_broker,
     check_demo,
     check_environment,
-    check_java,
     check_pyspark,
     check_retention,
     check_spark_home,
@@ -92,11 +91,16 @@ def test_a_pyspark_whose_files_another_package_has_removed_fails(monkeypatch):
     assert check.status == "fail"
 
 
-def test_no_java_fails_with_its_remedy_apart(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("jars", "status"), [(["spark-core_2.13-4.0.0.jar"], "fail"), ([], "warn")])
+def test_no_java_fails_where_a_spark_is_with_its_remedy_apart(jars, status, tmp_path, monkeypatch):
+    (tmp_path / "jars").mkdir()
+    for jar in jars:
+        (tmp_path / "jars" / jar).touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    check = check_java()
-    assert check.status == "fail"
+    (check,) = [each for each in check_environment() if each.name == "Java"]
+    assert check.status == status
     assert check.found == "no Java was found on PATH, expected Java 17 or newer"
     assert check.remedy
     assert check.remedy.startswith("install Java 17")

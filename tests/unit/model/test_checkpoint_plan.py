@@ -163,6 +163,13 @@ def test_a_partition_that_a_truncated_batch_did_not_have_is_shown_without_an_off
     assert line(table, "1", "paid", "0", "3", "-", "-")
 
 
+def test_a_table_shows_where_a_query_returns_to_that_goes_back_to_another_topic():
+    table = checkpoint_plan(kind="restore", before={"0": {PAID: 3}}, after={"0": {A: 4}}).table()
+
+    assert line(table, "0", "orders", "0", "-", "4", "-")
+    assert line(table, "0", "paid", "0", "3", "-", "-")
+
+
 def test_a_table_of_no_change_says_so():
     assert "stays as it is" in checkpoint_plan(steps=(), after=BEFORE, archive=None).table()
     assert "was moved by an earlier try" in checkpoint_plan(steps=()).table()
