@@ -42,7 +42,8 @@ def test_a_restore_is_not_taken_back_by_default_and_nothing_is_left_then(three):
     before = files(three)
     with pytest.raises(
         CheckpointError,
-        match=r"no move to take back; there are: 0001-seek \(undone\), 0002-restore \(20.*\): name one of them$",
+        match=r"no move to take back; there are: 0001-seek \(undone\), 0002-restore \(20.*\): "
+        r"name one of them$",
     ):
         restore(three)
     assert files(three) == before
