@@ -287,6 +287,22 @@ def test_a_time_limit_ends_a_write_though_the_storage_does_not_answer_any_more(t
     answers.set()
 
 
+@pytest.mark.parametrize(("status", "data"), [(416, b""), (500, None)])
+def test_an_object_store_that_has_no_such_range_has_an_empty_object(status, data, monkeypatch):
+    """Some answer a range of an empty object so."""
+
+    class Refused(Exception):
+        code = status
+
+    def cat_file(*_: Any, **__: Any) -> bytes:
+        raise Refused
+
+    fs = MemoryFileSystem()
+    monkeypatch.setattr(fs, "cat_file", cat_file)
+    with nullcontext() if data is not None else pytest.raises(StorageUnavailableError):
+        assert read_bytes(fs, "/cp/metadata") == data
+
+
 @pytest.mark.parametrize("kind", [LocalFileSystem, MemoryFileSystem])
 def test_a_file_that_is_too_large_is_refused_with_both_sizes_and_not_read_whole(kind, tmp_path, monkeypatch):
     def cat_file(*arguments: Any, **options: Any) -> bytes:
