@@ -90,8 +90,8 @@ def open_location(
     scheme, rest = split_scheme(location)
     if PASSWORD.match(location):
         raise UsageError(
-            f"the location ({location.partition(':')[0]}://...) holds a password, which logs would show: leave "
-            "it out of the URI and put the credentials into an Airflow connection, or the storage's own "
+            f"the location ({location.partition(':')[0]}://...) holds a password, which logs would show: "
+            "leave it out of the URI and put the credentials into an Airflow connection, or the storage's own "
             "configuration"
         )
     check_uri(location)

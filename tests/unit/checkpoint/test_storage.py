@@ -291,11 +291,11 @@ def test_a_time_limit_ends_a_write_though_the_storage_does_not_answer_any_more(t
 def test_an_object_store_that_has_no_such_range_has_an_empty_object(status, data, monkeypatch):
     """Some answer a range of an empty object so."""
 
-    class Refused(Exception):
+    class RefusedError(Exception):
         code = status
 
     def cat_file(*_: Any, **__: Any) -> bytes:
-        raise Refused
+        raise RefusedError
 
     fs = MemoryFileSystem()
     monkeypatch.setattr(fs, "cat_file", cat_file)
