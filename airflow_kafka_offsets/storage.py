@@ -91,8 +91,8 @@ def open_location(
     if PASSWORD.match(location):
         raise UsageError(
             f"the location ({location.partition(':')[0]}://...) holds a password, which logs would show: "
-            "leave it out of the URI and put the credentials into an Airflow connection, or the storage's own "
-            "configuration"
+            "leave it out of the URI and put the credentials into an Airflow connection, or the storage's "
+            "own configuration"
         )
     check_uri(location)
     uri = rest if rest == location else f"{scheme}://{rest.removeprefix('//')}"
