@@ -103,7 +103,8 @@ class PlannedMoveOperator(PipelineMovingOperator):
         if self.plan is None:
             self.refuse_unused("without plan", "approval", "allow_self_approval", "max_age")
             if not is_template(self.plan_only) and self.parse_parameter("plan_only"):
-                self.refuse_unused("with plan_only, which moves nothing", *self.for_moves)
+                for name in self.for_moves:
+                    self.refuse_unused_unless_default(name, "with plan_only, which moves nothing")
         else:
             self.refuse_unused("with plan", *self.targets, "plan_only")
         if self.approval is None:

@@ -253,8 +253,13 @@ def test_templates_may_fill_in_the_scenario(scenarios):
         ),
         (
             ResetOffsetsOperator,
-            RESET | {"plan_only": True, "quiet_period": 30, "stop_after_failure": True},
-            "quiet_period and stop_after_failure would be ignored with plan_only",
+            RESET | {"plan_only": True, "quiet_period": 30},
+            "quiet_period would be ignored with plan_only",
+        ),
+        (
+            ResetOffsetsOperator,
+            RESET | {"plan_only": True, "stop_after_failure": "{{ params.it }}"},
+            "stop_after_failure would be ignored with plan_only",
         ),
         (
             FailOverOperator,
@@ -309,6 +314,13 @@ def test_templates_may_fill_in_the_scenario(scenarios):
 def test_an_option_that_nothing_would_read_is_refused(operator, parameters, says):
     with pytest.raises(UsageError, match=f"^task t: .*{says}"):
         operator(task_id="t", **parameters)
+
+
+def test_a_quiet_period_for_all_tasks_of_a_dag_is_not_for_the_one_that_plans():
+    with DAG("d", default_args={"quiet_period": 30}):
+        ResetOffsetsOperator(task_id="plan", **RESET, plan_only=True)
+        applies = ResetOffsetsOperator(task_id="apply", **ORDERS, plan="/plan.json")
+    assert applies.quiet_period == 30
 
 
 def test_a_window_without_length_is_refused_when_the_dag_is_parsed():
