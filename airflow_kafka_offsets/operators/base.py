@@ -74,7 +74,9 @@ class OffsetsOperator(PipelineTask):
     @classmethod
     def partial(cls, **kwargs: Any) -> OperatorPartial:
         """Return the shared part of a mapped task."""
-        partial = super().partial(**kwargs)
+        # An index that has lost its approval is refused; None for all indexes is the author's decision.
+        given = {name: it for name, it in kwargs.items() if it is not None or name != "approval"}
+        partial = super().partial(**given)
         if cls.one_at_a_time:
             # Airflow does not read this default from the constructor.
             partial.kwargs.setdefault("max_active_tis_per_dag", 1)

@@ -299,10 +299,12 @@ def test_an_index_of_a_mapped_task_that_has_lost_its_approval_is_refused():
         # In the DAG's file it is the author who says so.
         alone = ResetOffsetsOperator(task_id="alone", **values)
         mapped = ResetOffsetsOperator.partial(task_id="t").expand_kwargs([values])
+        without = ResetOffsetsOperator.partial(task_id="w", approval=None).expand(plan=["/plan.json"])
     with pytest.raises(AirflowFailException, match="task t: found approval=None in an index of this mapped"):
         mapped.unmap(values)
     other: Any = mapped.unmap({"plan": "/plan.json"})
-    assert alone.approval is other.approval is None
+    none: Any = without.unmap({"plan": "/plan.json"})
+    assert alone.approval is other.approval is none.approval is None
 
 
 @pytest.mark.parametrize(
