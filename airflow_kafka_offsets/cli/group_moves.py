@@ -155,10 +155,10 @@ def reset(
         policies |= {"policy": execution.policy, "allow_new_cluster": allow_new_cluster}
         plan = plan_reset(client, checkpoint, groups, place, **policies)
     else:
-        names = [parse_group(name) for name in group_ids]
-        if all_groups and not (names := [found.group_id for found in client.list_groups()]):
+        names = [found.group_id for found in client.list_groups()] if all_groups else group_ids
+        if not names:
             raise no_group_error()
-        scopes = dict.fromkeys(names, TopicScope.parse(topics))
+        scopes = dict.fromkeys(map(parse_group, names), TopicScope.parse(topics))
         log_check = LogCheck(allow_new_cluster)
         plan = PipelinePlan(plan_resets(client, scopes, place, log_check=log_check, **policies))
     if save_plan is None:

@@ -169,7 +169,9 @@ def test_a_group_whose_name_ends_with_a_space_is_deleted_and_beside_it_others_ar
     for file in (f"--from-file {saved}", f"--receipt {receipt}"):
         assert run(f"group restore a {file} --execute").code == 0
         assert at("a") == 50
-    assert run("group reset 'a ' --topic orders --to-offset 1").code == 2
+    for groups in ("'a '", "--all-groups"):
+        memory.send("a ", ((ORDERS, Commit(60)),))
+        assert run(f"group reset {groups} --topic orders --to-offset 1").code == 2
 
 
 def test_a_group_whose_name_has_braces_is_no_json(run, broker, at):
