@@ -201,20 +201,21 @@ def check_emitted_interval(context: Context, key: str, interval: Interval) -> No
                 emitted.append(
                     IntervalSchedule.parse(every, zone).of_key(getattr(event, "partition_key", None))
                 )
-                remedy = f"set every={every!r} and timezone={zone!r}, as in the task that emits the events"
+                remedy = f"timezone={zone!r}, as in the task that emits the events"
         if not emitted:
             continue
         first, last = min(each.start for each in emitted), max(each.end for each in emitted)
         fits = last == interval.end or (first <= interval.start and interval.end <= last)
         if {each.key for each in emitted} == {key}:
             fits = (first, last) == (interval.start, interval.end)
+            remedy = f"every={every!r} and {remedy}"
         elif interval.start <= first and last < interval.end:
-            remedy = "let Airflow's RollupMapper wait for the rest, or use an asset of the longer intervals"
+            remedy = "an asset of the longer intervals, or let Airflow's RollupMapper wait for the rest"
         if not fits:
             raise UsageError(
                 f"this run was started for the interval from {first.isoformat()} until {last.isoformat()} of "
                 f"the asset {asset.name!r}, and this task would read from {interval.start.isoformat()} until "
-                f"{interval.end.isoformat()}: {remedy}"
+                f"{interval.end.isoformat()}: use {remedy}"
             )
 
 
