@@ -20,6 +20,7 @@ PASSWORD = re.compile(r"(?s:.*::)?(?:(?i:s3[an]?):/+[^/]*:|(?:[A-Za-z0-9+.-]+:/+
 The start of a URI with a password, or of old Hadoop's ``s3a://KEY:SECRET@``: no bucket has a colon. It may
 follow ``::``, as in fsspec's chains of URLs, which are not opened.
 """
+_CHAIN = re.compile(r"[A-Za-z0-9+.-]+::")
 _SLASHES = re.compile("/+")
 _EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}")
 """A part of a template, whose colons and slashes are not the location's."""
@@ -63,11 +64,15 @@ def check_location_text(location: str) -> None:
 
 def check_uri(location: str) -> None:
     """
-    Refuse a URI of an object store without a bucket, such as ``s3a:/path``, and a file URI that names a host,
-    such as ``file://`` with two slashes, or that has a relative path.
+    Refuse a URI of an object store without a bucket, such as ``s3a:/path``, a file URI that names a host,
+    such as ``file://`` with two slashes, or that has a relative path, and a chain of URLs.
 
-    fsspec would read the host as a directory below the working directory, and Spark refuses such a URI.
+    The host or the chain would be a directory below the working directory, and Spark refuses such a URI.
     """
+    if _CHAIN.match(location):
+        raise UsageError(
+            f"the location {shorten(location)} is a chain of URLs; expected the URI that the Spark job uses"
+        )
     if _NO_BUCKET.match(location):
         raise UsageError(
             f"the location {shorten(location)} names no bucket: expected two slashes and a bucket, such as "

@@ -154,6 +154,12 @@ def test_a_chain_of_urls_opens_nothing(location, tmp_path):
         open_location(location.format(archive=archive))
 
 
+@pytest.mark.parametrize("location", ["simplecache::s3://lake/window.json", "filecache::/tmp/window.json"])
+def test_a_chain_of_urls_is_no_path_below_the_working_directory(location):
+    with pytest.raises(UsageError, match="is a chain of URLs; expected the URI that the Spark job uses"):
+        open_location(location)
+
+
 def test_a_token_in_the_url_of_a_request_is_not_repeated():
     fs = fsspec.filesystem("webhdfs", host="localhost", port=1, token="SECRET")
     with pytest.raises(StorageUnavailableError, match=r"/webhdfs/v1/cp/metadata\?\.\.\.") as refused:
