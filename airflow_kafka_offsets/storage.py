@@ -53,8 +53,8 @@ _NEEDS = {
     # No Airflow provider supports it as a storage.
     "dbfs": "set FSSPEC_DBFS_INSTANCE (the workspace's host) and FSSPEC_DBFS_TOKEN in the environment, or "
     "give the location in the cloud's own storage",
-    "hdfs": "pyarrow needs Java and Hadoop here: set JAVA_HOME, HADOOP_HOME, and CLASSPATH to the output of "
-    "'hadoop classpath --glob'; or give the location as webhdfs://NAMENODE:PORT/..., which needs neither",
+    "hdfs": "check the host, and Java and Hadoop, which pyarrow needs here: JAVA_HOME, HADOOP_HOME, and in "
+    "CLASSPATH the output of 'hadoop classpath --glob'; webhdfs://NAMENODE:PORT/... needs neither",
 }
 """fsspec's scheme -> what to do if its driver cannot be set up."""
 

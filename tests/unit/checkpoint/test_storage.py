@@ -104,7 +104,7 @@ def test_a_missing_driver_is_named_with_what_to_install(location, module, scheme
     ("location", "needs"),
     [
         ("dbfs:/jobs/cp", "FSSPEC_DBFS_INSTANCE .* and FSSPEC_DBFS_TOKEN"),
-        ("hdfs://namenode/cp", "JAVA_HOME, HADOOP_HOME, and CLASSPATH .* webhdfs://"),
+        ("hdfs://namenode/cp", "check the host, .* JAVA_HOME, HADOOP_HOME, and in CLASSPATH .* webhdfs://"),
     ],
 )
 def test_a_storage_without_an_airflow_connection_names_what_its_driver_needs(location, needs, monkeypatch):
