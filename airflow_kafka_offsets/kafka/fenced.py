@@ -113,7 +113,8 @@ class FencedCommit:
             # metadata.
             mine = {tp: Commit(end, self._texts[tp.topic]) for tp, end in self._todo.items()}
             self._written = {tp: each.offset for tp, each in mine.items() if commits[tp] == each}
-            self._uncertain = False
+            # What is not there may still appear.
+            self._uncertain &= len(self._written) < len(self._todo)
             todo = self._offsets_to_commit(commits)
             self._todo |= todo
             for part in commit_chunks(self._group_id, todo, self._texts):
@@ -148,6 +149,7 @@ class FencedCommit:
             return [tp for tp, offset in offsets.items() if found[tp] == offset]
 
         state = CommitState(part, read_back)
+        state.uncertain = self._uncertain
         try:
             results = send_commit(connection, part, self._texts, min(ATTEMPT, call.seconds_left))
         except CallError:
