@@ -90,7 +90,7 @@ def _file_sink(log: _Directory, first: int) -> int | None:
 
 
 def _delta(log: _Directory, query_id: str) -> int | None:
-    """Read the commits of a Delta table, newest first; Parquet checkpoints of older ones are not read."""
+    """Return the query's newest batch in a Delta table's commits; its Parquet checkpoints are not read."""
     names = log.names()
     for directory in {"_commits", "_staged_commits"}.intersection(names):
         if any(not name.startswith(".") for name in log.inner(directory).names()):

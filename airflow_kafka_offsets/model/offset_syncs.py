@@ -57,7 +57,7 @@ def parse_sync(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, 
 
 def in_this_log(syncs: Iterable[OffsetSync]) -> list[OffsetSync]:
     """
-    Return the syncs, in the order of the topic, of one partition that belong to the mirror's present log.
+    Return those of one partition's syncs, in the order of the topic, that belong to the mirror's present log.
 
     If the offset on the mirror decreases, or is that of another record, the topic was created again on the
     mirror, and the syncs before that belong to the deleted topic.

@@ -72,7 +72,7 @@ class KnownMoves(ArchivedMoves):
             log.warning("%s", text)
 
     def check_no_later_move(self, outcome: str) -> None:
-        """Raise a CheckpointMovedError with the ``outcome`` of the commits if a move has started since."""
+        """Raise a CheckpointMovedError, with the commits' outcome, if a move began after these were read."""
         now = next(reversed(ArchivedMoves(self.checkpoint)), None)
         if now is not None and now.number != self.number:
             raise CheckpointMovedError(

@@ -155,7 +155,7 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
 
 
 def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
-    """Return refusals for :func:`newer_records`; the offsets are those at the end of the batch."""
+    """Refuse the end offsets of a batch that has not read these logs, see :func:`newer_records`."""
     newer = newer_records(client, offsets, read_at)
     if not newer:
         return []

@@ -95,7 +95,7 @@ class RecordProgress:
 
     @property
     def time(self) -> int | None:
-        """The timestamp of the first unread record, at most now; ``None`` without any position."""
+        """The timestamp of the first unread record, or now if none is older; ``None`` without a position."""
         self._check_known(self._times.unknown & self._known)
         unread = [time for tp, time in self._times.unread.items() if tp in self._known]
         return min([*unread, self.now]) if self.has_position else None

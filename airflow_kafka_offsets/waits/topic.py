@@ -34,7 +34,7 @@ class TopicWait(Wait):
     Wait until every partition has a record at or after a time, so that all older records are in the log too.
 
     This assumes that timestamps within a partition go back at most as far as the reader tolerates. The
-    parameters are those of :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor`, in seconds.
+    parameters are those of ``TopicReachedSensor``, with ``idle_after`` in seconds.
     """
 
     parsers: ClassVar = {
