@@ -17,7 +17,8 @@ _AZURE_CORE = {"ClientAuthenticationError"}
 _MISSING = _BOTOCORE | _BOTOCORE_SSO | _GOOGLE_AUTH | _AZURE_CORE
 """Names of the drivers' error classes; the drivers may not be installed here."""
 
-_SECRET = re.compile(r"(?<=\?)[^\s?=]+=\S*|[^\s/@:]*:[^\s/@]*(?=@)")
+# Only the beginning of a word may begin a user's name: a long text without spaces would take minutes.
+_SECRET = re.compile(r"(?<=\?)[^\s?=]+=\S*|(?<![^\s/@])[^\s/@:]*:[^\s/@]*(?=@)")
 """A URL's query, in which WebHDFS has the delegation token, or its user and password, in an error text."""
 
 

@@ -31,6 +31,7 @@ from airflow_kafka_offsets.storage import (
     remove_file,
     replace_file,
 )
+from airflow_kafka_offsets.storage_errors import driver_text
 
 
 @pytest.mark.parametrize(
@@ -188,6 +189,12 @@ def test_a_secret_in_the_url_of_a_driver_s_error_is_not_repeated(text, shown):
             list_names(Broken(), "/cp")
         assert ("no listing" if behind else shown) in str(refused.value)
         assert "SECRET" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_long_error_of_a_driver_without_spaces_is_searched_for_secrets_at_once():
+    began = time.process_time()
+    driver_text(ValueError('{"code":"403",' * 1_500))
+    assert time.process_time() - began < 1.0
 
 
 def test_a_directory_that_is_not_there_has_no_names(tmp_path):
