@@ -28,16 +28,18 @@ _CLOCKS = 1_000
 """Accepted difference, in milliseconds, between the clocks of the producer and of Spark's driver."""
 
 
-def known_log_ids(client: PositionsReader, topics: Iterable[str], *, asks_again: bool = False) -> LogIds:
+def known_log_ids(client: PositionsReader, topics: Iterable[str], *, leaves: bool = False) -> LogIds:
     """
-    Return the ids of the cluster and of topics; without topic ids if the broker does not return them.
+    Return the ids of the cluster and of topics; without topic ids if the broker cannot return them.
 
-    :param asks_again: whether to raise a temporary error, after which the caller asks again.
+    A temporary error is raised: without an id, a topic that was recreated would pass for the earlier one.
+
+    :param leaves: whether the pipeline leaves the cluster, which may be half down.
     """
     try:
         return client.log_ids(topics)
     except (BrokerError, SetupError) as error:
-        if asks_again and error.retriable:
+        if error.retriable and not leaves:
             raise
         log.warning("A later deletion and re-creation of a topic will not be detected: %s", error)
         return LogIds(client.cluster_id())
