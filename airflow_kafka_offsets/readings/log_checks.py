@@ -15,6 +15,7 @@ from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs
 from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.readings.topic_times import unread_times
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
@@ -209,4 +210,6 @@ def _times_before(client: OffsetsClient, offsets: Offsets) -> dict[TopicPartitio
     except BrokerError as error:
         log.warning("Could not check whether the batch has read these logs: %s", error)
         return {}
-    return {tp: at for tp, at in before.items() if at is not None and tp in after and at != after[tp]}
+    if unread := offsets.keys() - (before.keys() & after.keys()):
+        raise unread_times(unread)
+    return {tp: at for tp, at in before.items() if at is not None and at != after[tp]}

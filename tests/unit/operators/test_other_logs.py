@@ -185,7 +185,7 @@ def test_a_receipt_is_not_restored_on_another_cluster(
 
 
 def test_where_nothing_was_recorded_the_record_before_the_position_is_not_newer_than_the_batch(
-    make_topic, produce, new_query, new_group, commit, commit_checkpoint, broker
+    make_topic, produce, new_query, new_group, commit, commit_checkpoint, broker, monkeypatch
 ):
     topic, group, legacy = make_topic(1), new_group(), new_group()
     now = int(time.time() * SECOND)
@@ -197,6 +197,11 @@ def test_where_nothing_was_recorded_the_record_before_the_position_is_not_newer_
     for each in (group, legacy):
         with pytest.raises(AirflowFailException, match=f"record before the offset on {topic}-0 .* is newer"):
             commit_checkpoint(each, query)
+    with monkeypatch.context() as patch:
+        # A broker that slows reads down does not send the record in time.
+        patch.setattr(OffsetsClient, "record_times", lambda *_, **__: {})
+        with pytest.raises(BrokerUnavailableError, match=f"times of records in {topic}-0 could not be read"):
+            commit_checkpoint(group, query)
     assert (at(broker, group, topic), at(broker, legacy, topic)) == (None, 2)
     commit_checkpoint(group, query, allow_new_cluster=True)
     commit_checkpoint(group, query)
