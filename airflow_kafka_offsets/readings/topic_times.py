@@ -110,10 +110,10 @@ def records_since(
 
 
 def unread_times(partitions: Collection[TopicPartition]) -> BrokerUnavailableError:
-    """Return the error for records whose times did not come in time, so that a check is impossible."""
+    """Return the error for records whose times are needed and did not come in time."""
     return BrokerUnavailableError(
-        f"the times of records in {summarize(partitions)} could not be read in time, so they could not be "
-        "compared: try again; a quota of the broker may slow the reads down"
+        f"the times of records in {summarize(partitions)} could not be read in time, or the records have "
+        "none, so they could not be compared: try again; a quota of the broker may slow the reads down"
     )
 
 
