@@ -190,7 +190,6 @@ def group_delete_offsets(
     """
     from airflow_kafka_offsets.moves.deletion import plan_offset_deletion
     from airflow_kafka_offsets.moves.write import delete_offsets
-    from airflow_kafka_offsets.readings.positions import measure_lag
 
     name = parse_group(group_id)
     if topics is None:
@@ -200,7 +199,7 @@ def group_delete_offsets(
     before = committed_offsets(plan_offset_deletion(client, name, TopicScope.parse(topics)))
     if not before:
         raise PlanRefusedError(f"group {name!r} has no committed offsets of {', '.join(topics)}")
-    lag = measure_lag(client, name, before)
+    lag = Lag.measure(name, before, client.log_ranges(before))
     execution.print_lines(lag.table())
 
     def delete(keep: Keep) -> tuple[dict[str, str | None], list[str]]:
@@ -227,10 +226,9 @@ def group_delete(
     """
     from airflow_kafka_offsets.moves.deletion import plan_deletion
     from airflow_kafka_offsets.moves.write import delete_groups
-    from airflow_kafka_offsets.readings.positions import measure_lag
 
     before, refusals = plan_deletion(client, group_ids)
-    lags = {name: measure_lag(client, name, positions) for name, positions in before.items()}
+    lags = {name: Lag.measure(name, each, client.log_ranges(each)) for name, each in before.items()}
     execution.print_lines(*(f"Empty group {lag.table()}" for lag in lags.values()))
     if refusals:
         raise PlanRefusedError([*refusals.values()])

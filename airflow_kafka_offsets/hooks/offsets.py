@@ -153,6 +153,7 @@ class KafkaOffsetsHook(KafkaBaseHook):
             partition; each partition also has ``headroom_reason``. See
             :mod:`airflow_kafka_offsets.model.headroom`.
         :raises NoCommitError: if the group has no commit at all on the topics.
+        :raises DriftError: if a committed offset is beyond the log end.
         """
         with self.get_offsets_client() as client:
             positions = group_positions(client, group_id, TopicScope.parse(topics))

@@ -112,9 +112,12 @@ class AdminSession:
             failure = Failure.from_error(error)
         except concurrent.futures.TimeoutError:
             failure = Failure("_TIMED_OUT", "no answer in time")
-        if failure.code == "_TIMED_OUT" and self._leaderless is not None:
-            # The client waits for the coordinator of a group, and reports no cause.
-            failure = failure._replace(text=f"{failure.text}; {self._leaderless.text}")
+        if failure.code == "_TIMED_OUT":
+            # The client waits for the coordinator of a group, and reports the cause in the background, if at
+            # all.
+            self.admin.poll(0)
+            cause = str(self.background_errors) if self._leaderless is None else self._leaderless.text
+            failure = failure._replace(text="; ".join(filter(None, (failure.text, cause))))
         return None, failure
 
 
@@ -228,6 +231,9 @@ def _brokers(session: AdminSession, _: None) -> dict[str, Any]:
     found, failure = session.part(
         future, lambda settings: settings[RETENTION].value if RETENTION in settings else None
     )
+    if failure is not None and failure.code == "_TIMED_OUT":
+        # The bootstrap server has answered, but not the broker where it says that it is.
+        raise CallError(failure)
     return {"number": len(brokers), "retention": found, "failure": failure}
 
 

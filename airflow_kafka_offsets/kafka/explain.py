@@ -122,11 +122,12 @@ class Call(Deadline):
             text = f"{failure.text}; {asked}; restart a broker that holds the partition, then try again"
         elif code in RETRIABLE:
             kind = BrokerUnavailableError
-            causes = "; ".join(filter(None, (str(failure), str(background_errors))))
+            others = str(background_errors)
+            causes = str(failure) if others in str(failure) else f"{failure}; {others}"
             text = (
                 f"no usable answer from {self.servers} within {self.timeout:g} s "
-                f"({causes}): check bootstrap.servers, that the broker runs, "
-                "and security.protocol; then try again"
+                f"({causes}): check bootstrap.servers, that the broker runs and can be reached at the "
+                "address that it advertises, and security.protocol; then try again"
             )
         return kind(f"{self.what}: {text}", code=code, retriable=True if code == OCCUPIED else None)
 

@@ -19,12 +19,9 @@ GroupState = Literal[
     "Stable",
     "PreparingRebalance",
     "CompletingRebalance",
-    "Assigning",
-    "Reconciling",
-    "NotReady",
     "Unknown",
 ]
-"""States of groups in Kafka's spelling."""
+"""States of groups in Kafka's spelling, as far as librdkafka knows them."""
 
 COMMITTER = "-window-commit"
 """Suffix of the client id of a member that only commits a window: other commits wait for it."""
@@ -56,7 +53,7 @@ class GroupListing:
     state: str
     """
     The state in Kafka's spelling: ``Empty``, ``Stable``, ``PreparingRebalance``, ...; ``Dead`` for a missing
-    group, ``Unknown`` for a group of another type.
+    group, ``Unknown`` for a group of another type, and for one that rebalances by Kafka's new protocol.
     """
     type: str = "unknown"
     """``classic``, ``consumer``, ``other`` for a share or streams group, or ``unknown``."""

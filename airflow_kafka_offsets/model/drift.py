@@ -303,9 +303,10 @@ def remedies() -> Mapping[Verdict, str]:
             f"leave the topic out with {parameter_text('topics', ...)}, or give the query a new checkpoint"
         ),
         "topic recreated": (
-            "the topic was deleted and created again, or the connection leads to another cluster: correct "
-            "the connection, or give the query a new checkpoint; if the offsets are right there, commit once "
-            f"with {parameter_text('allow_new_cluster', True)}"
+            "the topic was deleted and created again, an unclean leader election has cut off its log, or the "
+            "connection leads to another cluster: correct the connection, or give the query a new "
+            "checkpoint; if the offsets are right there, commit once with "
+            f"{parameter_text('allow_new_cluster', True)}"
         ),
         "not read": (
             "the query no longer reads the topic, so its new records are not read: let the query read the "

@@ -219,9 +219,9 @@ class OffsetPlan:
         if moved:
             by = CommitMetadata.of(commits[min(moved)])
             raise GroupMovedError(
-                f"group {self.group_id!r} was committed on {summarize(moved)} while its move was being "
-                f"prepared{f' (by {by})' if by else ''}; no offset was written there; run the move again to "
-                "plan it from the current offsets"
+                f"the commits of group {self.group_id!r} changed on {summarize(moved)} while its move was "
+                f"being prepared{f' (by {by})' if by else ''}; no offset was written there; run the move "
+                "again to plan it from the current offsets"
             )
 
     def table(self, *, refused: bool = False) -> str:
@@ -256,8 +256,8 @@ def check_read_back(group_id: str, planned: Offsets, found: Mapping[TopicPartiti
         first = next(iter(differs))
         raise CommitError(
             f"group {group_id!r}: the offsets read back after the commit differ from those committed on "
-            f"{summarize(differs)} ({first}: {differs[first]}): another process commits to this group; give "
-            "each pipeline its own group",
+            f"{summarize(differs)} ({first}: {differs[first]}): another process commits to this group "
+            "(give each pipeline its own group), or has deleted the group or the topic",
             failed=differs,
             written=[tp for tp in planned if tp not in differs],
         )
@@ -271,6 +271,7 @@ def _outside_remedy(target: int, log: LogRange, if_lost: str | None) -> str:
         return f"{found}; {if_lost or lost_remedy()}"
     return (
         "the log does not reach it; correct the target, or if the offset was in the log once, the connection "
-        "(another cluster) or the topic (it was recreated); leave the topic out with "
-        f"{parameter_text('topics', ...)}, or set {parameter_text('on_out_of_range')} to 'clamp' or 'skip'"
+        "(another cluster) or the topic (it was recreated, or an unclean leader election has cut off its "
+        f"log); leave the topic out with {parameter_text('topics', ...)}, or set "
+        f"{parameter_text('on_out_of_range')} to 'clamp' or 'skip'"
     )

@@ -110,6 +110,8 @@ def plan_failover(
     else:
         refusals += left_out_refusals(target, sources, selection.scope)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
+    if source is not None:
+        left = known_log_ids(source, {each.partition.topic for each in translated}, leaves=True)
     running = None if same else running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
     notes = [*missing, *note, *uncommitted_groups(target if same else source, by_group, groups)]
     if running:
@@ -120,7 +122,7 @@ def plan_failover(
         policy.checkpoint,
         request=request,
         log_ids=ids,
-        left=left if source is None else known_log_ids(source, {each.partition.topic for each in translated}),
+        left=left,
         again=again_text(translated),
         refusals=refusals,
         batches=batches,

@@ -15,6 +15,7 @@ from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs
 from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.readings.topic_times import unread_times
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
@@ -28,16 +29,18 @@ _CLOCKS = 1_000
 """Accepted difference, in milliseconds, between the clocks of the producer and of Spark's driver."""
 
 
-def known_log_ids(client: PositionsReader, topics: Iterable[str], *, asks_again: bool = False) -> LogIds:
+def known_log_ids(client: PositionsReader, topics: Iterable[str], *, leaves: bool = False) -> LogIds:
     """
-    Return the ids of the cluster and of topics; without topic ids if the broker does not return them.
+    Return the ids of the cluster and of topics; without topic ids if the broker cannot return them.
 
-    :param asks_again: whether to raise a temporary error, after which the caller asks again.
+    A temporary error is raised: without an id, a topic that was recreated would pass for the earlier one.
+
+    :param leaves: whether the pipeline leaves the cluster, which may be half down.
     """
     try:
         return client.log_ids(topics)
     except (BrokerError, SetupError) as error:
-        if asks_again and error.retriable:
+        if error.retriable and not leaves:
             raise
         log.warning("A later deletion and re-creation of a topic will not be detected: %s", error)
         return LogIds(client.cluster_id())
@@ -207,4 +210,6 @@ def _times_before(client: OffsetsClient, offsets: Offsets) -> dict[TopicPartitio
     except BrokerError as error:
         log.warning("Could not check whether the batch has read these logs: %s", error)
         return {}
-    return {tp: at for tp, at in before.items() if at is not None and tp in after and at != after[tp]}
+    if unread := offsets.keys() - (before.keys() & after.keys()):
+        raise unread_times(unread)
+    return {tp: at for tp, at in before.items() if at is not None and at != after[tp]}

@@ -32,6 +32,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.positions import group_commits
+from airflow_kafka_offsets.readings.topic_times import unread_times
 from airflow_kafka_offsets.storage import read_text
 
 
@@ -198,7 +199,10 @@ def _at_time(
         for tp, time in there.items()
         if time < asked
     ]
-    gone = {tp: time for tp, time in there.items() if time > asked and 0 < offsets[tp] == logs[tp].start}
+    doubtful = {tp for tp, offset in offsets.items() if 0 < offset == logs[tp].start < logs[tp].end}
+    gone = {tp: time for tp, time in there.items() if time > asked and tp in doubtful}
+    if on_out_of_range != "clamp" and (unread := doubtful - times.keys()):
+        raise unread_times(unread)
     if not gone:
         return ResolvedPlace(offsets, notes)
     tp, time = min(gone.items())

@@ -10,6 +10,7 @@ from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
     BrokerUnavailableError,
+    DriftError,
     KafkaOffsetsError,
     NoCommitError,
     UnknownTopicPartitionError,
@@ -23,6 +24,7 @@ from airflow_kafka_offsets.model.offsets import (
     Commit,
     Commits,
     IsolationLevel,
+    Logs,
     Offsets,
     Positions,
     TopicPartition,
@@ -30,6 +32,7 @@ from airflow_kafka_offsets.model.offsets import (
     not_on_broker,
     summarize,
 )
+from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.retention import read_headrooms
@@ -149,9 +152,17 @@ def measure_lag(
     *,
     isolation_level: IsolationLevel = "read_uncommitted",
     headroom: bool = False,
+    logs: Logs | None = None,
 ) -> Lag:
-    """Return the lag of positions, whose logs are read now; a headroom that the broker refuses is unknown."""
-    logs = client.log_ranges(positions, isolation_level=isolation_level)
+    """
+    Return the lag of positions; a headroom that the broker refuses is unknown.
+
+    :param logs: the logs of the positions; by default they are read now.
+    :raises DriftError: if a position is beyond the log end.
+    """
+    if logs is None:
+        logs = client.log_ranges(positions, isolation_level=isolation_level)
+    check_in_log(client, name, positions, logs)
     lag = Lag.measure(name, positions, logs)
     if not headroom:
         return lag
@@ -159,6 +170,24 @@ def measure_lag(
     if isolation_level == "read_committed":
         logs = client.log_ranges(positions)
     return lag.with_headroom(read_headrooms(client, lag.counted_positions, logs, strict=False))
+
+
+def check_in_log(client: OffsetsReader, name: str, positions: Positions, logs: Logs) -> None:
+    """
+    Raise a DriftError for positions beyond the log end, which would seem to have no lag.
+
+    :param logs: may end at the last stable offset, which a position may be past.
+    """
+    doubtful = {tp: at for tp, at in positions.items() if at is not None and tp in logs and at > logs[tp].end}
+    ends = {tp: log.end for tp, log in client.log_ranges(doubtful).items()} if doubtful else {}
+    if beyond := {tp: at for tp, at in doubtful.items() if at > ends[tp]}:
+        tp = min(beyond)
+        raise DriftError(
+            f"{escape_controls(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, "
+            f"which ends at {ends[tp]}): the topic was deleted and created again, an unclean leader election "
+            "has cut off its log, or the connection leads to another cluster; correct the connection, or "
+            "reset the pipeline"
+        )
 
 
 def refuse_no_commit(group_id: str, positions: Positions) -> None:
@@ -199,19 +228,20 @@ def measure_group_lags(
             positions[group_id] = found_at
         except KafkaOffsetsError as error:  # noqa: PERF203  # each group has its own
             results[group_id] = error
+    logs: Logs | None = None
     try:
         logs = client.log_ranges(set().union(*positions.values()), isolation_level=isolation_level)
-        results |= {group_id: Lag.measure(group_id, each, logs) for group_id, each in positions.items()}
     except BrokerError as error:
-        # If the broker is unavailable, each group would wait for its own timeout.
+        # If the broker is unavailable, each group would wait for its own timeout. A topic that was just
+        # deleted or has no leader must fail only the groups that read it.
         if isinstance(error, BrokerUnavailableError) and error.code != NO_LEADER:
             raise
-        # A topic that was just deleted or has no leader must fail only the groups that read it.
-        for group_id, each in positions.items():
-            try:
-                results[group_id] = measure_lag(client, group_id, each, isolation_level=isolation_level)
-            except BrokerError as own:  # noqa: PERF203  # each group has its own
-                results[group_id] = own
+    for group_id, each in positions.items():
+        try:
+            lag = measure_lag(client, group_id, each, isolation_level=isolation_level, logs=logs)
+            results[group_id] = lag
+        except KafkaOffsetsError as own:  # noqa: PERF203  # each group has its own
+            results[group_id] = own
     return dict(sorted(results.items()))
 
 

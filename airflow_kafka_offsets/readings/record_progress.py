@@ -13,11 +13,16 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.protocols import OffsetsReader
-from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition, short_of, summarize
+from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition, short_of
 from airflow_kafka_offsets.model.parameters import iso_time
-from airflow_kafka_offsets.readings.topic_times import AHEAD, TIMES_WITHIN, idle_partitions, last_times
+from airflow_kafka_offsets.readings.topic_times import (
+    AHEAD,
+    TIMES_WITHIN,
+    idle_partitions,
+    last_times,
+    unread_times,
+)
 
 
 class _Times(NamedTuple):
@@ -190,7 +195,4 @@ class RecordProgress:
 
     def _check_known(self, unknown: Collection[TopicPartition]) -> None:
         if unknown:
-            raise BrokerUnavailableError(
-                f"the times of the next records in {summarize(unknown)} could not be read: expected each "
-                "record to have a time; try again"
-            )
+            raise unread_times(unknown)

@@ -88,10 +88,7 @@ def records_since(
     asked = {tp: offset for tp, offset in offsets.items() if offset < logs[tp].end}
     times = client.record_times(asked) if asked else {}
     if unread := asked.keys() - times.keys():
-        raise BrokerUnavailableError(
-            f"the times of records in {summarize(unread)} could not be read, so the first record since "
-            "the time is unknown there: try again"
-        )
+        raise unread_times(unread)
     behind = {
         tp: OffsetRange(offset, logs[tp].end)
         for tp, offset in asked.items()
@@ -110,6 +107,14 @@ def records_since(
         offsets[tp], times[tp] = found or (logs[tp].end, None)
     latest = _now() + AHEAD
     return Since(offsets, {tp: time for tp, time in times.items() if time is not None and time > latest})
+
+
+def unread_times(partitions: Collection[TopicPartition]) -> BrokerUnavailableError:
+    """Return the error for records whose times are needed and did not come in time."""
+    return BrokerUnavailableError(
+        f"the times of records in {summarize(partitions)} could not be read in time, or the records have "
+        "none, so they could not be compared: try again; a quota of the broker may slow the reads down"
+    )
 
 
 def last_times(

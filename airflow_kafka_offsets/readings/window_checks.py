@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import (
-    BrokerUnavailableError,
     NoCommitError,
     PlanRefusedError,
     WindowMismatchError,
@@ -28,6 +27,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 from airflow_kafka_offsets.readings.positions import group_commits
+from airflow_kafka_offsets.readings.topic_times import unread_times
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -82,10 +82,7 @@ def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, momen
     asked = timestamp_ms(moment)
     gone = {tp: time for tp, time in times.items() if time is not None and time > asked}
     if unseen := set(doubtful) - set(times):
-        raise BrokerUnavailableError(
-            f"the times of the first records in {summarize(unseen)} could not be read, so it is unknown "
-            "whether retention has deleted records of the window: try again"
-        )
+        raise unread_times(unseen)
     if not gone:
         return []
     tp, time = min(gone.items())

@@ -31,7 +31,7 @@ from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift
-from airflow_kafka_offsets.readings.positions import group_positions, measure_lag, partitions_in_scope
+from airflow_kafka_offsets.readings.positions import group_positions, partitions_in_scope
 from airflow_kafka_offsets.readings.retention import read_retentions
 from airflow_kafka_offsets.ui.provenance import read_provenance
 
@@ -148,7 +148,8 @@ class PipelineNow:
 
     def _group_report(self, group_id: str, scope: TopicScope) -> DriftReport:
         positions = group_positions(self.client, group_id, scope)
-        rows = measure_lag(self.client, group_id, positions).partitions
+        logs = self.client.log_ranges(positions)
+        rows = tuple(PartitionState(tp, at, logs[tp]) for tp, at in sorted(positions.items()))
         return DriftReport(group_id, NewestBatch(""), rows, datetime.now(tz=timezone.utc))
 
     def _source_reports(self, checkpoint: SparkCheckpoint) -> list[DriftReport]:

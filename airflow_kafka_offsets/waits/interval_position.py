@@ -19,8 +19,9 @@ from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
+from airflow_kafka_offsets.readings.positions import check_in_log
 from airflow_kafka_offsets.readings.record_progress import RecordProgress
-from airflow_kafka_offsets.waits.wait import Wait, check_in_log
+from airflow_kafka_offsets.waits.wait import Wait
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class IntervalPosition(Wait):
         positions = furthest_behind(found.values())
         logs = client.log_ranges(positions)
         for name, each in found.items():
-            check_in_log(name, each, logs)
+            check_in_log(client, name, each, logs)
         lost = {tp: gone for tp, at in positions.items() if at is not None and (gone := logs[tp].lost(at))}
         if lost:
             raise PlanRefusedError(

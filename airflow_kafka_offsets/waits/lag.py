@@ -20,8 +20,9 @@ from airflow_kafka_offsets.model.parameters import (
     parse_seconds,
 )
 from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.readings.positions import check_in_log
 from airflow_kafka_offsets.readings.retention import read_headrooms
-from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, check_in_log, unknown_groups_text
+from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, unknown_groups_text
 
 THRESHOLDS = ("max_lag", "max_partition_lag", "max_time_lag", "min_headroom")
 
@@ -140,16 +141,12 @@ class LagWait(Wait):
 
     def _measure(self, client: OffsetsReader, name: str, positions: Positions) -> Lag:
         logs = client.log_ranges(positions, isolation_level=self.isolation_level)
-        committed = self.isolation_level == "read_committed"
-        beyond = {tp: at for tp, at in positions.items() if at is not None and at > logs[tp].end}
-        if beyond:
-            # A position may be past the last stable offset, but not past the log end.
-            check_in_log(name, beyond, client.log_ranges(beyond) if committed else logs)
+        check_in_log(client, name, positions, logs)
         lag = Lag.measure(name, positions, logs, self.on_no_commit, self.tolerance)
         if (least := self.min_headroom) is not None:
             read_up_to = lag.counted_positions
             # Retention also deletes uncommitted records.
-            whole = client.log_ranges(read_up_to) if committed else logs
+            whole = client.log_ranges(read_up_to) if self.isolation_level == "read_committed" else logs
             found = read_headrooms(client, read_up_to, whole, min_headroom=least)
             lag = lag.with_headroom(found, least)
         return lag if self.max_time_lag is None else self._with_time_lags(client, lag, self.max_time_lag)

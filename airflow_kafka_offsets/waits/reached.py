@@ -32,13 +32,12 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected
 from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 from airflow_kafka_offsets.readings.places import place_offsets
-from airflow_kafka_offsets.readings.positions import partitions_in_scope
+from airflow_kafka_offsets.readings.positions import check_in_log, partitions_in_scope
 from airflow_kafka_offsets.readings.topic_times import records_since
 from airflow_kafka_offsets.waits.wait import (
     KnownCheckpoint,
     Reading,
     Wait,
-    check_in_log,
     partition_table,
     unknown_groups_text,
 )
@@ -138,7 +137,7 @@ class ReachedWait(Wait):
         # The log end for read_uncommitted, because only a position beyond it is invalid.
         logs = client.log_ranges(target)
         for name, found in positions.items():
-            check_in_log(name, found, logs)
+            check_in_log(client, name, found, logs)
         short = short_of(lowest, target, logs, self.tolerance)
         lost = {
             tp: gone

@@ -27,16 +27,14 @@ from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
-    Logs,
     Offsets,
     Positions,
     TopicPartition,
     committed_offsets,
-    summarize,
 )
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.table import align_rows
-from airflow_kafka_offsets.model.text import escape_controls, plural, shorten
+from airflow_kafka_offsets.model.text import plural, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.pipeline import NAME_PARSERS
@@ -302,18 +300,6 @@ def unknown_groups_text(groups: Sequence[str]) -> str:
 def _if_moved() -> str:
     """Return the remedy for a position on another cluster."""
     return f"reset the pipeline with {parameter_text('allow_new_cluster', True)} if it was moved there"
-
-
-def check_in_log(name: str, positions: Mapping[TopicPartition, int | None], logs: Logs) -> None:
-    """Raise a DriftError for positions beyond the log end, which cannot belong to this log."""
-    beyond = {tp: at for tp, at in positions.items() if at is not None and tp in logs and at > logs[tp].end}
-    if beyond:
-        tp = min(beyond)
-        raise DriftError(
-            f"{escape_controls(name)} is beyond the log end in {summarize(beyond)} (at {beyond[tp]} in {tp}, "
-            f"which ends at {logs[tp].end}): the topic was deleted and created again, or the connection "
-            "leads to another cluster; correct the connection, or reset the pipeline"
-        )
 
 
 def _checkpoint_positions(

@@ -261,7 +261,7 @@ class Committer:
         run.clients.add(settings)
         logs = target, frozenset(tp.topic for tp in offsets)
         if logs not in run.log_ids:
-            run.log_ids[logs] = known_log_ids(client, logs[1], asks_again=True)
+            run.log_ids[logs] = known_log_ids(client, logs[1])
         log_ids = run.log_ids[logs]
         texts = driver_metadata("spark listener", query=query.query_id, batch=batch).texts(offsets, log_ids)
 

@@ -2,7 +2,11 @@ import time
 
 import pytest
 
+from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.local.broker_config import free_port
 from airflow_kafka_offsets.local.environment import check_broker
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = pytest.mark.integration
 
@@ -31,3 +35,26 @@ def test_what_the_listener_wants_is_named_at_once(secured_kafka):
     assert time.monotonic() - start < 10
     assert check.status == "fail"
     assert "is SASL_SSL, and the connection has security.protocol=PLAINTEXT: set" in check.found
+
+
+def test_a_broker_that_advertises_an_address_at_which_it_is_not_is_named_with_the_address(own_kafka):
+    port = free_port()
+    advertised = f"PLAINTEXT://127.0.0.1:{port},WRONG://127.0.0.1:1"
+    kafka = own_kafka(
+        port=port, listeners={"WRONG": "PLAINTEXT"}, properties={"advertised.listeners": advertised}
+    )
+    config = {"bootstrap.servers": kafka.servers("WRONG")}
+    (check,) = check_broker(config, timeout=4)
+    found = [str(check)]
+    with OffsetsClient(config, timeout=4) as client:
+        for call in (
+            lambda: client.committed("g", [TopicPartition("t", 0)]),
+            lambda: client.commit("g", {TopicPartition("t", 0): 1}),
+            lambda: client.describe_groups(["g"]),
+            client.list_groups,
+        ):
+            with pytest.raises(BrokerUnavailableError) as raised:
+                call()
+            found.append(str(raised.value))
+    assert check.status == "fail"
+    assert [text for text in found if "127.0.0.1:1/1: Connect to" not in text] == []

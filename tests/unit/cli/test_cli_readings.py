@@ -65,6 +65,14 @@ def test_a_group_that_others_have_misnamed_hides_no_other_one(do, group, topic, 
     assert [line.split()[0] for line in done.out.splitlines()] == ["GROUP", group, "typo"]
 
 
+def test_a_group_beyond_the_log_end_has_no_lag_and_can_be_deleted(do, group, topic, commit):
+    commit(group, topic, {0: 11})
+    for groups in (group, "--all-groups"):
+        done = do(f"group lag {groups}")
+        assert (done.code, f"beyond the log end in {topic}-0" in done.out + done.err) == (1, True)
+    assert do("group delete GROUP --execute").code == 0
+
+
 def test_a_state_that_groups_do_not_have_is_named_with_its_option(do):
     done = do("group list --state Emtpy")
     assert (done.code, done.err.startswith("Error: --state: found 'Emtpy'; expected")) == (2, True)

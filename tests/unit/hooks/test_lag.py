@@ -2,7 +2,7 @@
 
 import pytest
 
-from airflow_kafka_offsets.errors import NoCommitError
+from airflow_kafka_offsets.errors import DriftError, NoCommitError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -14,3 +14,11 @@ def test_a_group_without_a_commit_on_the_named_topics_has_no_lag(client, make_to
         KafkaOffsetsHook().lag(group, topic)
     client.commit(group, {TopicPartition(topic, 0): 1})
     assert KafkaOffsetsHook().lag(group, topic)["total_lag"] == 2
+
+
+def test_a_position_beyond_the_log_is_no_lag_of_0(make_topic, produce, commit, new_group):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 5})
+    commit(group, topic, {0: 6})
+    with pytest.raises(DriftError, match="beyond the log end"):
+        KafkaOffsetsHook().lag(group)

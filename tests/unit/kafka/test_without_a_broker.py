@@ -42,7 +42,7 @@ def test_one_name_is_no_list_of_groups(client, call):
         getattr(client, call)("gs")
 
 
-@pytest.mark.parametrize("states", ["Empty", ["Emptyy"], ["Empty", 3]])
+@pytest.mark.parametrize("states", ["Empty", ["Emptyy"], ["Empty", 3], ["Reconciling"]])
 def test_a_state_that_no_group_has_is_refused(client, states):
     with pytest.raises(UsageError, match="states.*expected .*'Empty'"):
         client.list_groups(states)

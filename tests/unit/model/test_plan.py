@@ -111,13 +111,13 @@ def test_a_group_that_moved_since_the_plan_is_refused_and_names_who_moved_it():
     plan = make({A: 30, B: 50})
     plan.check_not_moved({A: Commit(20, ""), B: None})
     by = CommitMetadata(dag="flights", run="manual__2", task="reset").text()
-    with pytest.raises(GroupMovedError, match=r"'g' was committed on orders-0 .*\(by run manual__2") as no:
+    with pytest.raises(GroupMovedError, match=r"'g' changed on orders-0 .*\(by run manual__2") as no:
         plan.check_not_moved({A: Commit(15, by), B: None})
     assert no.value.retriable
 
 
 def test_a_group_whose_first_commit_came_since_the_plan_is_refused():
-    with pytest.raises(GroupMovedError, match="was committed on orders-1 while its move"):
+    with pytest.raises(GroupMovedError, match="commits of group 'g' changed on orders-1 while its move"):
         make({B: 5}).check_not_moved({B: Commit(5, "")})
 
 

@@ -100,6 +100,13 @@ def test_a_commit_that_another_one_has_overwritten_is_an_error(client, broker, m
         reset(client)
 
 
+def test_commits_that_were_deleted_with_the_topic_are_an_error_that_says_so(client, broker, meanwhile):
+    meanwhile(lambda: broker.create("flights"))
+
+    with pytest.raises(CommitError, match="planned 2, read back None.*or has deleted the group or the topic"):
+        reset(client)
+
+
 def test_a_query_that_begins_before_its_groups_are_committed_is_found_at_the_end(client, query, meanwhile):
     meanwhile(lambda: query.run(2, {"flights": {0: 9}}))
 

@@ -10,7 +10,8 @@ from memory_clients import open_client
 from memory_kafka import SERVERS
 
 from airflow_kafka_offsets.checkpoint import apply_move
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, PlanRefusedError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -184,7 +185,7 @@ def test_a_receipt_is_not_restored_on_another_cluster(
 
 
 def test_where_nothing_was_recorded_the_record_before_the_position_is_not_newer_than_the_batch(
-    make_topic, produce, new_query, new_group, commit, commit_checkpoint, broker
+    make_topic, produce, new_query, new_group, commit, commit_checkpoint, broker, monkeypatch
 ):
     topic, group, legacy = make_topic(1), new_group(), new_group()
     now = int(time.time() * SECOND)
@@ -196,6 +197,11 @@ def test_where_nothing_was_recorded_the_record_before_the_position_is_not_newer_
     for each in (group, legacy):
         with pytest.raises(AirflowFailException, match=f"record before the offset on {topic}-0 .* is newer"):
             commit_checkpoint(each, query)
+    with monkeypatch.context() as patch:
+        # A broker that slows reads down does not send the record in time.
+        patch.setattr(OffsetsClient, "record_times", lambda *_, **__: {})
+        with pytest.raises(BrokerUnavailableError, match=f"times of records in {topic}-0 could not be read"):
+            commit_checkpoint(group, query)
     assert (at(broker, group, topic), at(broker, legacy, topic)) == (None, 2)
     commit_checkpoint(group, query, allow_new_cluster=True)
     commit_checkpoint(group, query)
@@ -227,6 +233,29 @@ def test_a_reset_is_not_taken_back_in_a_topic_that_was_created_again(
     assert at(broker, group, topic) == 0
     restore(group, receipt=receipt, allow_new_cluster=True, **both)
     assert at(broker, group, topic) == 50
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_topic_whose_id_is_not_answered_for_a_moment_is_not_taken_for_the_one_of_before(
+    joint, make_topic, produce, recreate, new_query, new_group, commit, reset, restore, broker, monkeypatch
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 60})
+    commit(group, topic, {0: 50})
+    query = new_query({topic: {0: 50}})
+    both = {"checkpoint_location": query.location, "quiet_period": 0} if joint else {}
+    receipt = reset(group, to_offset=30, **(both or {"topics": topic}))
+    recreate(topic, 1)
+    produce(topic, {0: 200})
+    files, held = query.files(), at(broker, group, topic)
+
+    def silent(*_):
+        raise BrokerUnavailableError("no answer")
+
+    monkeypatch.setattr(OffsetsClient, "log_ids", silent)
+    with pytest.raises(BrokerUnavailableError):
+        restore(group, receipt=receipt, **both)
+    assert (query.files(), at(broker, group, topic)) == (files, held)
 
 
 def test_a_group_on_another_topic_of_the_name_is_not_moved_from_where_it_is(

@@ -1,11 +1,13 @@
 """Resets of a group: the ways to say where to, retries, and what is refused."""
 
+from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from waiting import Store
 
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -64,6 +66,18 @@ def test_an_offset_outside_the_log_is_refused_clamped_or_skipped(topic, group, h
     assert holds(group) == {0: 7, 1: 2, 2: 0}
     reset(context, group_id=group, to_offset=9, on_out_of_range="clamp")
     assert holds(group) == {0: 9, 1: 4, 2: 0}
+
+
+@pytest.mark.parametrize(("policy", "after"), [("fail", 5), ("skip", 5), ("clamp", 3)])
+def test_a_time_is_not_compared_with_deleted_records_as_long_as_the_first_one_does_not_come(
+    policy, after, topic, group, delete_records, holds, context, monkeypatch
+):
+    delete_records(topic, {0: 3})
+    where = {"group_id": group, "topics": f"{topic}:0", "on_out_of_range": policy}
+    monkeypatch.setattr(OffsetsClient, "record_times", lambda *_, **__: {})
+    with nullcontext() if policy == "clamp" else pytest.raises(BrokerUnavailableError, match="could not be"):
+        reset(context, to_datetime=NOON, **where)
+    assert holds(group)[0] == after
 
 
 @pytest.mark.parametrize(("filled", "shift"), [("", ""), ("1", "-1")])
