@@ -28,7 +28,7 @@ with DAG(
         task_id="job",
         project_id="example",
         region="europe-west1",
-            batch={
+        batch={
             "pyspark_batch": {
                 "main_python_file_uri": "gs://lake/jobs/orders.py",
                 "args": ["--checkpoint", orders.checkpoint_location],
