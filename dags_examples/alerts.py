@@ -29,7 +29,7 @@ ON_CALL = "data-on-call@example.com"
 # The sensor's last reading is in its XCom, even if the sensor has failed. If the broker has never answered,
 # there is no reading.
 GATE_FAILED = """
-<p>{{ dag.dag_id }}.{{ ti.task_id }} failed in run {{ run_id }}. {{ exception | default("") }}</p>
+<p>{{ dag.dag_id }}.{{ ti.task_id }} failed in run {{ run_id }}. {{ exception | default("") | e }}</p>
 {% set reading = ti.xcom_pull(task_ids=ti.task_id) %}
 {% if reading %}
 <p>Group {{ reading.group_id }}: {{ reading.total_lag }} unread records, {{ reading.lost }} lost to retention.</p>

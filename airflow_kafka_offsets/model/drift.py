@@ -277,9 +277,9 @@ def remedies() -> Mapping[Verdict, str]:
         "records lost": (
             "retention deleted records before they were read, and Kafka no longer has them: raise the "
             "topic's retention or run the query more often, load the records again from their source, and "
-            "move the checkpoint and the group forward: a reset to committed with "
-            f"{parameter_text('on_out_of_range', 'clamp')} moves these partitions to their log start and "
-            "leaves the others where they are"
+            "move the checkpoint and the group forward: a reset with "
+            f"{parameter_text('to_offset', 'committed')} and {parameter_text('on_out_of_range', 'clamp')} "
+            "moves these partitions to their log start and leaves the others where they are"
         ),
         "expiring": (
             "retention will soon delete unread records: run the query now, or raise retention.ms of the "

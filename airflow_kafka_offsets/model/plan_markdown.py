@@ -87,14 +87,17 @@ def _table(plans: Sequence[SavedPlan]) -> str:
 
 def _warnings(saved: SavedPlan, found: Estimate) -> list[str]:
     safe = saved.policy.idempotent_sink or saved.policy.sink == "noop" or not found.records_again
+    named = [
+        *_translation(saved),
+        ("sink", "" if safe else _sink(saved, found.records_again)),
+        ("keeps state", _state(saved, found.records_again) if saved.value.get("stateful") else ""),
+        ("already triggered", _downstream(saved)),
+    ]
     return [
-        *(f"{name.lower()}: {text}" for name, text in _translation(saved) if text),
         f"{plural(found.records_passed, 'record')} passed over unread" if found.records_passed else "",
         _discarded(saved),
         _lost(saved),
-        "" if safe else _sink(saved, found.records_again),
-        f"keeps state: {_state(saved, found.records_again)}" if saved.value.get("stateful") else "",
-        _downstream(saved),
+        *(f"{name.lower()}: {text}" for name, text in named if text),
     ]
 
 

@@ -114,8 +114,9 @@ def plan_checkpoint_commit(
         log_check=LogCheck(allow_new_cluster, moves=known_moves),
         if_lost=(
             "Spark would fail there at its next start, and clamp moves only the group: let the query finish "
-            "one run with failOnDataLoss=false, or move checkpoint and group forward with a reset to "
-            f"committed and {parameter_text('on_out_of_range', 'clamp')}; then commit"
+            "one run with failOnDataLoss=false, or move checkpoint and group forward by a reset with "
+            f"{parameter_text('to_offset', 'committed')} and {parameter_text('on_out_of_range', 'clamp')}; "
+            "then commit"
         ),
     )
     check_not_overtaken(

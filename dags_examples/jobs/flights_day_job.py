@@ -37,7 +37,10 @@ def main() -> None:
         .option("endingOffsets", json.dumps(end))
         .load()
     )
-    write_day(arguments.output, day, parse(records).where(f.col("day") == day))
+    rows = parse(records).where(f.col("day") == day)
+    if rows.isEmpty():
+        raise SystemExit(f"no flight of {day} is in these offsets: nothing was written")
+    write_day(arguments.output, day, rows)
     # --8<-- [end:read]
     spark.stop()
 

@@ -28,7 +28,6 @@ with DAG(
         task_id="job",
         project_id="example",
         region="europe-west1",
-        batch_id="orders-{{ ts_nodash | lower }}-{{ ti.try_number }}",
         batch={
             "pyspark_batch": {
                 "main_python_file_uri": "gs://lake/jobs/orders.py",

@@ -172,3 +172,11 @@ def test_one_bad_day_is_written_again_and_nothing_moves(three_days, run_dag, sta
     assert table(three_days, SECOND).equals(recovered["good"][SECOND])
     assert {day: table(three_days, day) for day in others} == others
     assert stands() == before
+
+
+@pytest.mark.long
+def test_a_day_without_a_record_fails_and_keeps_its_files(three_days, run_dag):
+    days = {each: each.read_bytes() for each in three_days.rglob("*.parquet")}
+    run = run_dag("one_bad_day.py", day="2014-01-01")
+    assert run["states"]["process"] == "failed"
+    assert {each: each.read_bytes() for each in three_days.rglob("*.parquet")} == days

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import airflow_kafka_offsets
 from airflow_kafka_offsets.cli.options import OptionWording
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.drift import remedies
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text, unexpected, worded
 
 COMMANDS = dict(commands())
@@ -89,6 +90,11 @@ def test_a_parameter_with_a_value_is_shown_in_both_wordings(name, value, in_pyth
     with worded(OptionWording(COMMANDS["group reset"])):
         assert parameter_text(name, value) == as_option
     assert parameter_text(name, value) == in_python
+
+
+def test_the_reset_after_lost_records_is_named_by_its_options():
+    with worded(OptionWording(COMMANDS["drift"])):
+        assert "a reset with --to-current and --on-out-of-range clamp" in remedies()["records lost"]
 
 
 def test_the_keys_of_a_file_keep_their_names():

@@ -164,11 +164,13 @@ def test_the_table_of_a_fleet_has_what_speaks_against_each_plan():
     for group in ("a", "b"):
         saved = plan(group)
         found = Estimate(5, 10, 9, 9).as_json()
-        plans.append(saved.with_notes(estimate=found, stateful=True))
+        runs = [{"dag_id": "reports", "run_id": "asset__1", "state": "success"}]
+        plans.append(saved.with_notes(estimate=found, stateful=True, triggered=runs))
     text = plans_markdown(plans)
     for note in (
         "10 records passed over unread",
         "keeps state: ",
-        "a sink that appends gets the records",
+        "sink: not named: a sink that appends gets the records",
+        "already triggered: `reports`",
     ):
         assert text.count(note) == 2, note

@@ -43,7 +43,7 @@ def test_a_checkpoint_behind_the_log_start_is_refused_with_what_moves_the_query_
     text = str(refused.value)
     assert "retention has deleted 1 record" in text
     assert "failOnDataLoss=false" in text
-    assert "reset to committed and on_out_of_range='clamp'" in text
+    assert "to_offset='committed' and on_out_of_range='clamp'" in text
     assert "set on_out_of_range" not in text
 
     ResetOffsetsOperator(
