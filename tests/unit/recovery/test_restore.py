@@ -129,15 +129,6 @@ def test_an_unfinished_batch_is_refused_or_discarded(topic, query, committed, re
     assert (query.stands(), committed()) == (READ, COMMITTED | {2: 1})
 
 
-def test_an_unfinished_batch_that_the_reset_discarded_comes_back(topic, query, reset, restore):
-    query.plan(2, {topic: ENDS})
-    before = query.sparks_files()
-    receipt = reset(on_pending_batch="discard", idempotent_sink=True)
-    assert "offsets/2" not in query.files()
-    restore(receipt)
-    assert query.sparks_files() == before
-
-
 def test_an_unfinished_batch_comes_back_also_after_a_reset_of_two_tries(topic, query, reset, restore):
     query.plan(2, {topic: ENDS})
     before = query.sparks_files()
