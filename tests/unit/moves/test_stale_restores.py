@@ -15,7 +15,6 @@ from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offset
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.recovery import Recovery
-from airflow_kafka_offsets.moves import apply
 from airflow_kafka_offsets.moves.apply import apply_groups, apply_pipeline
 from airflow_kafka_offsets.moves.recovery import judge_recovery
 from airflow_kafka_offsets.moves.reset import plan_reset
@@ -82,16 +81,11 @@ def test_a_receipt_that_was_restored_does_not_take_back_what_was_read_since(clie
     assert restore(receipt, allow_stale=True) == [90, 90]
 
 
-def test_what_an_earlier_try_of_an_interrupted_move_has_committed_is_no_later_move(pipeline, monkeypatch):
-    def dies(*_):
-        raise KeyboardInterrupt
-
+def test_what_an_earlier_try_of_an_interrupted_move_has_committed_is_no_later_move(pipeline, killed):
     pipeline.reset(50, RESET)
     pipeline.run(2, 52)
-    with monkeypatch.context() as patched:
-        patched.setattr(apply, "commit_groups", dies)
-        with pytest.raises(KeyboardInterrupt):
-            pipeline.reset(40, replace(RESET, token="c"))
+    with killed():
+        pipeline.reset(40, replace(RESET, token="c"))
     pipeline.take_back("0002-seek")
     assert pipeline.query.stands() == {0: 52, 1: 52}
 
