@@ -195,30 +195,25 @@ def test_a_directory_without_permission_is_named(checkpoint):
         (root / "offsets").chmod(0o755)
 
 
-class _ForbiddenFileSystem(LocalFileSystem):
-    def ls(self, path: str, detail: bool = False, **kwargs: Any) -> list[Any]:
-        raise PermissionError("Access Denied")
+@pytest.mark.parametrize(
+    ("error", "says", "retriable"),
+    [
+        (PermissionError("Denied"), r"checkpoint/offsets: no permission to read it .Denied", False),
+        (RuntimeError("Could not connect to the endpoint URL"), "Could not connect", True),
+    ],
+    ids=["refused", "no answer"],
+)
+def test_a_storage_that_refuses_is_named_and_one_that_does_not_answer_is_worth_another_try(
+    error, says, retriable, checkpoint
+):
+    class Failing(LocalFileSystem):
+        def ls(self, path: str, detail: bool = False, **kwargs: Any) -> list[Any]:
+            raise error
 
-
-class _BrokenFileSystem(LocalFileSystem):
-    def ls(self, path: str, detail: bool = False, **kwargs: Any) -> list[Any]:
-        raise RuntimeError("Could not connect to the endpoint URL")
-
-
-def test_a_refusal_of_the_storage_is_named_with_the_location(checkpoint):
     root = checkpoint({0: 5}, [0])
-    with pytest.raises(
-        StorageError, match=r"checkpoint/offsets: no permission to read it .Access Denied"
-    ) as refused:
-        SparkCheckpoint(str(root), fs=_ForbiddenFileSystem()).read()
-    assert not refused.value.retriable
-
-
-def test_a_storage_that_does_not_answer_is_worth_another_try(checkpoint):
-    root = checkpoint({0: 5}, [0])
-    with pytest.raises(StorageUnavailableError, match="Could not connect") as refused:
-        SparkCheckpoint(str(root), fs=_BrokenFileSystem()).read()
-    assert refused.value.retriable
+    with pytest.raises(StorageError, match=says) as refused:
+        SparkCheckpoint(str(root), fs=Failing()).read()
+    assert refused.value.retriable is retriable
 
 
 def test_an_error_of_our_own_is_not_the_storages(checkpoint, monkeypatch):
