@@ -82,6 +82,14 @@ def test_a_receipt_of_10000_partitions_that_did_not_move_as_asked_stays_small():
             make_receipt([make("g", {}), make("h", {})]),
             ["group g: nothing was committed", "group h: nothing was"],
         ),
+        (
+            {"checkpoint": {"location": "/c", "kind": "seek", "archive": "0001-seek"}, "groups": []},
+            ["checkpoint /c was moved (seek) and read back; archive 0001-seek"],
+        ),
+        (
+            {"checkpoint": {"location": "/c", "kind": "seek", "archive": None}, "groups": []},
+            ["checkpoint /c was not changed"],
+        ),
     ],
 )
 def test_what_was_done_is_said_in_the_past_tense(value, lines):
