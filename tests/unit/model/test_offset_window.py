@@ -100,7 +100,7 @@ def test_spark_reads_it_by_assignment():
 def test_records_that_retention_took_are_counted():
     logs = {A: LogRange(7, 20), B: LogRange(9, 20), C: LogRange(9, 20)}
     (refusal,) = WINDOW.refusals(logs)
-    assert refusal.startswith("retention has deleted 6 records of the window on orders-0, orders-1")
+    assert refusal.startswith("retention has deleted 6 records of the window on orders-0, orders-1 (")
 
 
 def test_an_end_beyond_the_log_is_refused():
@@ -176,8 +176,9 @@ EARLIEST, LATEST = Place("earliest"), Place("latest")
     ],
 )
 def test_bounds_that_make_no_window_are_refused(start, end, said):
-    with pytest.raises(PlanRefusedError, match=said):
+    with pytest.raises(PlanRefusedError, match=said) as refused:
         check_bounds(start, end, NOW)
+    assert len(refused.value.refusals) == 1
 
 
 def test_a_time_in_one_zone_may_equal_one_in_another():

@@ -132,7 +132,7 @@ def test_a_restore_whose_result_was_lost_has_put_everything_back(pipeline, resto
 def test_a_reset_and_a_commit_of_other_runs_since_a_restore_stay(pipeline, restored):
     pipeline.reset(30, replace(RESET, run="other", token="c"))
     by = CommitMetadata(run="other", task="commit", query=QUERY_ID, move=3)
-    pipeline.client.commit("g", dict.fromkeys(pipeline.partitions, 30), by.text())
+    pipeline.client.commit("g", dict.fromkeys(pipeline.groups, 30), by.text())
     verdict = judge(pipeline, restored)
     assert not verdict.to_restore
     outcome = verdict.describe_outcome(restored, None)
