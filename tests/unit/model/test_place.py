@@ -1,4 +1,5 @@
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -67,7 +68,7 @@ def test_a_duration_is_a_timedelta_or_text_of_two_forms(value, seconds):
     assert Place.parse(value, "by_duration") == Place("ago", timedelta(seconds=seconds))
 
 
-REFUSED = {
+REFUSED: dict[str, list[Any]] = {
     "shift_by": ["", "x", "1.5", 1.5, True, None, "--1"],
     "to_batch": ["", "x", "-1", -1, 1.5, "1.5", True, None, 2**63, "9" * 19],
     "by_duration": [

@@ -8,7 +8,6 @@ from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.place import Place
@@ -68,7 +67,10 @@ class Pipeline:
 
     def run(self, batch, offset):
         """Run a batch that ends at an offset."""
-        self.query.run(batch, offsets_json(dict.fromkeys(self.groups, offset)))
+        ends: dict[str, dict[int, int]] = {tp.topic: {} for tp in self.groups}
+        for tp in self.groups:
+            ends[tp.topic][tp.partition] = offset
+        self.query.run(batch, ends)
 
     def reset(self, to, by, parameter="to_offset", **how):
         """Move all to an offset, and return the receipt."""
