@@ -45,7 +45,13 @@ def test_where_a_place_is_in_the_logs(parameter, value, offsets):
 
 @pytest.mark.parametrize("value", [7, "7", " 7 "])
 def test_a_batch_is_named_by_its_number(value):
-    assert Place.parse(value, "to_batch") == Place("batch", 7)
+    place = Place.parse(value, "to_batch")
+    assert (place, place.batch_id, place.group_id) == (Place("batch", 7), 7, None)
+
+
+def test_a_group_is_named_without_the_space_around_it():
+    place = Place.parse(" orders-blue", "to_group")
+    assert (place.group_id, place.batch_id) == ("orders-blue", None)
 
 
 @pytest.mark.parametrize(
