@@ -10,7 +10,7 @@ import yaml
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import as_usage_error, load_json
 from airflow_kafka_offsets.model.parameters import has_template
-from airflow_kafka_offsets.model.text import describe_type, escape_controls, shorten, size_error
+from airflow_kafka_offsets.model.text import describe_type, escape_controls, join_first, shorten, size_error
 from airflow_kafka_offsets.model.wording import parameter_text
 
 _MOST_VALUES = 50_000
@@ -73,7 +73,7 @@ def _entry(entry: object, where: str, parsers: Readers) -> dict[str, Any]:
 
 def _check_keys(found: Mapping[str, Any], where: str, names: Iterable[str], instead: str = "") -> None:
     if unknown := sorted(set(found) - set(names)):
-        keys = ", ".join(shorten(key, 40) for key in unknown)
+        keys = join_first(unknown, show=lambda key: shorten(key, 40))
         raise UsageError(f"{where}: found the key {keys}; expected {instead}keys of {', '.join(names)}")
 
 

@@ -352,11 +352,10 @@ class Exploration:
         *,
         changes: int = 2,
         crash_costs: int = 1,
-        most: int = 1,
     ) -> None:
         self._worlds, self._scripts = worlds, scripts
         self._note, self._judge = note, judge
-        self._crash_costs, self._most = crash_costs, most
+        self._crash_costs = crash_costs
         self._counts: dict[Hashable, int] = {}
         self._answers: dict[tuple[int, int], tuple[int, Any]] = {}
         self._path: list[tuple[Any, ...]] = []
@@ -387,7 +386,7 @@ class Exploration:
 
     def _explore(self, state: State) -> int:
         """Return how many schedules go on from a state."""
-        if len(self.wrong) >= self._most:
+        if self.wrong:
             return 0
         while (step := self._quiet(state)) is not None:
             state = step

@@ -222,6 +222,7 @@ _WHOLE: dict[str, dict[str, Callable[[int], bytes]]] = {
         "many archives": _counted("", "_kafka_offsets/{:06}-seek/manifest.json\0x", "", "\xff"),
         "many batches": _counted("", "offsets/{}\0x", "", "\xff"),
     },
+    "CSV": {"spaces behind an offset": lambda size: b"orders,0,1" + b" " * size},
     "manifest": {
         "files": lambda size: _manifest(
             files={f"offsets/{at}": {"before": None, "after": None} for at in range(size // 50)}

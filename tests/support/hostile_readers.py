@@ -50,7 +50,6 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committe
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import (
     OffsetsFile,
-    load_json,
     parse_csv,
     parse_offsets,
     parse_positions,
@@ -156,17 +155,6 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "switch": lambda value: parse_switch(value, "allow_rewind"),
     "text": lambda value: parse_text(value, "checkpoint_conn_id"),
 }
-TEXT_PARSERS: dict[str, Callable[[str], object]] = {
-    "json": lambda text: load_json(text, "file"),
-    "pipelines": lambda text: read_pipelines(text, "file.yaml", NAME_PARSERS),
-    "pipelines of JSON": lambda text: read_pipelines(text, "file.json", NAME_PARSERS),
-    "csv": parse_csv,
-    "from_file for a group": lambda text: OffsetsFile("file", text).group_offsets("g", 1),
-    "from_file": lambda text: OffsetsFile("file", text).offsets_by_group(["g", "h"]),
-    "images": read_groups_file,
-    "metadata": lambda text: str(CommitMetadata.parse(text)),
-    "query": lambda text: foreign_query("g", {TopicPartition("t", 0): Commit(0, text)}, "mine"),
-}
 
 
 def _text(data: bytes) -> str:
@@ -267,6 +255,10 @@ _CERTIFICATE = {
     "at": "2026-03-01T12:00:00Z",
     "digest": "9a" * 32,
 }
+_PIPELINES = (
+    [{"group_id": "g", "topics": ["orders"]}],
+    {"defaults": {"topics": "a"}, "pipelines": [{"group_id": "g"}]},
+)
 _INSTANCE = TaskInstance("dag", "run", "task", -1, datetime(2026, 3, 1))
 _CSV = ("orders,0,42\norders,1,7\n", "g,orders,0,42\ng,orders,1,7\nh,returns,0,0\n", '"g,1",orders,0,42\r\n')
 
@@ -298,8 +290,9 @@ def _read_window(data: bytes) -> None:
 
 def _read_csv(data: bytes) -> None:
     text = decode(data, "the file")
-    with suppress(KafkaOffsetsError):
-        OffsetsFile("the file", text).offsets_by_group(["g", "h"])
+    for groups in (["g"], ["g", "h"]):
+        with suppress(KafkaOffsetsError):
+            OffsetsFile("the file", text).offsets_by_group(groups)
     parse_csv(text)
 
 
@@ -353,6 +346,10 @@ def _read_metadata(data: bytes) -> None:
         for partitions in (1, 1_000):
             if len(metadata.text(partitions)) > 4_000:
                 raise HostileInputError("metadata that is too long is written")
+
+
+def _read_pipelines(file: str, data: bytes) -> None:
+    read_pipelines(_text(data), file, NAME_PARSERS)
 
 
 def _read_pipeline(data: bytes) -> None:
@@ -805,6 +802,13 @@ READERS: Mapping[str, Reader] = {
     "parameters": Reader(
         _of_values(*_PARAMETERS), _seeds("-100", "true", "fail", "kafka", "or.*(a|b){2,3}", 7, "committed")
     ),
+    **{
+        f"pipelines of {kind}": Reader(
+            partial(_read_pipelines, f"file.{kind}"),
+            _seeds(*_PIPELINES),
+        )
+        for kind in ("yaml", "json")
+    },
     "pipeline": Reader(
         _read_pipeline,
         _seeds(

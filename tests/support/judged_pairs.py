@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -98,7 +97,6 @@ class Rules:
         self, pair: Pair, place: Place, names: Sequence[str], again: tuple[Script | None, Script | None]
     ) -> None:
         self._movers, self._place, self._names, self._again = pair, place, names, again
-        self.counts: Counter[str] = Counter()
 
     # --- on the way
 
@@ -180,12 +178,10 @@ class Rules:
                 return
         now, gap = self.position(world), any(ledger.in_gap)
         if finished_later:
-            self.counts["finished by the next"] += 1
             if now.group != now.checkpoint and not gap:
                 yield f"after the open move was finished: {now}"
             return
         failed = sum(end.error is not None for end in endings.values())
-        self.counts[("both done", "one refused", "both refused")[failed]] += all(state.over)
         # A commit from a checkpoint notices after its write what it could not see before: it commits again,
         # or fails and is to be run again.
         on_checkpoint = self._place.location and all(each.on_checkpoint for each in self._movers)
@@ -324,12 +320,11 @@ class Scripts:
         return self._known[key]
 
 
-def explore(pair: Pair, scripts: Scripts, **bounds: Any) -> tuple[Exploration, Rules]:
+def explore(pair: Pair, scripts: Scripts, **bounds: Any) -> Exploration:
     """Explore all schedules of a pair."""
     first = [scripts.of(mover, "first") for mover in pair]
     second = [scripts.of(mover, "second") if mover.ours else None for mover in pair]
     third = [scripts.of(mover, "third") if mover.ours else None for mover in pair]
     rules = Rules(pair, scripts.place, [each.name for each in first], (third[0], third[1]))
     of_a, of_b = zip(first, second, strict=True)
-    found = Exploration(scripts.place.worlds, (of_a, of_b), Ledger(), rules.note, rules.judge, **bounds)
-    return found, rules
+    return Exploration(scripts.place.worlds, (of_a, of_b), Ledger(), rules.note, rules.judge, **bounds)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
@@ -22,6 +23,7 @@ ENDS = {0: 100, 1: 100}
 READ = {0: 60, 1: 62}
 BACK = {0: 57, 1: 59}
 DONE = {"reset": "success", "job": "success", "commit": "success"}
+FAILED = DONE | {"job": "failed"}
 
 
 @contextmanager
@@ -90,3 +92,15 @@ class Pipeline:
     def job(self, batch: int = 2) -> None:
         """The query reads to the end of the topic."""
         self.query.run(batch, {self.topic: ENDS})
+
+    def recover(self) -> Any:
+        """Reset, read to the end of the topic, and commit; return the receipt of the reset."""
+        receipt = self.run("reset")
+        self.job()
+        self.run("commit")
+        return receipt
+
+    def restore_fails(self, receipt: Any, says: str, **states: Any) -> None:
+        """Assert that the restore ends with this error; ``states`` are of the tasks before it."""
+        with pytest.raises(AirflowFailException, match=says):
+            self.run("restore", receipt=receipt, states=states)

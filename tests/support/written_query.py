@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.offsets import Offsets
 
 QUERY_ID = "11111111-2222-3333-4444-555555555555"
+NEW_QUERY_ID = "99999999-2222-3333-4444-555555555555"
 COMMIT_LOG = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
@@ -43,6 +45,12 @@ class Query:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         file.with_name(f".{file.name}.crc").write_bytes(b"crc\0" + path.encode())
+
+    def start_over(self) -> Query:
+        """Remove the files of the query, but not the archives of its moves; return a new one in its place."""
+        for directory in ("offsets", "commits"):
+            shutil.rmtree(self.root / directory)
+        return Query(self.root, NEW_QUERY_ID)
 
     def plan(
         self, batch: int, *sources: Mapping[str, Mapping[int, int]] | str, at: float | None = None

@@ -1,6 +1,5 @@
 """A move that was interrupted is taken up again, unless the query has run since."""
 
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -15,7 +14,7 @@ from checkpoint_moves import (
     seek,
     sparks_own,
 )
-from written_query import Query
+from written_query import NEW_QUERY_ID, Query
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
@@ -101,11 +100,7 @@ def test_an_unfinished_move_of_a_query_that_was_replaced_keeps_nothing_from_the_
     apply_plan(tmp_path, plan_truncate(spark, 1, CheckpointPolicy(sink="kafka")))
     (tmp_path / "_kafka_offsets/0001-truncate/done").unlink()
     assert ArchivedMoves(spark).unfinished() is not None
-    # Its files are removed, but not the archives, and a new query begins there.
-    for directory in ("offsets", "commits"):
-        shutil.rmtree(tmp_path / directory)
-    again = Query(tmp_path, "99999999-2222-3333-4444-555555555555")
-    again.run(0, {"orders": {0: 5}})
+    query.start_over().run(0, {"orders": {0: 5}})
     spark = SparkCheckpoint(query.location)
     assert ArchivedMoves(spark).unfinished() is None
     assert apply_plan(tmp_path, seek(tmp_path)).archive == "0002-seek"
@@ -118,7 +113,7 @@ def test_the_cluster_of_a_query_that_was_replaced_is_not_that_of_the_new_one(tmp
     spark = SparkCheckpoint(query.location)
     found = ArchivedMoves(spark).on_cluster
     assert found is not None
-    Query(tmp_path, "99999999-2222-3333-4444-555555555555")
+    Query(tmp_path, NEW_QUERY_ID)
     assert ArchivedMoves(SparkCheckpoint(query.location)).on_cluster is None
 
 
@@ -129,6 +124,5 @@ def test_a_failover_of_a_query_that_was_replaced_keeps_no_batch_from_the_new_one
     apply_plan(tmp_path, replace(seek(tmp_path), kind="failover", archive="0001-failover"))
     spark, policy = SparkCheckpoint(query.location), CheckpointPolicy(sink="noop")
     assert "failover 0001-failover" in plan_truncate(spark, 1, policy).refusals[0]
-    again = Query(tmp_path, "99999999-2222-3333-4444-555555555555")
-    again.run(2, {"orders": {0: 7}})
+    Query(tmp_path, NEW_QUERY_ID).run(2, {"orders": {0: 7}})
     assert plan_truncate(spark, 1, policy).refusals == ()

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.groups import GroupSelection, parse_group_id
+from airflow_kafka_offsets.model.names import MAX_GROUP_BYTES, parse_existing_group, parse_group
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 
@@ -16,12 +17,6 @@ A0, A1, A9, B0 = (TopicPartition(*name) for name in (("a", 0), ("a", 1), ("a", 9
 def test_without_topics_everything_is_in_scope():
     assert A0 in TopicScope.parse(None)
     assert TopicScope.parse(None).topics is None
-
-
-@pytest.mark.parametrize("nothing", ["", " ", [], (), "[]", [""]])
-def test_topics_that_are_given_and_empty_are_not_everything(nothing):
-    with pytest.raises(UsageError, match="topics"):
-        TopicScope.parse(nothing)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +78,12 @@ def test_a_whole_topic_wins_over_some_of_its_partitions():
     assert A1 in TopicScope.parse(["a:0", "a"])
 
 
-@pytest.mark.parametrize("value", ["a:0-3", "a:", "a:x", "a b", 7, [7], {"a": 1}, "a:0:1"])
-def test_other_spellings_are_refused(value):
-    with pytest.raises(UsageError, match="topics: found"):
+EMPTY = ["", " ", [], (), "[]", [""]]
+
+
+@pytest.mark.parametrize("value", ["a:0-3", "a:", "a:x", "a b", 7, [7], {"a": 1}, "a:0:1", *EMPTY])
+def test_other_spellings_are_refused_and_what_is_empty_is_not_everything(value):
+    with pytest.raises(UsageError, match="^topics"):
         TopicScope.parse(value)
 
 
@@ -93,48 +91,51 @@ def test_a_partition_that_is_named_but_not_there_is_still_asked_for():
     assert TopicScope.parse("a:1,9").partitions_on_broker({"a": [0, 1]}) == [A1, TopicPartition("a", 9)]
 
 
-def test_one_group_takes_the_offsets_of_all_sources():
-    found = GroupSelection("g").assign_offsets({"0": {A0: 1}, "2": {B0: 2}})
-    assert found == {"g": {A0: 1, B0: 2}}
+SOURCES = {"0": {A0: 1, A1: 1}, "1": {B0: 1}}
+TWICE = {"0": {A0: 1}, "1": {A0: 2}}
+"""A partition that two sources read."""
 
 
-def test_a_partition_in_two_sources_of_one_group_is_refused_with_the_remedy():
-    with pytest.raises(PlanRefusedError) as refused:
-        GroupSelection("g").assign_offsets({"0": {A0: 1, A1: 1}, "1": {A0: 2}})
-    assert "a-0 occurs in source 0 and in source 1" in str(refused.value)
-    assert '"source:0"' in str(refused.value)
+@pytest.mark.parametrize(
+    ("group_id", "topics", "sources", "found"),
+    [
+        ("g", None, {"0": {A0: 1}, "2": {B0: 2}}, {"g": {A0: 1, B0: 2}}),
+        ({"source:0": "g", "source:1": "h"}, None, TWICE, {"g": {A0: 1}, "h": {A0: 2}}),
+        ({"a": "g", "b": "h"}, None, {"0": {A0: 1, B0: 2}}, {"g": {A0: 1}, "h": {B0: 2}}),
+        ({"a": "g"}, "a", {"0": {A0: 1, B0: 2}}, {"g": {A0: 1}}),
+        ({"source:0": "g"}, "a:0", {"0": {A0: 1}, "1": {A1: 1}}, {"g": {A0: 1}}),
+    ],
+    ids=[
+        "one group takes those of all sources",
+        "two sources of one topic go to a group each",
+        "topics go to their groups",
+        "a topic that topics leaves out needs no group",
+        "a source that topics leaves out needs no group",
+    ],
+)
+def test_offsets_go_to_the_groups_that_are_named_for_them(group_id, topics, sources, found):
+    assert GroupSelection(group_id, TopicScope.parse(topics)).assign_offsets(sources) == found
 
 
-def test_two_sources_of_one_topic_go_to_a_group_each():
-    found = GroupSelection({"source:0": "g", "source:1": "h"}).assign_offsets({"0": {A0: 1}, "1": {A0: 2}})
-    assert found == {"g": {A0: 1}, "h": {A0: 2}}
-
-
-def test_topics_go_to_their_groups():
-    found = GroupSelection({"a": "g", "b": "h"}).assign_offsets({"0": {A0: 1, B0: 2}})
-    assert found == {"g": {A0: 1}, "h": {B0: 2}}
-
-
-def test_a_topic_without_a_group_is_refused_unless_left_out():
-    with pytest.raises(PlanRefusedError, match="topic 'b' of source 0 has no group"):
-        GroupSelection({"a": "g"}).assign_offsets({"0": {A0: 1, B0: 2}})
-    found = GroupSelection({"a": "g"}, TopicScope.parse("a")).assign_offsets({"0": {A0: 1, B0: 2}})
-    assert found == {"g": {A0: 1}}
-
-
-def test_a_name_that_the_checkpoint_does_not_have_is_refused():
-    with pytest.raises(PlanRefusedError, match="'oders'"):
-        GroupSelection({"a": "g", "oders": "h"}).assign_offsets({"0": {A0: 1}})
-    with pytest.raises(PlanRefusedError, match="'oders'"):
-        GroupSelection("g", TopicScope.parse(["a", "oders"])).assign_offsets({"0": {A0: 1}})
+@pytest.mark.parametrize(
+    ("group_id", "topics", "sources", "says"),
+    [
+        ("g", None, SOURCES | {"2": {A0: 2}}, 'a-0 occurs in source 0 and in source 2.*"source:0"'),
+        ({"a": "g"}, None, {"0": {A0: 1, B0: 2}}, "topic 'b' of source 0 has no group"),
+        ({"source:0": "g"}, "a", TWICE, "topic 'a' of source 1 has no group"),
+        ({"a": "g", "oders": "h"}, None, {"0": {A0: 1}}, "'oders'"),
+        ("g", ["a", "oders"], {"0": {A0: 1}}, "'oders'"),
+        ("g", ["a:9", "b"], SOURCES, "topics names a-9, which the checkpoint does not have .it has a-0"),
+    ],
+)
+def test_offsets_without_one_group_and_names_without_offsets_are_refused(group_id, topics, sources, says):
+    with pytest.raises(PlanRefusedError, match=says):
+        GroupSelection(group_id, TopicScope.parse(topics)).assign_offsets(sources)
 
 
 def test_without_a_checkpoint_groups_look_at_their_own_topics():
     scopes = GroupSelection({"a": "g", "b": "h"}, TopicScope()).scopes()
-    assert scopes["g"].topics == ["a"]
-    assert scopes["h"].topics == ["b"]
-    with pytest.raises(UsageError, match="only from a checkpoint"):
-        GroupSelection({"source:0": "g"}, TopicScope()).scopes()
+    assert {group: scope.topics for group, scope in scopes.items()} == {"g": ["a"], "h": ["b"]}
 
 
 def test_with_a_checkpoint_a_source_says_which_topics_its_group_has():
@@ -142,50 +143,38 @@ def test_with_a_checkpoint_a_source_says_which_topics_its_group_has():
     assert {group: scope.topics for group, scope in scopes.items()} == {"g": ["a"], "h": ["b"]}
 
 
-def test_a_topic_without_a_key_in_group_id_is_refused_with_the_keys_there_are():
-    with pytest.raises(UsageError, match="topics names 'oders', but group_id has no such key .it has orders"):
-        GroupSelection({"orders": "g"}, TopicScope.parse("oders")).scopes()
-    with pytest.raises(UsageError, match="'oders'"):
-        GroupSelection({"orders": "g"}, TopicScope.parse(["orders", "oders"])).scopes()
-
-
 def test_topics_may_leave_out_a_key_and_its_group():
     scopes = GroupSelection({"a": "g", "b": "h"}, TopicScope.parse("a:1")).scopes()
     assert {group: scope.partitions for group, scope in scopes.items()} == {"g": {"a": frozenset({1})}}
 
 
-SOURCES = {"0": {A0: 1, A1: 1}, "1": {B0: 1}}
-
-
-@pytest.mark.parametrize("group_id", ["g", {"a": "g", "b": "h"}])
-@pytest.mark.parametrize("topics", ["oders", ["a", "oders"]])
-def test_a_topic_that_the_checkpoint_does_not_have_is_refused_with_those_it_has(group_id, topics):
-    with pytest.raises(UsageError, match="'oders', which the checkpoint does not have .it has a, b"):
-        GroupSelection(group_id, TopicScope.parse(topics)).scopes(SOURCES)
-
-
-def test_a_group_is_looked_at_only_with_the_names_that_it_is_committed_with():
-    with pytest.raises(UsageError, match="topic 'b' of source 1 has no group"):
-        GroupSelection({"a": "g"}, TopicScope()).scopes(SOURCES)
-    with pytest.raises(UsageError, match="group_id names 'oders', which the checkpoint does not have"):
-        GroupSelection({"a": "g", "b": "g", "oders": "h"}, TopicScope()).scopes(SOURCES)
-
-
-def test_a_partition_that_the_checkpoint_does_not_have_is_refused_unless_the_broker_is_asked():
-    with pytest.raises(
-        PlanRefusedError, match="topics names a-9, which the checkpoint does not have .it has a-0"
-    ):
-        GroupSelection("g", TopicScope.parse(["a:9", "b"])).assign_offsets(SOURCES)
+def test_a_partition_that_the_checkpoint_does_not_have_is_left_to_the_broker_that_is_asked():
     assert A9 in GroupSelection("g", TopicScope.parse("a:9")).scopes(SOURCES)["g"]
 
 
-def test_a_source_that_topics_leaves_out_needs_no_group():
-    sources = {"0": {A0: 1}, "1": {A1: 1}}
-    assert GroupSelection({"source:0": "g"}, TopicScope.parse("a:0")).assign_offsets(sources) == {
-        "g": {A0: 1}
-    }
-    with pytest.raises(PlanRefusedError, match="topic 'a' of source 1 has no group"):
-        GroupSelection({"source:0": "g"}, TopicScope.parse("a")).assign_offsets(sources)
+@pytest.mark.parametrize(
+    ("group_id", "topics", "sources", "says"),
+    [
+        ({"source:0": "g"}, None, None, "only from a checkpoint"),
+        ({"orders": "g"}, "oders", None, "topics names 'oders', but group_id has no such key .it has orders"),
+        ({"orders": "g"}, ["orders", "oders"], None, "'oders'"),
+        ({"a": "g"}, None, SOURCES, "topic 'b' of source 1 has no group"),
+        (
+            {"a": "g", "b": "g", "oders": "h"},
+            None,
+            SOURCES,
+            "group_id names 'oders', which the checkpoint does",
+        ),
+        *(
+            (group_id, topics, SOURCES, "'oders', which the checkpoint does not have .it has a, b")
+            for group_id in ("g", {"a": "g", "b": "h"})
+            for topics in ("oders", ["a", "oders"])
+        ),
+    ],
+)
+def test_a_group_is_looked_at_only_with_names_that_are_there(group_id, topics, sources, says):
+    with pytest.raises(UsageError, match=says):
+        GroupSelection(group_id, TopicScope.parse(topics)).scopes(sources)
 
 
 names = st.sampled_from(["a", "b", "c", "x"])
@@ -218,6 +207,45 @@ def test_names_select_something_each_or_are_refused(group_id, topics, sources):
         selected = {tp for offsets in found.values() for tp in offsets}
         assert not sources or set(scope.topics or ()) <= {tp.topic for tp in selected}
         assert not sources or set(scope.explicit_partitions) <= selected
+
+
+# --- names of groups
+
+UNCLEAN = ["a\0b", "\0", "\ud800", "a\udfff", "x" * (MAX_GROUP_BYTES + 1), "é" * (MAX_GROUP_BYTES // 2 + 1)]
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "a b", "à", "\x85a", "a\xa0", "\u3000", "a\x1bb", "{{ g }}", "x" * MAX_GROUP_BYTES, "💾"]
+)
+def test_a_name_that_the_client_passes_on_is_taken_as_it_is(name):
+    assert parse_group(name) == parse_existing_group(name) == name
+
+
+@pytest.mark.parametrize("name", ["", " ", "\t\n", " a", "a ", "\ta", "a\n", "\va", "a\f", "\ra", *UNCLEAN])
+def test_a_name_that_the_client_would_change_or_die_of_is_refused(name):
+    with pytest.raises(UsageError, match=r"^group_id.*expected the name of a consumer group") as refused:
+        parse_group(name)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("name", ["", None, 5, ["a"], *UNCLEAN])
+def test_what_is_looked_up_must_be_a_name(name):
+    with pytest.raises(UsageError, match="expected the name of a consumer group"):
+        parse_existing_group(name)
+
+
+@pytest.mark.parametrize("name", [" ", " a", "a\n"])
+def test_whatever_others_have_created_can_be_looked_up_and_deleted(name):
+    assert parse_existing_group(name) == name
+
+
+@pytest.mark.parametrize(
+    "value", [" a", {"orders": " "}, {"orders": "a", "payments": "b\n"}, '{"orders": "a\\u0000"}']
+)
+def test_names_are_refused_where_they_are_read(value):
+    with pytest.raises(UsageError, match=r"^group_id"):
+        parse_group_id(value)
 
 
 @pytest.mark.parametrize(

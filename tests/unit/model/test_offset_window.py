@@ -1,13 +1,15 @@
 import json
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.errors import OffsetsFormatError, WindowMismatchError
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
-from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
 
 A, B, C = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("orders", 2)
 WINDOW = OffsetWindow({A: OffsetRange(5, 8), B: OffsetRange(0, 4), C: OffsetRange(7, 7)}, frozenset({B}))
@@ -98,7 +100,7 @@ def test_spark_reads_it_by_assignment():
 def test_records_that_retention_took_are_counted():
     logs = {A: LogRange(7, 20), B: LogRange(9, 20), C: LogRange(9, 20)}
     (refusal,) = WINDOW.refusals(logs)
-    assert refusal.startswith("retention has deleted 6 records of the window on orders-0, orders-1")
+    assert refusal.startswith("retention has deleted 6 records of the window on orders-0, orders-1 (")
 
 
 def test_an_end_beyond_the_log_is_refused():
@@ -146,3 +148,52 @@ def test_a_group_has_passed_a_window_at_its_end():
     assert WINDOW.passed({A: 8, B: 4, C: 9})
     assert not WINDOW.passed({A: 8, B: 3, C: 7})
     assert not WINDOW.passed({A: 8, B: None, C: 7})
+
+
+# --- its bounds
+
+NOW = datetime(2026, 3, 2, tzinfo=timezone.utc)
+EARLIER, LATER = NOW - timedelta(days=2), NOW - timedelta(days=1)
+EARLIEST, LATEST = Place("earliest"), Place("latest")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [
+        (
+            Place("time", EARLIER),
+            Place("time", EARLIER),
+            "a window without length: in Airflow 3 a plain cron string",
+        ),
+        (Place("time", LATER), Place("time", EARLIER), "is after end"),
+        (EARLIEST, Place("time", NOW + timedelta(seconds=1)), "end=.* is in the future"),
+        (Place("time", NOW + timedelta(days=1)), LATEST, "start=.* is in the future"),
+        (
+            Place("offsets", {TopicPartition("orders", 0): 1}),
+            Place("offsets", {TopicPartition("orders", 1): 1}),
+            "orders-0, orders-1 is only in one of the two",
+        ),
+    ],
+)
+def test_bounds_that_make_no_window_are_refused(start, end, said):
+    with pytest.raises(PlanRefusedError, match=said) as refused:
+        check_bounds(start, end, NOW)
+    assert len(refused.value.refusals) == 1
+
+
+def test_a_time_in_one_zone_may_equal_one_in_another():
+    there = timezone(timedelta(hours=5))
+    with pytest.raises(PlanRefusedError, match="without length"):
+        check_bounds(Place("time", EARLIER), Place("time", EARLIER.astimezone(there)), NOW)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (EARLIEST, LATEST),
+        (Place("time", EARLIER), Place("time", LATER)),
+        (Place("time", EARLIER), Place("time", NOW)),
+    ],
+)
+def test_bounds_of_a_window_pass(start, end):
+    check_bounds(start, end, NOW)

@@ -5,16 +5,18 @@ import pytest
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.formats import load_json
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import Receipt, check_restorable, make_receipt, outcome_lines
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
+IDS = LogIds("cluster", {"orders": "id"})
 
 
 def make(group, targets):
-    return OffsetPlan.make(group, targets, {A: 20, B: None}, LOG, source={"checkpoint": "/c"})
+    return OffsetPlan.make(group, targets, {A: 20, B: None}, LOG, source={"checkpoint": "/c"}, log_ids=IDS)
 
 
 def test_the_receipt_is_plain_json_that_reads_back():
@@ -27,6 +29,7 @@ def test_the_receipt_is_plain_json_that_reads_back():
     assert value["log_end"] == {"orders": {"0": 100, "1": 50}}
     assert value["changed"] == 2
     assert value["source"] == {"checkpoint": "/c"}
+    assert Receipt.parse(value).log_ids == IDS
     (read,) = Receipt.parse(value).groups
     assert (read.group_id, read.before, read.after) == ("g", plan.before, plan.after)
 
@@ -79,6 +82,14 @@ def test_a_receipt_of_10000_partitions_that_did_not_move_as_asked_stays_small():
             make_receipt([make("g", {}), make("h", {})]),
             ["group g: nothing was committed", "group h: nothing was"],
         ),
+        (
+            {"checkpoint": {"location": "/c", "kind": "seek", "archive": "0001-seek"}, "groups": []},
+            ["checkpoint /c was moved (seek) and read back; archive 0001-seek"],
+        ),
+        (
+            {"checkpoint": {"location": "/c", "kind": "seek", "archive": None}, "groups": []},
+            ["checkpoint /c was not changed"],
+        ),
     ],
 )
 def test_what_was_done_is_said_in_the_past_tense(value, lines):
@@ -97,7 +108,6 @@ def test_a_receipt_of_a_later_version_is_not_guessed_at():
     [
         None,
         {},
-        {"version": 2},
         {"version": 1},
         {"version": 1, "groups": [3]},
         {"version": 1, "groups": []},

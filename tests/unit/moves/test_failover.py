@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
+from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import Names
@@ -57,6 +58,17 @@ class Pipeline:
         source, target = clusters or (self.source, self.mirror)
         selection = GroupSelection.parse(groups, topics)
         return plan_failover(source, target, self.checkpoint, selection, mirror, policy=FailoverPolicy())
+
+    def check(self, *clusters: Any, topics: str | None = None, mirror: Mirror = MIRROR) -> MirrorCheck:
+        source, target = clusters or (self.source, self.mirror)
+        return check_mirror(source, target, self.checkpoint, GroupSelection.parse("etl", topics), mirror)
+
+    def move(self, plan: FailoverPlan) -> None:
+        apply_pipeline(self.mirror, plan, CommitMetadata(), self.checkpoint, 0)
+
+    def moves(self) -> dict[str, bool]:
+        """The moves of the checkpoint, and whether each is done."""
+        return {each.name: each.done for each in ArchivedMoves(self.checkpoint)}
 
     def commit(self, on: str, offset: int = 90, **made: Any) -> None:
         """Commit the group on a cluster, by default as a batch of the query there."""
@@ -96,9 +108,7 @@ def test_a_topic_of_the_mirrors_own_is_not_taken_for_the_copy(pipeline, source_a
     with pytest.raises(MisnamedError, match=said):
         pipeline.plan(source, pipeline.mirror)
     with pytest.raises(MisnamedError, match=said):
-        check_mirror(
-            pipeline.source, pipeline.mirror, pipeline.checkpoint, GroupSelection.parse("etl"), MIRROR
-        )
+        pipeline.check()
     pipeline.plan(source, pipeline.mirror, mirror=Mirror("standby", topics={"orders": "orders"}))
     pipeline.plan(source, pipeline.mirror, mirror=Mirror("standby", prefix="primary."))
     # Which of several clusters is the pipeline's is not known.
@@ -109,21 +119,12 @@ def test_a_topic_of_the_mirrors_own_is_not_taken_for_the_copy(pipeline, source_a
         pipeline.plan(source, pipeline.mirror)
 
 
-def test_an_interrupted_failover_is_finished_by_the_same_request_of_another_tool(pipeline, monkeypatch):
+def test_an_interrupted_failover_is_finished_by_the_same_request_of_another_tool(pipeline, killed):
     """On the command line the mirror has no Airflow connection."""
-
-    def die(*_: Any) -> None:
-        raise OSError("the process ends here")
-
-    with monkeypatch.context() as broken:
-        broken.setattr("airflow_kafka_offsets.moves.apply.commit_groups", die)
-        with pytest.raises(OSError, match="the process ends here"):
-            apply_pipeline(pipeline.mirror, pipeline.plan(), CommitMetadata(), pipeline.checkpoint, 0)
-    again = pipeline.plan(mirror=Mirror())
-    apply_pipeline(pipeline.mirror, again, CommitMetadata(), pipeline.checkpoint, 0)
-    assert [(each.name, each.done) for each in ArchivedMoves(pipeline.checkpoint)] == [
-        ("0001-failover", True)
-    ]
+    with killed():
+        pipeline.move(pipeline.plan())
+    pipeline.move(pipeline.plan(mirror=Mirror()))
+    assert pipeline.moves() == {"0001-failover": True}
 
 
 def test_the_clusters_must_not_be_swapped(pipeline):
@@ -132,9 +133,8 @@ def test_the_clusters_must_not_be_swapped(pipeline):
         PlanRefusedError, match=r"is already on cluster source \(its last commit with a mirror was there"
     ):
         pipeline.plan(pipeline.mirror, pipeline.source)
-    selection = GroupSelection.parse("etl")
     with pytest.raises(PlanRefusedError, match="according to its last commit with a mirror, is of"):
-        check_mirror(pipeline.mirror, pipeline.source, pipeline.checkpoint, selection, MIRROR)
+        pipeline.check(pipeline.mirror, pipeline.source)
 
 
 def test_without_kept_data_the_groups_commits_show_that_the_clusters_are_swapped(pipeline):
@@ -146,9 +146,8 @@ def test_without_kept_data_the_groups_commits_show_that_the_clusters_are_swapped
         PlanRefusedError, match=r"is already on cluster source \(the last commit of its group was there"
     ):
         pipeline.plan(pipeline.mirror, pipeline.source)
-    selection = GroupSelection.parse("etl")
     with pytest.raises(PlanRefusedError, match="according to the last commit of its group, is of"):
-        check_mirror(pipeline.mirror, pipeline.source, pipeline.checkpoint, selection, MIRROR)
+        pipeline.check(pipeline.mirror, pipeline.source)
 
 
 @pytest.mark.parametrize(
@@ -188,16 +187,14 @@ def test_a_name_of_no_topic_is_an_error_and_names_of_other_topics_are_not(pipeli
         with pytest.raises(MisnamedError, match=f"{said}neither the query nor the cluster"):
             pipeline.plan(mirror=mistyped)
         with pytest.raises(MisnamedError, match=said):
-            check_mirror(
-                pipeline.source, pipeline.mirror, pipeline.checkpoint, GroupSelection.parse("etl"), mistyped
-            )
+            pipeline.check(mirror=mistyped)
     else:
         notes = pipeline.plan(source, pipeline.mirror, mirror=mistyped).notes
         assert any(f"{said}the query does not read" in note for note in notes)
 
 
-def test_a_restore_of_a_failover_that_was_killed_is_finished_on_the_mirror(pipeline, monkeypatch):
-    apply_pipeline(pipeline.mirror, pipeline.plan(), CommitMetadata(), pipeline.checkpoint, 0)
+def test_a_restore_of_a_failover_that_was_killed_is_finished_on_the_mirror(pipeline, killed):
+    pipeline.move(pipeline.plan())
 
     def restore() -> None:
         selection = GroupSelection.parse("etl")
@@ -205,19 +202,11 @@ def test_a_restore_of_a_failover_that_was_killed_is_finished_on_the_mirror(pipel
         plan = replace(plan, may_be_empty=True)
         apply_pipeline(pipeline.mirror, plan, CommitMetadata(tool="restore"), pipeline.checkpoint, 0)
 
-    def die(*_: Any) -> None:
-        raise OSError("the process ends here")
-
-    with monkeypatch.context() as broken:
-        broken.setattr("airflow_kafka_offsets.moves.apply.commit_groups", die)
-        with pytest.raises(OSError, match="the process ends here"):
-            restore()
+    with killed():
+        restore()
     restore()
     assert pipeline.checkpoint.read().kafka_offsets == {"0": {TopicPartition("orders", 0): 90}}
-    assert [(each.name, each.done) for each in ArchivedMoves(pipeline.checkpoint)] == [
-        ("0001-failover", True),
-        ("0002-restore", True),
-    ]
+    assert pipeline.moves() == {"0001-failover": True, "0002-restore": True}
 
 
 def test_a_connection_to_a_third_cluster_is_refused(pipeline):
@@ -262,9 +251,7 @@ def test_a_check_says_that_a_failover_would_be_refused_for_the_state_of_the_quer
     keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
 
     def notes() -> str:
-        selection = GroupSelection.parse("etl")
-        check = check_mirror(pipeline.source, pipeline.mirror, pipeline.checkpoint, selection, MIRROR)
-        return "\n".join(check.notes)
+        return "\n".join(pipeline.check().notes)
 
     pipeline.query.write("state/0/0/1.delta", "state")
     assert "keeps state" not in notes()
@@ -311,7 +298,7 @@ def test_a_batch_that_ends_while_its_position_is_translated_is_not_moved_but_a_d
     moved = plan.checkpoint_plan
     assert (moved.batch_id, moved.before, plan.refusals) == (0, {"0": {TopicPartition("orders", 0): 90}}, [])
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made: the query is running"):
-        apply_pipeline(pipeline.mirror, plan, CommitMetadata(), pipeline.checkpoint, 0)
+        pipeline.move(plan)
     assert pipeline.checkpoint.read().kafka_offsets == {"0": {TopicPartition("orders", 0): 95}}
 
 
@@ -335,10 +322,7 @@ def test_a_partition_that_topics_leaves_out_must_not_be_on_the_mirror_also_once_
     assert plan_saved_failover(pipeline.mirror, pipeline.checkpoint, saved, now=now).refusals == []
     pipeline.brokers["mirror"].create("payments")
     says = "leaves out payments-0, which the mirror has under the same"
-    checked = check_mirror(
-        pipeline.source, pipeline.mirror, pipeline.checkpoint, GroupSelection.parse("etl", "orders"), MIRROR
-    )
-    assert says in checked.failures(None, None)[0]
+    assert says in pipeline.check(topics="orders").failures(None, None)[0]
     for again in (
         pipeline.plan(topics="orders"),
         plan_saved_failover(pipeline.mirror, pipeline.checkpoint, saved, now=now),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from memory_clients import open_client
-from written_query import Query
+from written_query import NEW_QUERY_ID, Query
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
@@ -24,7 +24,7 @@ from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offset
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan, saved_plan
-from airflow_kafka_offsets.moves import apply, write
+from airflow_kafka_offsets.moves import write
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.fleet_plans import check_disjoint
 from airflow_kafka_offsets.moves.reset import plan_reset
@@ -155,44 +155,37 @@ def test_a_group_that_was_at_the_target_already_by_other_hands_is_refused(groups
         groups_only.carry_out(saved)
 
 
-def test_a_query_that_has_finished_a_batch_since_is_refused(with_checkpoint):
+def truncate(pipeline):
+    plan = plan_truncate(pipeline.checkpoint, 0, CheckpointPolicy(idempotent_sink=True))
+    apply_checkpoint_plan(pipeline.checkpoint, plan, quiet_period=0)
+
+
+def replace_query(pipeline):
+    Query(pipeline.root, NEW_QUERY_ID)
+
+
+def move_by_another_run(pipeline):
+    pipeline.carry_out(pipeline.plan("shift_by", -1), CommitMetadata(run="other"))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda it: it.query.run(2, {"orders": {0: 50, 1: 60}}), "newest finished batch is 2, and was 1"),
+        (lambda it: it.query.plan(2, {"orders": {0: 70, 1: 70}}), "unfinished batches are 2, and were none"),
+        (truncate, "batch is 0, and was 1 .*: batches were removed since then"),
+        (replace_query, "the checkpoint was replaced"),
+        (move_by_another_run, "was moved after the plan was made, and has other offsets on orders-0"),
+    ],
+    ids=["a-batch-was-finished", "a-batch-was-begun", "truncated", "replaced", "moved-by-another-run"],
+)
+def test_a_checkpoint_that_has_changed_since_is_refused(with_checkpoint, change, says):
     saved = with_checkpoint.plan()
-    with_checkpoint.query.run(2, {"orders": {0: 50, 1: 60}})
-    with pytest.raises(PlanRefusedError, match="newest finished batch is 2, and was 1"):
+    change(with_checkpoint)
+    at = with_checkpoint.query.files(), with_checkpoint.at()
+    with pytest.raises(PlanRefusedError, match=says):
         with_checkpoint.carry_out(saved)
-
-
-def test_a_checkpoint_that_was_truncated_since_is_refused(with_checkpoint):
-    saved = with_checkpoint.plan()
-    checkpoint = with_checkpoint.checkpoint
-    plan = plan_truncate(checkpoint, 0, CheckpointPolicy(idempotent_sink=True))
-    apply_checkpoint_plan(checkpoint, plan, quiet_period=0)
-    with pytest.raises(PlanRefusedError, match="batch is 0, and was 1 .*: batches were removed since then"):
-        with_checkpoint.carry_out(saved)
-
-
-def test_a_query_that_has_begun_a_batch_since_is_refused(with_checkpoint):
-    saved = with_checkpoint.plan()
-    with_checkpoint.query.plan(2, {"orders": {0: 70, 1: 70}})
-    with pytest.raises(PlanRefusedError, match="unfinished batches are 2, and were none"):
-        with_checkpoint.carry_out(saved)
-
-
-def test_a_checkpoint_that_was_replaced_is_refused(with_checkpoint):
-    saved = with_checkpoint.plan()
-    Query(with_checkpoint.root, "99999999-2222-3333-4444-555555555555")
-    with pytest.raises(PlanRefusedError, match="the checkpoint was replaced"):
-        with_checkpoint.carry_out(saved)
-
-
-def test_a_checkpoint_that_another_move_has_moved_is_refused(with_checkpoint):
-    saved = with_checkpoint.plan()
-    with_checkpoint.carry_out(with_checkpoint.plan("shift_by", -1), CommitMetadata(run="other"))
-    with pytest.raises(
-        PlanRefusedError, match="was moved after the plan was made, and has other offsets on orders-0"
-    ):
-        with_checkpoint.carry_out(saved)
-    assert with_checkpoint.at() == both(with_checkpoint, 49, 59)
+    assert (with_checkpoint.query.files(), with_checkpoint.at()) == at
 
 
 def test_a_topic_that_was_created_again_is_refused(pipeline):
@@ -227,17 +220,11 @@ def test_a_plan_that_is_too_old_is_refused_unless_it_was_begun(groups_only):
 
 @pytest.mark.parametrize("by", [TASK, CommitMetadata(tool="group reset")])
 def test_a_plan_that_was_interrupted_between_checkpoint_and_group_is_finished_by_anybody(
-    with_checkpoint, by, monkeypatch
+    with_checkpoint, by, killed
 ):
     saved = with_checkpoint.plan()
-
-    def dies(*_):
-        raise CommitError("no coordinator", failed={FIRST: "NOT_COORDINATOR"})
-
-    with monkeypatch.context() as patched:
-        patched.setattr(apply, "commit_groups", dies)
-        with pytest.raises(CommitError):
-            with_checkpoint.carry_out(saved)
+    with killed():
+        with_checkpoint.carry_out(saved)
     assert with_checkpoint.at() == ([50, 60], [40, 50])
     receipt = with_checkpoint.carry_out(saved, by, now=NOW + timedelta(days=9))
     assert with_checkpoint.at() == both(with_checkpoint, 40, 50)

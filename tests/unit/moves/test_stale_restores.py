@@ -1,13 +1,12 @@
-"""Restores of a move that another move of the group has followed."""
+"""Restores of a move that another move has followed, or whose result was lost."""
 
-import shutil
 from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from written_query import Query
+from written_query import QUERY_ID
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -15,8 +14,9 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import Receipt
-from airflow_kafka_offsets.moves import apply
-from airflow_kafka_offsets.moves.apply import apply_groups
+from airflow_kafka_offsets.model.recovery import Recovery
+from airflow_kafka_offsets.moves.apply import apply_groups, apply_pipeline
+from airflow_kafka_offsets.moves.recovery import judge_recovery
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
 from airflow_kafka_offsets.moves.stale import partitions_moved_on
@@ -81,16 +81,11 @@ def test_a_receipt_that_was_restored_does_not_take_back_what_was_read_since(clie
     assert restore(receipt, allow_stale=True) == [90, 90]
 
 
-def test_what_an_earlier_try_of_an_interrupted_move_has_committed_is_no_later_move(pipeline, monkeypatch):
-    def dies(*_):
-        raise KeyboardInterrupt
-
+def test_what_an_earlier_try_of_an_interrupted_move_has_committed_is_no_later_move(pipeline, killed):
     pipeline.reset(50, RESET)
     pipeline.run(2, 52)
-    with monkeypatch.context() as patched:
-        patched.setattr(apply, "commit_groups", dies)
-        with pytest.raises(KeyboardInterrupt):
-            pipeline.reset(40, replace(RESET, token="c"))
+    with killed():
+        pipeline.reset(40, replace(RESET, token="c"))
     pipeline.take_back("0002-seek")
     assert pipeline.query.stands() == {0: 52, 1: 52}
 
@@ -100,10 +95,7 @@ def test_a_move_of_a_query_that_was_replaced_is_not_undone_in_the_new_one(pipeli
     pipeline.reset(50, RESET)
     if undone:
         pipeline.take_back("0001-seek")
-    # Its files are removed, but not the archives, and a new query begins there.
-    for directory in ("offsets", "commits"):
-        shutil.rmtree(pipeline.query.root / directory)
-    pipeline.query = Query(pipeline.query.root, "99999999-2222-3333-4444-555555555555")
+    pipeline.query = pipeline.query.start_over()
     pipeline.run(0, 60)
     with pytest.raises(PlanRefusedError, match="archive 0001-seek belongs to query 1111.* to query 9999"):
         pipeline.take_back("0001-seek")
@@ -115,6 +107,37 @@ def test_a_move_that_others_have_followed_may_be_undone_where_everything_is_back
     pipeline.reset(90, replace(RESET, run="later", token="c"))
     pipeline.take_back("0001-seek")
     assert pipeline.query.stands() == {0: 90, 1: 90}
+
+
+@pytest.fixture
+def restored(pipeline):
+    """The receipt of a reset that was taken back by a restore whose result was lost."""
+    receipt, by = Receipt.parse(pipeline.reset(50, RESET)), replace(RESTORE, run="r")
+    plan = plan_restore_receipt(pipeline.client, receipt, pipeline.checkpoint, pipeline.group, metadata=by)
+    apply_pipeline(pipeline.client, plan, by, pipeline.checkpoint, 0)
+    return receipt
+
+
+def judge(pipeline, receipt):
+    recovery = Recovery({RESET.identity}, replace(RESTORE, run="r"), pipeline.group.group_ids)
+    return judge_recovery(pipeline.client, pipeline.checkpoint, receipt, recovery)
+
+
+def test_a_restore_whose_result_was_lost_has_put_everything_back(pipeline, restored):
+    verdict = judge(pipeline, restored)
+    assert (verdict.restored, verdict.to_restore) == (True, False)
+    assert verdict.describe_outcome(restored, None) == "everything was put back"
+
+
+def test_a_reset_and_a_commit_of_other_runs_since_a_restore_stay(pipeline, restored):
+    pipeline.reset(30, replace(RESET, run="other", token="c"))
+    by = CommitMetadata(run="other", task="commit", query=QUERY_ID, move=3)
+    pipeline.client.commit("g", dict.fromkeys(pipeline.groups, 30), by.text())
+    verdict = judge(pipeline, restored)
+    assert not verdict.to_restore
+    outcome = verdict.describe_outcome(restored, None)
+    assert outcome.startswith("put back: the rest, by an earlier try; not put back: checkpoint ")
+    assert "was moved again by 0003-seek (run other" in outcome
 
 
 @pytest.mark.parametrize(

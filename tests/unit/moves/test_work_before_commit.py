@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 
 import pytest
-from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
@@ -50,10 +48,8 @@ def test_a_run_whose_reset_was_taken_back_may_commit(pipeline, commit):
 
 
 def replace_query(pipeline, start):
-    """Remove the query's files, but not the archives, and begin a new query at ``start`` in its place."""
-    for directory in ("offsets", "commits"):
-        shutil.rmtree(pipeline.query.root / directory)
-    pipeline.query = Query(pipeline.query.root, "99999999-2222-3333-4444-555555555555")
+    """Begin a new query at ``start`` in its place."""
+    pipeline.query = pipeline.query.start_over()
     pipeline.query.write("sources/0/0", f'\0v1\n{{"orders":{{"0":{start},"1":{start}}}}}')
 
 

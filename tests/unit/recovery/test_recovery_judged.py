@@ -5,7 +5,7 @@ states of its tasks say.
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from recovery_pipeline import BACK, DONE, ENDS, READ
+from recovery_pipeline import BACK, DONE, ENDS, FAILED, READ
 
 from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
@@ -27,6 +27,17 @@ def other_run(pipeline, task, run_id="hourly"):
     context = pipeline.context(task)
     context["ti"].dag_id, context["ti"].run_id = "others", run_id
     return context
+
+
+def reset_by_another(pipeline, run_id="hourly"):
+    """Reset the pipeline to 30 in another run."""
+    reset = ResetOffsetsOperator(task_id="reset", to_offset=30, quiet_period=0, **pipeline.names)
+    return reset.execute(other_run(pipeline, "reset", run_id))
+
+
+def check_drift(pipeline):
+    check = CheckOffsetDriftOperator(task_id="check", **pipeline.names)
+    check.execute(other_run(pipeline, "check"))
 
 
 def restored_by_another(pipeline, receipt):
@@ -57,12 +68,18 @@ def test_a_job_that_was_marked_after_a_part_of_its_work_is_taken_back(pipeline, 
     assert pipeline.at() == (READ, READ)
 
 
-def test_a_commit_after_a_batch_that_was_only_begun_is_refused(pipeline):
+@pytest.mark.parametrize("job", [lambda _: None, begin_a_batch], ids=["did-nothing", "began-a-batch"])
+def test_a_job_that_was_only_marked_is_found_out_by_the_commit(pipeline, job):
     pipeline.run("reset")
-    pipeline.query.plan(2, {pipeline.topic: ENDS})
-    with pytest.raises(PlanRefusedError, match="finished no batch since"):
+    job(pipeline)
+    says = "finished no batch since, although there are records to read"
+    with pytest.raises(PlanRefusedError, match=says) as refused:
         pipeline.run("commit")
+    assert refused.value.retriable
     assert pipeline.at() == (BACK, BACK)
+    pipeline.job()
+    pipeline.run("commit")
+    assert pipeline.at() == (ENDS, ENDS)
 
 
 @pytest.mark.parametrize(
@@ -79,17 +96,15 @@ def test_a_reset_that_was_marked_while_it_ran_is_not_finished_by_its_job(pipelin
             pipeline.tasks()["reset"].execute(context)
     pipeline.job()
     pipeline.run("commit")
-    with pytest.raises(AirflowFailException, match="the reset has ended before it read its offsets back"):
-        pipeline.run("restore", receipt=context["ti"].xcoms["return_value"], states=DONE)
+    pipeline.restore_fails(
+        context["ti"].xcoms["return_value"], "the reset has ended before it read its offsets back", **DONE
+    )
     assert pipeline.at() == (ENDS, ENDS)
 
 
 def test_a_reset_forward_whose_job_was_marked_is_taken_back(pipeline):
     receipt = pipeline.run("reset", shift_by=3)
-    with pytest.raises(
-        AirflowFailException, match="finished no batch since the reset.*everything was put back"
-    ):
-        pipeline.run("restore", receipt=receipt, states=DONE)
+    pipeline.restore_fails(receipt, "finished no batch since the reset.*everything was put back", **DONE)
     assert pipeline.at() == (READ, READ)
 
 
@@ -103,14 +118,10 @@ def test_a_reset_to_the_end_of_the_log_needs_no_batch(pipeline):
 def test_a_recovery_without_a_commit_puts_the_group_back_and_leaves_the_checkpoint_that_has_gone_on(pipeline):
     receipt = pipeline.run("reset")
     pipeline.job()
-    with pytest.raises(AirflowFailException) as failed:
-        pipeline.run("restore", receipt=receipt, states=DONE)
-    location = pipeline.query.location
-    assert f"(group {pipeline.group!r} is at 57 on {pipeline.topic}-0, before 60" in str(failed.value)
-    assert (
-        f"put back: group {pipeline.group!r}; not put back: checkpoint {location} has passed its earlier"
-        in str(failed.value)
-    )
+    group, location = f"group {pipeline.group!r}", pipeline.query.location
+    says = f"\\({group} is at 57 on {pipeline.topic}-0, before 60.*"
+    says += f"put back: {group}; not put back: checkpoint {location} has passed its earlier"
+    pipeline.restore_fails(receipt, says, **DONE)
     assert pipeline.at() == (READ, ENDS)
 
 
@@ -119,26 +130,24 @@ def test_a_group_that_was_renamed_meanwhile_is_named_and_is_not_put_back(pipelin
     pipeline.job()
     pipeline.names["group_id"] = "renamed"
     pipeline.run("commit")
-    with pytest.raises(AirflowFailException) as failed:
-        pipeline.run("restore", receipt=receipt, states=DONE)
-    assert "nothing was put back" in str(failed.value)
-    assert f"group {pipeline.group!r} is not put back: group_id names renamed" in str(failed.value)
+    says = f"nothing was put back.*group {pipeline.group!r} is not put back: group_id names renamed"
+    pipeline.restore_fails(receipt, says, **DONE)
     assert pipeline.at() == (BACK, ENDS)
 
 
 # --- a reset that was taken back, or followed by another one
 
 
-@pytest.mark.parametrize("states", [DONE, DONE | {"job": "failed"}], ids=["marked", "failed"])
+@pytest.mark.parametrize("states", [DONE, FAILED], ids=["marked", "failed"])
 def test_a_reset_that_another_dag_has_taken_back_is_not_finished(pipeline, states):
     receipt = pipeline.run("reset")
     restored_by_another(pipeline, receipt)
-    with pytest.raises(
-        AirflowFailException,
-        match=r"nothing was put back: .*move 0001-seek .* was undone by 0002-restore \(run hourly of "
+    pipeline.restore_fails(
+        receipt,
+        r"nothing was put back: .*move 0001-seek .* was undone by 0002-restore \(run hourly of "
         r"others.restore.*no record was read again",
-    ):
-        pipeline.run("restore", receipt=receipt, states=states)
+        **states,
+    )
     assert pipeline.at() == (READ, READ)
     assert archives(pipeline) == {"0001-seek": True, "0002-restore": False}
 
@@ -148,8 +157,7 @@ def test_a_reset_that_was_taken_back_is_not_finished_by_the_next_regular_run(pip
     restored_by_another(pipeline, receipt)
     pipeline.job()
     pipeline.tasks()["commit"].execute(other_run(pipeline, "commit"))
-    with pytest.raises(AirflowFailException, match="nothing was put back.*no record was read again"):
-        pipeline.run("restore", receipt=receipt, states=DONE)
+    pipeline.restore_fails(receipt, "nothing was put back.*no record was read again", **DONE)
     assert pipeline.at() == (ENDS, ENDS)
 
 
@@ -158,48 +166,39 @@ def test_a_reset_that_the_command_line_has_taken_back_is_not_finished(pipeline, 
     names = (pipeline.group, "--checkpoint", pipeline.query.location, "--bootstrap-server", bootstrap_servers)
     restore = cli("group", "restore", *names, "--archive", "0001-seek", "--quiet-period", "0", "--execute")
     assert restore.code == 0, restore.err
-    with pytest.raises(
-        AirflowFailException, match="undone by 0002-restore .airflow-kafka-offsets group restore"
-    ):
-        pipeline.run("restore", receipt=receipt, states=DONE)
+    pipeline.restore_fails(receipt, "undone by 0002-restore .airflow-kafka-offsets group restore", **DONE)
     assert pipeline.at() == (READ, READ)
 
 
 def test_a_move_that_another_run_has_made_since_is_not_undone(pipeline):
     receipt = pipeline.run("reset")
     restored_by_another(pipeline, receipt)
-    ResetOffsetsOperator(task_id="reset", to_offset=30, quiet_period=0, **pipeline.names).execute(
-        other_run(pipeline, "reset", "live")
-    )
-    with pytest.raises(AirflowFailException, match="nothing was put back"):
-        pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+    reset_by_another(pipeline)
+    pipeline.restore_fails(receipt, "nothing was put back", **FAILED)
     assert pipeline.at() == ({0: 30, 1: 30}, {0: 30, 1: 30})
 
 
 @pytest.mark.parametrize("works", [False, True], ids=["moved", "at-work"])
 def test_a_newer_move_of_another_run_is_left_alone_with_what_that_run_has_committed(pipeline, works):
     receipt = pipeline.run("reset")
-    live = ResetOffsetsOperator(task_id="reset", to_offset=30, quiet_period=0, **pipeline.names)
-    live.execute(other_run(pipeline, "reset", "live"))
+    reset_by_another(pipeline, "live")
     at = {0: 30, 1: 30}
     if works:
         at = {0: 40, 1: 40}
         pipeline.query.run(2, {pipeline.topic: at})
         pipeline.tasks()["commit"].execute(other_run(pipeline, "commit", "live"))
-    with pytest.raises(
-        AirflowFailException, match=r"was moved again by 0002-seek \(run live of others.reset"
-    ):
-        pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+    pipeline.restore_fails(receipt, r"was moved again by 0002-seek \(run live of others.reset", **FAILED)
     assert pipeline.at() == (at, at)
     assert archives(pipeline) == {"0001-seek": False, "0002-seek": False}
 
 
 def test_a_group_without_a_checkpoint_that_another_dag_has_put_back_is_not_finished(pipeline, committed):
     pipeline.names.pop("checkpoint_location")
-    with_group = {"task_id": "restore", **pipeline.names}
     reset = ResetOffsetsOperator(task_id="reset", shift_by=-3, topics=pipeline.topic, **pipeline.names)
     receipt = reset.execute(pipeline.context("reset"))
-    other = RestoreOffsetsOperator(receipt=receipt, restore_when="always", **with_group)
+    other = RestoreOffsetsOperator(
+        task_id="restore", receipt=receipt, restore_when="always", **pipeline.names
+    )
     other.execute(other_run(pipeline, "restore"))
     restore = pipeline.tasks(receipt, group_only=True)["restore"]
     with pytest.raises(
@@ -224,11 +223,10 @@ def test_a_checkpoint_that_the_restore_no_longer_names_is_named_and_the_group_is
         del pipeline.names["checkpoint_location"]
     restore = pipeline.tasks(receipt, group_only=edited == "left-out")["restore"]
     with pytest.raises(AirflowFailException) as failed:
-        restore.execute(pipeline.context("restore", **DONE | {"job": "failed"}))
-    assert f"put back: group {pipeline.group!r}; not put back: checkpoint {query.location}" in str(
-        failed.value
-    )
-    assert "everything" not in str(failed.value)
+        restore.execute(pipeline.context("restore", **FAILED))
+    text = str(failed.value)
+    assert f"put back: group {pipeline.group!r}; not put back: checkpoint {query.location}" in text
+    assert "everything" not in text
     assert (committed(pipeline.group, pipeline.topic), query.stands()) == (READ, BACK)
 
 
@@ -236,28 +234,22 @@ def test_a_checkpoint_that_the_restore_no_longer_names_is_named_and_the_group_is
 def test_a_checkpoint_that_the_restore_spells_otherwise_is_put_back(spelling, pipeline):
     receipt = pipeline.run("reset")
     pipeline.names["checkpoint_location"] = spelling.format(pipeline.query.location)
-    with pytest.raises(AirflowFailException, match="everything was put back"):
-        pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+    pipeline.restore_fails(receipt, "everything was put back", **FAILED)
     assert pipeline.at() == (READ, READ)
 
 
 def test_a_checkpoint_that_was_replaced_is_named_and_the_group_is_put_back(pipeline):
     receipt = pipeline.run("reset")
     pipeline.query.write("metadata", '{"id": "99999999-0000-0000-0000-000000000000"}')
-    with pytest.raises(
-        AirflowFailException, match=r"put back: group .*; not put back: .* was replaced since"
-    ):
-        pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+    pipeline.restore_fails(receipt, r"put back: group .*; not put back: .* was replaced since", **FAILED)
     assert pipeline.at() == (READ, BACK)
 
 
 def test_an_earlier_move_of_the_same_run_that_a_renamed_reset_has_left_is_named(pipeline):
     pipeline.run("reset")
-    renamed = pipeline.context("reset_again")
     reset = ResetOffsetsOperator(task_id="reset_again", shift_by=-3, quiet_period=0, **pipeline.names)
-    receipt = reset.execute(renamed)
-    with pytest.raises(AirflowFailException, match=r"not put back: .* move 0001-seek .* of the same run"):
-        pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+    receipt = reset.execute(pipeline.context("reset_again"))
+    pipeline.restore_fails(receipt, r"not put back: .* move 0001-seek .* of the same run", **FAILED)
     assert pipeline.at() == (BACK, BACK)
 
 
@@ -294,8 +286,7 @@ def test_a_teardown_that_is_tried_again_after_it_was_done_says_the_same(pipeline
     pipeline.query.plan(2, {pipeline.topic: ENDS})
     receipt = pipeline.run("reset", on_pending_batch="discard", idempotent_sink=True)
     for _ in range(2):
-        with pytest.raises(AirflowFailException, match=": everything was put back"):
-            pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
+        pipeline.restore_fails(receipt, ": everything was put back", **FAILED)
         assert pipeline.at() == (READ, READ)
         assert "offsets/2" in pipeline.query.files()
     assert archives(pipeline) == {"0001-seek": True, "0002-restore": False}
@@ -306,60 +297,53 @@ def test_a_teardown_that_is_tried_again_after_it_was_done_says_the_same(pipeline
 
 def test_a_recovery_that_was_left_is_drift_and_the_commit_and_the_next_reset_name_it(pipeline, caplog):
     receipt = pipeline.run("reset")
-    check = CheckOffsetDriftOperator(task_id="check", **pipeline.names)
     with pytest.raises(
         AirflowFailException,
         match=r"recovery 0001-seek \(run manual__1 of flights.reset, .*\) is neither finished nor "
         r"undone: checkpoint .* is at 57 on .*--archive 0001-seek --execute'",
     ):
-        check.execute(other_run(pipeline, "check"))
+        check_drift(pipeline)
     caplog.clear()
     pipeline.tasks()["commit"].execute(other_run(pipeline, "commit"))
     assert "is neither finished nor undone" in caplog.text
     caplog.clear()
-    other = ResetOffsetsOperator(task_id="reset", to_offset=30, quiet_period=0, **pipeline.names)
-    other.execute(other_run(pipeline, "reset"))
+    reset_by_another(pipeline)
     assert "is neither finished nor undone" in caplog.text
     assert receipt["checkpoint"]["archive"] == "0001-seek"
 
 
 def test_a_recovery_that_was_left_is_drift_also_after_the_move_of_another_run_was_taken_back(pipeline):
     pipeline.run("reset")
-    other = ResetOffsetsOperator(task_id="reset", to_offset=30, quiet_period=0, **pipeline.names)
-    restored_by_another(pipeline, other.execute(other_run(pipeline, "reset")))
+    restored_by_another(pipeline, reset_by_another(pipeline))
     assert pipeline.at() == (BACK, BACK)
     with pytest.raises(AirflowFailException, match="recovery 0001-seek .* is neither finished nor undone"):
-        CheckOffsetDriftOperator(task_id="check", **pipeline.names).execute(other_run(pipeline, "check"))
+        check_drift(pipeline)
 
 
 def test_a_recovery_whose_group_was_left_behind_is_drift(pipeline):
     pipeline.run("reset")
     pipeline.job()
     with pytest.raises(AirflowFailException, match=r"neither finished nor undone: group .* is at 57"):
-        CheckOffsetDriftOperator(task_id="check", **pipeline.names).execute(other_run(pipeline, "check"))
+        check_drift(pipeline)
 
 
 def test_a_recovery_that_is_finished_or_taken_back_is_no_drift(pipeline, caplog):
-    check = CheckOffsetDriftOperator(task_id="check", **pipeline.names)
     receipt = pipeline.run("reset")
     pipeline.query.run(2, {pipeline.topic: {0: 58, 1: 60}})
     pipeline.run("commit")
     assert "neither finished" not in caplog.text  # its own commit
-    with pytest.raises(AirflowFailException):
-        pipeline.run("restore", receipt=receipt, states=DONE | {"job": "failed"})
-    check.execute(other_run(pipeline, "check"))
+    pipeline.restore_fails(receipt, "everything was put back", **FAILED)
+    check_drift(pipeline)
     pipeline.run("reset", tries=1)
     pipeline.job(3)
     pipeline.run("commit", tries=1)
-    check.execute(other_run(pipeline, "check"))
+    check_drift(pipeline)
 
 
 def test_a_reset_without_a_teardown_is_no_recovery(pipeline):
-    ResetOffsetsOperator(task_id="reset", shift_by=-3, quiet_period=0, **pipeline.names).execute(
-        pipeline.context("reset")
-    )
-    check = CheckOffsetDriftOperator(task_id="check", **pipeline.names)
-    check.execute(other_run(pipeline, "check"))
+    reset = ResetOffsetsOperator(task_id="reset", shift_by=-3, quiet_period=0, **pipeline.names)
+    reset.execute(pipeline.context("reset"))
+    check_drift(pipeline)
 
 
 @pytest.mark.parametrize("ends", ["finished", "failed"])
@@ -376,8 +360,7 @@ def test_a_run_that_is_cleared_in_the_middle_of_a_batch_goes_on(pipeline, ends):
         assert pipeline.run("restore", receipt=again, states=DONE) is None
         assert pipeline.at() == (ENDS, ENDS)
     else:
-        with pytest.raises(AirflowFailException, match="everything was put back"):
-            pipeline.run("restore", receipt=again, states=DONE | {"job": "failed"})
+        pipeline.restore_fails(again, "everything was put back", **FAILED)
         assert pipeline.at() == (READ, READ)
         assert archives(pipeline)["0001-seek"]
 
@@ -398,8 +381,6 @@ def test_a_run_that_is_cleared_after_one_batch_and_in_the_next_is_refused_with_t
 
 
 def test_a_drift_check_of_some_partitions_does_not_ask_for_the_others(pipeline):
-    pipeline.run("reset")
-    pipeline.job()
-    pipeline.run("commit")
-    names = pipeline.names | {"topics": f"{pipeline.topic}:0"}
-    CheckOffsetDriftOperator(task_id="check", **names).execute(other_run(pipeline, "check"))
+    pipeline.recover()
+    pipeline.names["topics"] = f"{pipeline.topic}:0"
+    check_drift(pipeline)

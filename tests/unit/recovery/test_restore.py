@@ -129,15 +129,6 @@ def test_an_unfinished_batch_is_refused_or_discarded(topic, query, committed, re
     assert (query.stands(), committed()) == (READ, COMMITTED | {2: 1})
 
 
-def test_an_unfinished_batch_that_the_reset_discarded_comes_back(topic, query, reset, restore):
-    query.plan(2, {topic: ENDS})
-    before = query.sparks_files()
-    receipt = reset(on_pending_batch="discard", idempotent_sink=True)
-    assert "offsets/2" not in query.files()
-    restore(receipt)
-    assert query.sparks_files() == before
-
-
 def test_an_unfinished_batch_comes_back_also_after_a_reset_of_two_tries(topic, query, reset, restore):
     query.plan(2, {topic: ENDS})
     before = query.sparks_files()
@@ -275,49 +266,34 @@ def test_a_topic_of_a_file_that_the_query_does_not_read_moves_only_in_the_group(
     assert f"not in the checkpoint, only the group moves: {other}-0" in capsys.readouterr().out
 
 
-@pytest.fixture
-def shortened(make_topic, produce, broker, delete_records, new_group, new_query, context):
-    """
-    A pipeline that was at 2 of 10 records and was reset to the log end, after which the first 5 were deleted.
-
-    shortened({0: 2}) -> the topic, its query, and a restore; the group had these commits.
-    """
-
-    def make(commits):
-        topic, group = make_topic(1), new_group()
-        produce(topic, {0: 10})
-        tp, query = TopicPartition(topic, 0), new_query({topic: {0: 2}})
-        if commits:
-            broker.commit(group, {tp: 2})
-        names = {"group_id": group, "checkpoint_location": query.location, "quiet_period": 0}
-        receipt = ResetOffsetsOperator(task_id="reset", to_offset="latest", **names).execute(context)
-        delete_records(topic, {0: 5})
-
-        def run(**parameters):
-            task = RestoreOffsetsOperator(
-                task_id="restore", receipt=receipt, restore_when="always", **names, **parameters
-            )
-            task.execute({"ti": type(context["ti"])()})
-
-        return query, run, lambda: broker.committed(group, [tp])[tp].offset
-
-    return make
-
-
-@pytest.mark.parametrize("commits", [{0: 2}, {}], ids=["of both", "of the checkpoint alone"])
-def test_an_offset_that_is_outside_the_log_by_now_is_refused(commits, shortened):
-    query, restore, committed = shortened(commits)
+@pytest.mark.parametrize(
+    ("deleted", "says"),
+    [
+        ({0: 9}, "offset 5 of .*-0 is outside its log, which holds 9 to 10"),
+        ({2: 5}, "offset 4 of .*-2 is outside its log, which holds 5 to 6"),
+    ],
+    ids=["of both", "of the checkpoint alone"],
+)
+def test_an_offset_that_is_outside_the_log_by_now_is_refused(
+    deleted, says, topic, query, committed, reset, restore, delete_records
+):
+    receipt = reset(to_offset="latest")
+    delete_records(topic, deleted)
     before = query.files()
-    with pytest.raises(AirflowFailException, match="offset 2 of .* is outside its log, which holds 5 to 10"):
-        restore()
-    assert (query.files(), committed()) == (before, 10)
+    with pytest.raises(AirflowFailException, match=says):
+        restore(receipt)
+    assert (query.files(), committed()) == (before, ENDS)
 
 
-@pytest.mark.parametrize(("policy", "to"), [("clamp", 5), ("skip", 10)])
-def test_an_offset_that_is_outside_the_log_by_now_goes_for_both_as_the_policy_says(policy, to, shortened):
-    query, restore, committed = shortened({0: 2})
-    restore(on_out_of_range=policy)
-    assert (query.stands(), committed()) == ({0: to}, to)
+@pytest.mark.parametrize(("policy", "to"), [("clamp", 9), ("skip", 10)])
+def test_an_offset_that_is_outside_the_log_by_now_goes_for_both_as_the_policy_says(
+    policy, to, topic, query, committed, reset, restore, delete_records
+):
+    receipt = reset(to_offset="latest")
+    delete_records(topic, {0: 9})
+    restore(receipt, on_out_of_range=policy)
+    assert query.stands() == READ | {0: to}
+    assert committed() == COMMITTED | {0: to, 2: ENDS[2]}
 
 
 def test_a_group_with_a_member_is_refused_and_neither_is_changed(
