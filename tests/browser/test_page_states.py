@@ -1,7 +1,5 @@
 """The pages of the Offsets tab in states that a test chooses; the real ones are in ``tests/system``."""
 
-from __future__ import annotations
-
 import re
 import threading
 from datetime import datetime, timezone

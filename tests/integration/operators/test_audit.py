@@ -1,7 +1,5 @@
 """A table is audited: each loss, each double and each foreign row fails the task, and nothing else does."""
 
-from __future__ import annotations
-
 import json
 import sys
 import uuid

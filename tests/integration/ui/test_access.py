@@ -1,7 +1,5 @@
 """Who may read what: every route of the app is asked."""
 
-from __future__ import annotations
-
 import asyncio
 from urllib.parse import quote
 

@@ -1,7 +1,5 @@
 """Many pipelines that fail over as one, with the commands of a recovery."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections import Counter

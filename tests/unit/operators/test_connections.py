@@ -1,7 +1,5 @@
 """A connection that cannot be used fails the task at once, and says what to set."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

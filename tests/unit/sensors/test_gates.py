@@ -1,7 +1,5 @@
 """What gates see: age, retention, silence, topics that change; how a wait ends, in each way of waiting."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading

@@ -1,7 +1,5 @@
 """Questions to Airflow's API: how they are asked, in turn, and what answers become."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
