@@ -131,6 +131,16 @@ def test_an_approval_that_names_no_plan_is_refused_and_one_that_was_typed_is_not
     assert pipeline.at() == (BACK, BACK)
 
 
+def test_an_approval_of_a_plan_that_was_made_again_is_refused(pipeline, plan, context):
+    context["ti"].task_id = "plan"
+    other = ResetOffsetsOperator(task_id="plan", shift_by=-4, plan_only=True, **pipeline.names).execute(
+        context
+    )
+    with pytest.raises(AirflowFailException, match="the approval is for another plan"):
+        carry_out(pipeline, other, approval=approval(plan))
+    assert pipeline.at() == (READ, READ)
+
+
 def test_a_plan_of_another_pipeline_is_refused(pipeline, plan):
     with pytest.raises(AirflowFailException, match=r"the plan is for group .* and group_id names another"):
         carry_out(pipeline, plan, group_id="another", checkpoint_location=pipeline.query.location)
