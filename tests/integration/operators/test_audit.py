@@ -209,12 +209,6 @@ def test_what_retention_has_deleted_cannot_be_said(audit, table, topic, window, 
     assert audit.run(window, on_undecided="warn")["verdict"] == "undecided"
 
 
-def test_a_loss_is_no_warning(audit, table, topic, window):
-    table.add(topic, {0: range(9), 1: range(6)})
-    error, _ = audit.refused(window, on_undecided="warn")
-    assert "1 record lost" in error
-
-
 def test_the_records_of_an_open_transaction_cannot_be_said(audit, table, topic, broker, bootstrap_servers):
     settings = {"bootstrap.servers": bootstrap_servers, "transactional.id": f"open-{topic}", "log_level": 0}
     producer = Producer(settings)
