@@ -10,6 +10,7 @@ from airflow_task import reset
 from recovery_pipeline import broken_commit
 from waiting import Store
 
+from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -188,6 +189,16 @@ def test_a_policy_for_offsets_outside_the_log_goes_for_both(
 ):
     reset(context, query, group, to_offset=5, on_out_of_range=policy)
     assert (committed(group, topic), query.stands()) == (group_at, checkpoint_at)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [({"quiet_period": "PT0.3S"}, 0.3), ({"quiet_period": None}, 10)]
+)
+def test_the_quiet_period_is_waited_for(given, seconds, query, group, context, monkeypatch):
+    waited = []
+    monkeypatch.setattr(apply_move, "wait_until_quiet", lambda _, period: waited.append(period))
+    reset(context, query, group, to_offset=1, **given)
+    assert waited == [seconds]
 
 
 @pytest.mark.parametrize("store", [True, False], ids=["task-state-store", "no-store"])
