@@ -61,3 +61,16 @@ def show(visit: Callable[..., Page], pages: OffsetsPages) -> Callable[..., Page]
         return visit(address, **how)
 
     return show
+
+
+@pytest.fixture
+def show_task(visit: Callable[..., Page], pages: OffsetsPages) -> Callable[..., Page]:
+    """show_task(RESET, task_instance(), instance_now(), ...) opens the page of a task instance."""
+
+    def show_task(address: str, left: Any, now: Any = None, **how: Any) -> Page:
+        pages.answers[address] = left
+        if now is not None:
+            pages.answers[f"{address}/now"] = now
+        return visit(address, **how)
+
+    return show_task

@@ -206,6 +206,10 @@ def test_states_are_badges_and_runs_are_times(show):
     expect(page.get_by_text("no members (normal: Spark does not join the group)")).to_be_visible()
 
 
+RESET = "dags/orders/runs/r/tasks/reset/-1"
+PLACE = {"times": {"before": [None, None], "after": [None, None]}, "read_at": moment(100)}
+
+
 @pytest.mark.parametrize(
     ("since", "verified", "text"),
     [
@@ -221,31 +225,25 @@ def test_states_are_badges_and_runs_are_times(show):
         ),
     ],
 )
-def test_where_the_groups_of_a_move_are_now(visit, pages, since, verified, text):
-    address = "dags/orders/runs/r/tasks/reset/-1"
-    times = {"before": [None, None], "after": [None, None]}
-    pages.answers[address] = task_instance()
-    pages.answers[address]["receipt"]["verified"] = verified
-    pages.answers[f"{address}/now"] = instance_now(read_at=moment(100), times=times, since=since)
-    page = visit(address)
+def test_where_the_groups_of_a_move_are_now(show_task, since, verified, text):
+    values = task_instance()
+    values["receipt"]["verified"] = verified
+    page = show_task(RESET, values, instance_now(since=since, **PLACE))
     expect(page.get_by_role("status").filter(has_text=text)).to_be_visible()
     if "tool" in since:
         expect(page.get_by_role("status").filter(has_text="by spark listener")).to_be_visible()
     expect(page.get_by_text("add --execute after the word restore")).to_be_visible()
 
 
-def test_a_page_that_stays_open_does_not_show_an_old_place_of_the_groups(visit, pages):
-    address = "dags/orders/runs/r/tasks/reset/-1"
-    place = {"times": {"before": [None, None], "after": [None, None]}, "read_at": moment(100)}
-    pages.answers[address] = task_instance()
-    pages.answers[f"{address}/now"] = instance_now(since={"state": "in place"}, **place)
-    page = visit(address, clock=True, allowed=("Failed to load resource",))
+def test_a_page_that_stays_open_does_not_show_an_old_place_of_the_groups(show_task, pages):
+    first = instance_now(since={"state": "in place"}, **PLACE)
+    page = show_task(RESET, task_instance(), first, clock=True, allowed=("Failed to load resource",))
     told = page.get_by_role("status").filter(has_text="The pipeline")
     expect(told).to_contain_text("is still at the offsets of this move")
-    pages.answers[f"{address}/now"] = instance_now(since={"state": "moved on", "at": moment(101)}, **place)
+    pages.answers[f"{RESET}/now"] = instance_now(since={"state": "moved on", "at": moment(101)}, **PLACE)
     fast_forward(page, 61_000)
     expect(told).to_contain_text("has moved on since")
-    pages.answers[f"{address}/now"] = (500, {"detail": "broken"})
+    pages.answers[f"{RESET}/now"] = (500, {"detail": "broken"})
     fast_forward(page, 61_000)
     expect(page.get_by_text("broken")).to_be_visible()
     expect(told).to_have_count(0)

@@ -1,7 +1,5 @@
 """The pages of the Offsets tab in states that a test chooses; the real ones are in ``tests/system``."""
 
-from __future__ import annotations
-
 import re
 import threading
 from datetime import datetime, timezone
@@ -98,8 +96,7 @@ def test_a_dead_broker_leaves_the_history(show, pages):
 
 
 def test_old_numbers_say_so(show):
-    answer = now(error={"message": "timed out", "since": moment(61)})
-    page = show(now=answer)
+    page = show(now=now(error={"message": "timed out", "since": moment(61)}))
     expect(page.get_by_role("alert")).to_contain_text("The numbers shown are from 2026-03-02")
     expect(page.get_by_text("records in 6 partitions")).to_be_visible()
     expect(page.locator(".cards")).to_have_class("cards stale")
@@ -225,11 +222,8 @@ def test_each_plot_has_a_table_and_a_sentence(show):
     expect(strip).to_be_visible()
 
 
-def test_what_is_open_and_focused_stays_when_the_numbers_come_again(visit, pages):
-    pages.give(
-        pipeline(), now=lambda: now(read_at=datetime.now(tz=timezone.utc).isoformat()), history=history()
-    )
-    page = visit("dags/orders", clock=True)
+def test_what_is_open_and_focused_stays_when_the_numbers_come_again(show, pages):
+    page = show(now=lambda: now(read_at=datetime.now(tz=timezone.utc).isoformat()), clock=True)
     expect(page.get_by_text("records in 6 partitions")).to_be_visible()
     page.get_by_role("region", name="Moves and waits").get_by_role("link").first.focus()
     page.locator("summary", has_text="Table: records per batch").click()
@@ -267,31 +261,26 @@ def test_the_receipt_of_a_reset(visit, pages):
     assert page.get_by_role("button").all_inner_texts()[-1] == "Copy"
 
 
-def test_a_plan_is_marked_and_needs_no_restore(visit, pages):
+def test_a_plan_is_marked_and_needs_no_restore(show_task):
     values = task_instance(restore_command=None, move=move("reset", plan_only=True))
     values["receipt"]["plan_only"] = True
-    pages.answers[RESET] = values
-    page = visit(RESET)
+    page = show_task(RESET, values)
     expect(page.get_by_text("This is a plan only: nothing was moved")).to_be_visible()
     expect(page.get_by_text("2 would change, of 2")).to_be_visible()
     expect(page.get_by_text("Take it back")).to_have_count(0)
 
 
-def test_a_receipt_shows_who_has_approved_it(visit, pages):
+def test_a_receipt_shows_who_has_approved_it(show_task):
     values = task_instance()
     values["receipt"]["approval"] = {"by": "<b>ada</b>", "at": moment(-60)}
-    pages.answers[RESET] = values
-    page = visit(RESET)
+    page = show_task(RESET, values)
     expect(page.locator(".facts").last).to_contain_text(re.compile(r"Approved by\s*<b>ada</b>, "))
 
 
-def test_record_times_of_a_receipt(visit, pages):
-    pages.answers[RESET] = task_instance()
+def test_record_times_of_a_receipt(show_task, pages):
     times = {"before": [moment(-3_000), None], "after": ["deleted", "end"]}
-    pages.answers[f"{RESET}/now"] = slowly(
-        instance_now(read_at=moment(100), times=times, problems=[f"topic {HOSTILE} is another"]), 0.5
-    )
-    page = visit(RESET, timezone_id="UTC")
+    answer = instance_now(read_at=moment(100), times=times, problems=[f"topic {HOSTILE} is another"])
+    page = show_task(RESET, task_instance(), slowly(answer, 0.5), timezone_id="UTC")
     rows = rows_of(page, "Moved partitions")
     expect(rows.nth(0)).to_contain_text("…")
     expect(rows.nth(0)).to_contain_text("2026-02-28 10:00:00")
@@ -305,9 +294,8 @@ def test_record_times_of_a_receipt(visit, pages):
 @pytest.mark.parametrize(
     "answer", [instance_now(problems=["it does not answer"]), (500, {"detail": "broken"})]
 )
-def test_a_receipt_of_which_no_times_are_known(visit, pages, answer):
-    pages.answers |= {RESET: task_instance(), f"{RESET}/now": answer}
-    page = visit(RESET, allowed=(REFUSED,))
+def test_a_receipt_of_which_no_times_are_known(show_task, answer):
+    page = show_task(RESET, task_instance(), answer, allowed=(REFUSED,))
     expect(page.get_by_text("The times of the records at these offsets")).to_be_visible()
     expect(page.get_by_text("it does not answer").or_(page.get_by_text("broken"))).to_be_visible()
     rows = rows_of(page, "Moved partitions")
@@ -315,7 +303,7 @@ def test_a_receipt_of_which_no_times_are_known(visit, pages, answer):
     expect(rows.nth(0)).not_to_contain_text("…")
 
 
-def test_a_receipt_shows_what_did_not_move_and_the_times_that_it_has(visit, pages):
+def test_a_receipt_shows_what_did_not_move_and_the_times_that_it_has(show_task):
     values = task_instance()
     values["receipt"]["totals"] |= {"skipped": 1, "clamped": 2, "lost": 1_200}
     values["receipt"]["partitions"] |= {
@@ -323,8 +311,7 @@ def test_a_receipt_shows_what_did_not_move_and_the_times_that_it_has(visit, page
         "time_before": ["deleted", None],
         "time_after": [moment(-3_000), None],
     }
-    pages.answers |= {RESET: values, f"{RESET}/now": (500, {"detail": "broken"})}
-    page = visit(RESET, allowed=(REFUSED,), timezone_id="UTC")
+    page = show_task(RESET, values, (500, {"detail": "broken"}), allowed=(REFUSED,), timezone_id="UTC")
     expect(page.get_by_text("1,200 records")).to_be_visible()
     expect(page.get_by_text("2 partitions", exact=True)).to_be_visible()
     rows = rows_of(page, "Moved partitions")
@@ -355,9 +342,8 @@ def gate(state, reading=READING):
     )
 
 
-def test_the_reading_of_a_sensor(visit, pages):
-    pages.answers[GATE] = gate("success")
-    page = visit(GATE)
+def test_the_reading_of_a_sensor(show_task, pages):
+    page = show_task(GATE, gate("success"))
     expect(page.get_by_role("heading", name="Last reading")).to_be_visible()
     # What has ended has no time left.
     expect(page.get_by_text("310 records/s")).to_have_text("310 records/s")
@@ -366,7 +352,7 @@ def test_the_reading_of_a_sensor(visit, pages):
     assert not any("/now" in asked for asked in pages.asked)
 
 
-def test_the_progress_of_a_wait_is_shown_while_it_runs(visit, pages):
+def test_the_progress_of_a_wait_is_shown_while_it_runs(show_task, pages):
     waits = [
         {"done": False, "moving": False, "remaining": 80_000, "of": 80_000, "pace": None},
         {"done": False, "moving": False, "remaining": 67_600, "of": 80_000,
@@ -374,8 +360,7 @@ def test_the_progress_of_a_wait_is_shown_while_it_runs(visit, pages):
         {"done": True, "moving": False, "remaining": 0, "of": 80_000, "pace": None},
     ]  # fmt: skip
     answers = iter([instance_now(state="deferred", read_at=moment(100), wait=wait) for wait in waits])
-    pages.answers |= {GATE: gate("deferred"), f"{GATE}/now": lambda: next(answers)}
-    page = visit(GATE, clock=True, allowed=(REFUSED,))
+    page = show_task(GATE, gate("deferred"), lambda: next(answers), clock=True, allowed=(REFUSED,))
     expect(page.get_by_role("heading", name="Reading when the wait began")).to_be_visible()
     expect(page.get_by_text("80,000 records of 80,000")).to_be_visible()
     expect(page.get_by_text("Pace", exact=True)).to_have_count(0)
@@ -415,16 +400,11 @@ def test_nothing_is_said_of_a_wait_of_which_nothing_is_known(new_page, pages, an
     expect(page.get_by_role("heading", name="Progress")).to_have_count(0)
 
 
-def test_a_wait_without_a_new_reading_shows_no_old_one(visit, pages):
+def test_a_wait_without_a_new_reading_shows_no_old_one(show_task):
     wait = {"done": False, "moving": True, "remaining": 67_600, "of": None, "pace": "lag falls by 310/s net"}
-    answers = iter(
-        [
-            instance_now(state="deferred", read_at=moment(100), wait=wait),
-            instance_now(state="deferred", read_at=moment(100), problems=["it does not answer"]),
-        ]
-    )
-    pages.answers |= {GATE: gate("deferred"), f"{GATE}/now": lambda: next(answers)}
-    page = visit(GATE, clock=True)
+    more = ({"wait": wait}, {"problems": ["it does not answer"]})
+    answers = iter([instance_now(state="deferred", read_at=moment(100), **each) for each in more])
+    page = show_task(GATE, gate("deferred"), lambda: next(answers), clock=True)
     expect(page.get_by_text("lag falls by 310/s net")).to_be_visible()
     page.clock.run_for(11_000)
     expect(page.get_by_text("There is no new reading: it does not answer")).to_be_visible()
@@ -439,12 +419,11 @@ def test_a_wait_without_a_new_reading_shows_no_old_one(visit, pages):
         (None, "no reading: the task has not run yet, or it does not move or wait"),
     ],
 )
-def test_another_kind_of_task_has_nothing_to_show(visit, pages, state, why):
+def test_another_kind_of_task_has_nothing_to_show(show_task, state, why):
     nothing = task_instance(
         operator="BashOperator", move=None, receipt=None, restore_command=None, state=state
     )
-    pages.answers["dags/orders/runs/r/tasks/other/-1"] = nothing
-    page = visit("dags/orders/runs/r/tasks/other/-1")
+    page = show_task("dags/orders/runs/r/tasks/other/-1", nothing)
     expect(page.get_by_text("has stored no receipt and no reading")).to_contain_text(why)
 
 
@@ -610,9 +589,8 @@ def test_a_list_that_is_not_whole_is_asked_for_again_soon_and_is_not_called_empt
     assert [each.endswith("api/pipelines") for each in pages.asked].count(True) == 2
 
 
-def test_a_click_counts_although_the_row_changes_between_press_and_release(visit, pages):
-    pages.give(pipeline(), now=now(), history=history())
-    page = visit(clock=True)
+def test_a_click_counts_although_the_row_changes_between_press_and_release(show, pages):
+    page = show("", clock=True)
     row = page.get_by_role("row", name=re.compile("orders-etl-0"))
     expect(row).to_contain_text("nothing")
     row.get_by_role("link", name="orders-etl-0").hover()
@@ -624,9 +602,8 @@ def test_a_click_counts_although_the_row_changes_between_press_and_release(visit
     expect(page).to_have_url(re.compile("dags/orders"))
 
 
-def test_a_row_that_changed_while_a_button_was_pressed_is_shown_when_it_is_released(visit, pages):
-    pages.give(pipeline(), now=now(), history=history())
-    page = visit(clock=True)
+def test_a_row_that_changed_while_a_button_was_pressed_is_shown_when_it_is_released(show, pages):
+    page = show("", clock=True)
     row = page.get_by_role("row", name=re.compile("orders-etl-0"))
     expect(row).to_contain_text("nothing")
     row.locator("td").last.hover()
@@ -729,10 +706,10 @@ def test_the_run_of_another_dag_is_told_from_one_of_this_dag(show):
 
 
 @pytest.mark.parametrize("tls", [True, False])
-def test_a_command_is_copied_as_it_is_shown(visit, pages, tls):
+def test_a_command_is_copied_as_it_is_shown(show_task, tls):
     command = "cat <<'EOF'\n{\"a\": 1}\nEOF\nairflow-kafka-offsets group restore"
-    pages.answers[RESET] = task_instance(restore_command=command)
-    page = visit(RESET, permissions=["clipboard-read", "clipboard-write"])
+    left = task_instance(restore_command=command)
+    page = show_task(RESET, left, permissions=["clipboard-read", "clipboard-write"])
     expect(page.locator("code")).to_have_text(command)
     if not tls:
         page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(); }")

@@ -35,10 +35,8 @@ def test_nothing_is_denied_while_it_is_being_read(show):
 
 
 @pytest.mark.parametrize("which", ["now", "history"])
-def test_nothing_is_denied_after_an_error(visit, pages, which):
-    answers = {"now": now(), "history": history(), which: BROKEN}
-    pages.give(pipeline(), **answers)
-    page = visit("dags/orders", allowed=(REFUSED,))
+def test_nothing_is_denied_after_an_error(show, which):
+    page = show(**{which: BROKEN}, allowed=(REFUSED,))
     expect(page.get_by_text("broken")).to_be_visible()
     shown = page.locator("main")
     if which == "history":
@@ -82,12 +80,10 @@ def test_unread_records_without_a_commit_are_not_left_unsaid(show, pages, lag, l
         expect(card(page, "Lag")).to_contain_text("records in 4 partitions")
 
 
-def test_an_empty_partition_without_a_commit_is_not_late(visit, pages):
+def test_an_empty_partition_without_a_commit_is_not_late(show):
     totals = {**now()["totals"], "without_commit": 1, "unknown_lag": 1, "uncounted": 0}
-    pages.give(
-        pipeline(checkpoint=None), now=now(totals=totals, drift=None, checkpoint=None), history=only_moves()
-    )
-    page = visit()
+    answer = now(totals=totals, drift=None, checkpoint=None)
+    page = show("", pipeline(checkpoint=None), answer, only_moves())
     expect(page.locator(".status")).to_have_text("no checkpoint")
     expect(page.get_by_role("button", name="1 not compared")).to_be_visible()
 
@@ -141,8 +137,7 @@ def test_commits_of_other_tools_are_moves(show, pages):
 def test_a_commit_of_a_run_that_left_a_receipt_is_one_move(show):
     made = move(minutes=90)
     by_run = {**LISTENER, "tool": None, "dag_id": None, "run_id": made["run_id"], "at": moment(90)}
-    answer = only_moves([made])
-    page = show(now=now(commits=[by_run]), history=answer)
+    page = show(now=now(commits=[by_run]), history=only_moves([made]))
     expect(page.get_by_text("records in 6 partitions")).to_be_visible()
     expect(rows_of(page, "Moves and waits")).to_have_count(1)
     expect(card(page, "Last move").get_by_role("link", name="commit")).to_be_visible()

@@ -49,7 +49,6 @@ OF_AIRFLOW = (
     "tests/unit/triggers",
     "tests/unit/ui",
     "tests/integration/operators/test_commit.py",
-    "tests/integration/operators/test_reset.py",
     "tests/integration/sensors/test_gates.py",
     "tests/integration/ui",
     "tests/browser",

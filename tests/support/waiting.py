@@ -18,6 +18,8 @@ from pydantic import JsonValue, TypeAdapter
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
+from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
+from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 from airflow_kafka_offsets.triggers import poll, shared_poller
 
 WAYS = ("poke", "reschedule", "deferrable")
@@ -66,6 +68,20 @@ def lag_sensor(group: str | None, **parameters: Any) -> Any:
     if not any(name.endswith("_lag") for name in parameters):
         parameters["max_lag"] = 0
     return ConsumerGroupLagSensor(task_id="gate", group_id=group, **parameters)
+
+
+def reached_sensor(group: str, target: Any = "latest", **parameters: Any) -> Any:
+    return OffsetsReachedSensor(task_id="gate", group_id=group, target=target, **parameters)
+
+
+def topic_sensor(topics: str, target: str, **parameters: Any) -> Any:
+    return TopicReachedSensor(task_id="gate", topics=topics, target=target, **parameters)
+
+
+def poke_once(sensor: Any, context: Any) -> None:
+    """Execute a sensor whose wait is not over, and that is to be rescheduled."""
+    with pytest.raises(AirflowRescheduleException):
+        sensor.execute(context)
 
 
 def as_kept(value: Any) -> Any:
@@ -143,16 +159,15 @@ def wait_by(way: str, make: Callable[..., Any], context: Any, meanwhile: Callabl
         event = end_of(deferred(sensor, context), meanwhile)
         return make(deferrable=True).execute_complete(context, json.loads(json.dumps(event)))
     if way == "reschedule":
-        with pytest.raises(AirflowRescheduleException):
-            make(mode="reschedule").execute(context)
+        poke_once(make(mode="reschedule"), context)
         meanwhile()
         return make(mode="reschedule").execute(context)
     sensor = make(poke_interval=0.1)
-    poke_once = sensor.poke
+    polled = sensor.poke
     done: list[object] = []
 
     def poke(context: Any) -> Any:
-        result = poke_once(context)
+        result = polled(context)
         if not done:
             done.append(meanwhile())
         return result

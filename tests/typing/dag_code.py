@@ -1,7 +1,5 @@
 """A user's DAG file, as a type checker reads it. Nothing runs it."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any, assert_type
 

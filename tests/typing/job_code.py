@@ -1,7 +1,5 @@
 """A user's Spark job, as a type checker reads it. Nothing runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, assert_type
 

@@ -5,8 +5,6 @@ The types of the public API, as a user's type checker sees them.
 checks them against a copy of the package: tests break the copy, and mypy has to notice.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

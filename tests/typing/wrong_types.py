@@ -6,8 +6,6 @@ no longer have. An `ignore` that nothing needs is an error: so a parameter that 
 found here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pyspark.sql import SparkSession

@@ -1,7 +1,5 @@
 """Tasks that take the names of their pipeline from a plan or a receipt."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,12 +1,10 @@
 """Live readings of a real Kafka, through Airflow's own app."""
 
-import asyncio
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
@@ -374,33 +372,6 @@ def test_a_broker_that_stops_leaves_the_last_reading(
     assert stale["read_at"] == good["read_at"]
     assert stale["error"]["since"] > good["read_at"]
     assert stale["partitions"] == good["partitions"]
-
-
-def test_a_hundred_pages_ask_the_broker_once(connected, add_pipeline, make_topic, produce, new_group, broker):
-    topic, group = make_topic(1), new_group()
-    produce(topic, {0: 10})
-    broker.commit(group, {TopicPartition(topic, 0): 4})
-    add_pipeline("busy", group_id=group, topics=[topic])
-    read(connected, "busy")
-    live = connected.tab.state.live
-    live._answers._values.clear()
-    asked_before = live._child._number
-    path = f"http://testserver/kafka-offsets{connected.address('busy', 'now')}"
-    headers = dict(connected.client().headers)
-
-    async def all_pages():
-        transport = httpx.ASGITransport(connected.app)
-        async with httpx.AsyncClient(transport=transport, headers=headers, timeout=30) as client:
-            return await asyncio.gather(*(client.get(path) for _ in range(100)))
-
-    began = time.monotonic()
-    pages = asyncio.run(all_pages())
-    print(f"100 pages: {time.monotonic() - began:.2f} s")
-
-    assert {page.status_code for page in pages} == {200}
-    assert len({page.json()["read_at"] for page in pages}) == 1
-    assert pages[0].json()["error"] is None
-    assert live._child._number == asked_before + 1
 
 
 def test_a_right_that_is_missing(

@@ -1,7 +1,5 @@
 """The routes of the Offsets tab, in Airflow's own app."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -5,14 +5,13 @@ time.
 
 import gc
 import os
+import re
 import shlex
 import subprocess
 import sys
 
 import pytest
-from command_line_words import words_of_dags
 
-from airflow_kafka_offsets.cli import main
 from airflow_kafka_offsets.cli.execution import Execution, save_offsets
 from airflow_kafka_offsets.errors import PlanRefusedError, StorageUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -26,22 +25,18 @@ PREFIX = "AIRFLOW_KAFKA_OFFSETS_"
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
+def run(cli):
     """run("drift cp g --grace soon") -> exit status and standard error."""
 
     def run(line):
-        monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", *shlex.split(line)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        error = capsys.readouterr().err
-        assert not words_of_dags(error, keys="--pipelines" in line), error
-        return ended.value.code, error
+        done = cli(*shlex.split(line))
+        return done.code, done.err
 
     return run
 
 
 @pytest.fixture
-def cli(run):
+def run_group(run):
     """Runs a command on groups of a broker that is not there; returns exit status and standard error."""
     return lambda line: run(f"group {line} {NOBODY}")
 
@@ -54,7 +49,6 @@ def cli(run):
         "lag ' padded'",
         "describe ''",
         "delete ''",
-        "list --state Emtpy",
         "reset ' ' --all-topics --to-earliest",
         "restore ' ' --from-file f",
         "lag g --timeout inf",
@@ -72,8 +66,8 @@ def cli(run):
         "reset g --all-topics --to-earliest --quiet-period -PT1S",
     ],
 )
-def test_names_and_numbers_that_cannot_be_are_exit_2_and_a_sentence(cli, line):
-    status, error = cli(line)
+def test_names_and_numbers_that_cannot_be_are_exit_2_and_a_sentence(run_group, line):
+    status, error = run_group(line)
     assert status == 2
     assert "Error: " in error
     assert "expected" in error
@@ -128,10 +122,10 @@ def test_what_is_missing_or_contradicts_itself_is_exit_2(run, monkeypatch, line)
 @pytest.mark.parametrize(
     "content", ['hunter2"', '{"hunter2": 1}', '{"version": 1, "groups": ["hunter2"]}', "[" * 100_000]
 )
-def test_what_is_in_a_file_that_is_no_receipt_is_not_shown(cli, tmp_path, content):
+def test_what_is_in_a_file_that_is_no_receipt_is_not_shown(run_group, tmp_path, content):
     file = tmp_path / "receipt.json"
     file.write_text(content)
-    status, error = cli(f"restore g --receipt {file}")
+    status, error = run_group(f"restore g --receipt {file}")
     assert status == 1
     assert error.startswith("Error: ")
     assert str(file) in error
@@ -139,22 +133,22 @@ def test_what_is_in_a_file_that_is_no_receipt_is_not_shown(cli, tmp_path, conten
 
 
 @pytest.mark.parametrize("line", ["restore g --receipt", "restore g --from-file", "reset g --from-file"])
-def test_a_file_that_is_too_large_is_not_read(cli, tmp_path, line):
+def test_a_file_that_is_too_large_is_not_read(run_group, tmp_path, line):
     file = tmp_path / "dump"
     with file.open("wb") as large:
         large.truncate(20_000_000)
-    status, error = cli(f"{line} {file}")
+    status, error = run_group(f"{line} {file}")
     assert status == 2
     assert "is 20,000,000 bytes large; expected at most 10,000,000" in error
 
 
 @pytest.mark.parametrize("line", ["restore g --receipt", "restore g --from-file", "reset --plan"])
-def test_a_storage_that_does_not_answer_is_no_wrong_option(cli, monkeypatch, line):
+def test_a_storage_that_does_not_answer_is_no_wrong_option(run_group, monkeypatch, line):
     def read_bytes(*_):
         raise StorageUnavailableError("s3://lake/file: no answer within 30 s: try again")
 
     monkeypatch.setattr("airflow_kafka_offsets.storage.read_bytes", read_bytes)
-    status, error = cli(f"{line} memory://lake/file")
+    status, error = run_group(f"{line} memory://lake/file")
     assert (status, error) == (1, "Error: s3://lake/file: no answer within 30 s: try again\n")
 
 
@@ -240,89 +234,11 @@ def test_a_failover_does_not_show_the_password_of_a_cluster_that_it_does_not_ask
     assert "hunter2" not in run(line)[1]
 
 
-@pytest.mark.parametrize(
-    "line", ["checkpoint show cp", "drift cp g", "checkpoint restore cp", "checkpoint seek cp --to-earliest"]
-)
-def test_a_connection_for_the_storage_that_is_not_there_is_exit_2(run, line):
-    status, error = run(f"{line} --checkpoint-conn-id nowhere")
-    assert status == 2
-    assert "--checkpoint-conn-id: connection 'nowhere' is not defined" in error
-
-
 def test_the_exit_status_is_the_same_without_a_standard_output():
     command = [*COMMAND, "drift", "/nowhere", "g", *shlex.split(NOBODY)]
     closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
     done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr.startswith("Error: /nowhere: ")) == (3, True)
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        (
-            "reset g --all-topics --to-earliest --on-pending-batch discard --sink kafka",
-            "--on-pending-batch and --sink would be ignored without --checkpoint",
-        ),
-        ("reset g --all-topics --to-earliest --quiet-period 99", "--quiet-period would be"),
-        ("reset g --all-topics --to-earliest --on-no-commit latest", "--on-no-commit would be"),
-        ("reset g --checkpoint cp --shift-by 1 --on-no-commit latest", "--on-no-commit"),
-        ("reset g --checkpoint cp --shift-by 1 --all-topics", "--all-topics would be"),
-        ("reset g --all-topics --to-earliest --export --output json", "--export"),
-        ("reset g --all-topics --to-earliest --checkpoint-conn-id lake", "give --checkpoint URI as well"),
-        ("restore g --from-file f --on-no-commit earliest", "--on-no-commit would be ignored"),
-        ("restore g --from-file f --allow-stateful", "--allow-stateful would be ignored without"),
-        ("""reset g --all-topics --to-offset '{"t": {"0": 1}}'""", "--all-topics would be ignored"),
-        (f"reset g --all-topics --from-file {__file__}", "--all-topics would be ignored"),
-        ("reset g --to-batch 7", "--to-batch is a batch of a Spark checkpoint: give its --checkpoint as"),
-        ("reset g --all-topics --to-batch 7", "--to-batch is a batch of a Spark checkpoint"),
-        ("reset g --topic orders --to-batch 7", "--to-batch is a batch of a Spark checkpoint"),
-        ("lag", "give the GROUP to measure, several groups, or --all-groups"),
-        ("lag g --all-groups", "give the GROUP to measure, several groups, or --all-groups"),
-        ("lag g h --topic t", "--topic would be ignored with several groups"),
-        ("lag --all-groups --topic orders", "--topic would be ignored with several groups"),
-        ("lag --all-groups --headroom", "--headroom would be ignored with several groups"),
-        ("list --state Emptyy", "'Empty'"),
-    ],
-)
-def test_an_option_that_nothing_would_read_is_exit_2(cli, line, text):
-    status, error = cli(line)
-    assert status == 2
-    assert text in error
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("doctor --timeout 5", "--timeout would be ignored without a broker"),
-        ("doctor --package org.apache.spark:spark-sql-kafka-0-10_2.13", "expected group:artifact:ver"),
-        ("doctor --package a:b:1,nonsense", "--package nonsense: expected group:artifact:version"),
-        ("checkpoint truncate cp --to-batch 1 --on-pending-batch fail", "No such option"),
-        ("checkpoint truncate cp --to-batch 1 --allow-stateful", "No such option"),
-        (
-            "checkpoint truncate cp --to-batch 1 --sink noop --sink-location /out",
-            "--sink-location /out would be ignored",
-        ),
-        (
-            f"checkpoint seek cp --to-latest --on-no-commit skip {NOBODY}",
-            "--on-no-commit would be ignored where no commit is needed",
-        ),
-        ("kafka start --directory ''", "Invalid value for '--directory': it is empty"),
-        ("demo --directory ''", "Invalid value for '--directory': it is empty"),
-        ("kafka start --directory cp --port 65536", "--port 65536: expected 1 to 65535"),
-        ("kafka start --directory cp --port -1", "--port -1: expected 1 to 65535"),
-        (
-            "kafka start --directory cp --port 65535 --brokers 3",
-            "--port 65535: expected 1 to 65533, with a port for each of 3 brokers",
-        ),
-    ],
-)
-def test_other_commands_too_refuse_what_nothing_would_read_or_nobody_could_use(
-    run, monkeypatch, tmp_path, line, text
-):
-    monkeypatch.chdir(tmp_path)
-    status, error = run(line)
-    assert status == 2
-    assert text in error
 
 
 @pytest.mark.parametrize("command", ["reset", "restore"])
@@ -336,38 +252,102 @@ def test_other_commands_too_refuse_what_nothing_would_read_or_nobody_could_use(
         ("s3://key:hunter2@bucket/f.csv", "(s3://...) holds a password"),
     ],
 )
-def test_a_file_of_offsets_that_cannot_be_read_is_named_without_a_password(cli, command, uri, text):
-    status, error = cli(f"{command} g --from-file {uri}")
+def test_a_file_of_offsets_that_cannot_be_read_is_named_without_a_password(run_group, command, uri, text):
+    status, error = run_group(f"{command} g --from-file {uri}")
     assert status == 2
     assert text in error
     assert "hunter2" not in error
 
 
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("reset g --all-topics --to-datetime soon", "a time such as '2026-03-01T00:00:00+00:00'"),
-        ("""reset g --to-offset "{'t': {'0': 1}}" """, '{"topic": {"0": 42}}; JSON has double quotes'),
-        (
-            """reset g --to-offset '{"t": [true, null]}'""",
-            '--to-offset: found {"t": [true, null]}; exp',
-        ),
-        ("reset g --all-topics --to-offset null", "--to-offset null: expected a value"),
-        (
-            "reset g --all-topics",
-            "exactly one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, ",
-        ),
-        ("reset g --all-topics --to-earliest --to-latest", "found --to-earliest, --to-latest; exp"),
-        ("""commit '{"t": null}' --checkpoint cp""", 'GROUP: found {"t": null}; expected the name of a'),
-        ("lag --watch g", "what follows --watch is its DURATION: put GROUP before it"),
-    ],
-)
-def test_errors_speak_of_options_and_json_and_not_of_python(cli, line, text):
-    status, error = cli(line)
+OF_GROUPS = [
+    # Nothing would read the option.
+    (
+        "reset g --all-topics --to-earliest --on-pending-batch discard --sink kafka",
+        "--on-pending-batch and --sink would be ignored without --checkpoint",
+    ),
+    ("reset g --all-topics --to-earliest --quiet-period 99", "--quiet-period would be"),
+    ("reset g --all-topics --to-earliest --on-no-commit latest", "--on-no-commit would be"),
+    ("reset g --checkpoint cp --shift-by 1 --on-no-commit latest", "--on-no-commit"),
+    ("reset g --checkpoint cp --shift-by 1 --all-topics", "--all-topics would be"),
+    ("reset g --all-topics --to-earliest --export --output json", "--export"),
+    ("reset g --all-topics --to-earliest --checkpoint-conn-id lake", "give --checkpoint URI as well"),
+    ("restore g --from-file f --on-no-commit earliest", "--on-no-commit would be ignored"),
+    ("restore g --from-file f --allow-stateful", "--allow-stateful would be ignored without"),
+    ("""reset g --all-topics --to-offset '{"t": {"0": 1}}'""", "--all-topics would be ignored"),
+    (f"reset g --all-topics --from-file {__file__}", "--all-topics would be ignored"),
+    ("reset g --to-batch 7", "--to-batch is a batch of a Spark checkpoint: give its --checkpoint as"),
+    ("reset g --all-topics --to-batch 7", "--to-batch is a batch of a Spark checkpoint"),
+    ("reset g --topic orders --to-batch 7", "--to-batch is a batch of a Spark checkpoint"),
+    ("lag", "give the GROUP to measure, several groups, or --all-groups"),
+    ("lag g --all-groups", "give the GROUP to measure, several groups, or --all-groups"),
+    ("lag g h --topic t", "--topic would be ignored with several groups"),
+    ("lag --all-groups --topic orders", "--topic would be ignored with several groups"),
+    ("lag --all-groups --headroom", "--headroom would be ignored with several groups"),
+    # Spoken of in options and JSON, and not in Python.
+    ("reset g --all-topics --to-datetime soon", "a time such as '2026-03-01T00:00:00+00:00'"),
+    ("""reset g --to-offset "{'t': {'0': 1}}" """, '{"topic": {"0": 42}}; JSON has double quotes'),
+    (
+        """reset g --to-offset '{"t": [true, null]}'""",
+        '--to-offset: found {"t": [true, null]}; exp',
+    ),
+    ("reset g --all-topics --to-offset null", "--to-offset null: expected a value"),
+    (
+        "reset g --all-topics",
+        "exactly one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, ",
+    ),
+    ("reset g --all-topics --to-earliest --to-latest", "found --to-earliest, --to-latest; exp"),
+    ("""commit '{"t": null}' --checkpoint cp""", 'GROUP: found {"t": null}; expected the name of a'),
+    ("lag --watch g", "what follows --watch is its DURATION: put GROUP before it"),
+    ("list --state Emtpy", "--state: found 'Emtpy'; expected"),
+]
+"""Commands on groups."""
+
+REFUSED = [
+    *((f"group {line} {NOBODY}", text) for line, text in OF_GROUPS),
+    # Nothing would read it, or nobody could use it.
+    ("doctor --timeout 5", "--timeout would be ignored without a broker"),
+    ("doctor --package org.apache.spark:spark-sql-kafka-0-10_2.13", "expected group:artifact:ver"),
+    ("doctor --package a:b:1,nonsense", "--package nonsense: expected group:artifact:version"),
+    ("checkpoint truncate cp --to-batch 1 --on-pending-batch fail", "No such option"),
+    ("checkpoint truncate cp --to-batch 1 --allow-stateful", "No such option"),
+    (
+        "checkpoint truncate cp --to-batch 1 --sink noop --sink-location /out",
+        "--sink-location /out would be ignored",
+    ),
+    (
+        f"checkpoint seek cp --to-latest --on-no-commit skip {NOBODY}",
+        "--on-no-commit would be ignored where no commit is needed",
+    ),
+    ("kafka start --directory ''", "Invalid value for '--directory': it is empty"),
+    ("demo --directory ''", "Invalid value for '--directory': it is empty"),
+    ("kafka start --directory cp --port 65536", "--port 65536: expected 1 to 65535"),
+    ("kafka start --directory cp --port -1", "--port -1: expected 1 to 65535"),
+    (
+        "kafka start --directory cp --port 65535 --brokers 3",
+        "--port 65535: expected 1 to 65533, with a port for each of 3 brokers",
+    ),
+    # It is given and empty.
+    ("group lag g --kafka-config-id '' --bootstrap-server h:1", "--kafka-config-id is empty"),
+    ("group restore g --receipt '' --from-file f", "--receipt is empty"),
+    ("group reset g --all-topics --to-datetime '' --to-latest", "--to-datetime is empty"),
+    ("group lag g --topic ' '", "--topic is empty"),
+    ("checkpoint restore cp --archive ''", "--archive is empty"),
+    ("drift cp g --checkpoint-conn-id ''", "--checkpoint-conn-id is empty"),
+    # A connection for the storage that is not there.
+    ("checkpoint show cp --checkpoint-conn-id nowhere", "--checkpoint-conn-id: connection 'nowhere' is not"),
+    ("drift cp g --checkpoint-conn-id nowhere", "--checkpoint-conn-id: connection 'nowhere' is not defined"),
+    ("checkpoint restore cp --checkpoint-conn-id nowhere", "--checkpoint-conn-id: connection 'nowhere' is"),
+    ("checkpoint seek cp --to-earliest --checkpoint-conn-id nowhere", "connection 'nowhere' is not defined"),
+]
+
+
+@pytest.mark.parametrize(("line", "text"), REFUSED)
+def test_what_nothing_would_read_or_nobody_could_use_is_exit_2(run, monkeypatch, tmp_path, line, text):
+    monkeypatch.chdir(tmp_path)
+    status, error = run(line)
     assert status == 2
     assert text in error
-    for word in ("True", "None", "{{", "tojson", "Python", "template", "timedelta"):
-        assert word not in error
+    assert not re.search(r"True|None|{{|tojson|Python|template|timedelta", error)
 
 
 @pytest.mark.parametrize(
@@ -403,23 +383,6 @@ def test_without_a_broker_the_pipelines_of_a_file_use_their_own_connections(run,
     assert "group 'g' could not be checked: --pipelines: connection 'nowhere' is not defined" in error
 
 
-@pytest.mark.parametrize(
-    ("line", "option"),
-    [
-        ("group lag g --kafka-config-id '' --bootstrap-server h:1", "--kafka-config-id"),
-        ("group restore g --receipt '' --from-file f", "--receipt"),
-        ("group reset g --all-topics --to-datetime '' --to-latest", "--to-datetime"),
-        ("group lag g --topic ' '", "--topic"),
-        ("checkpoint restore cp --archive ''", "--archive"),
-        ("drift cp g --checkpoint-conn-id ''", "--checkpoint-conn-id"),
-    ],
-)
-def test_an_option_that_is_given_and_empty_is_exit_2(run, line, option):
-    status, error = run(line)
-    assert status == 2
-    assert f"{option} is empty" in error
-
-
 @pytest.mark.parametrize("line", ["--version", "group describe"])
 def test_a_process_that_goes_on_collects_its_garbage_as_before(run, line):
     before = gc.get_threshold()
@@ -427,11 +390,8 @@ def test_a_process_that_goes_on_collects_its_garbage_as_before(run, line):
     assert gc.get_threshold() == before
 
 
-def test_the_help_has_sections_and_names_the_environment(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["airflow-kafka-offsets", "group", "reset", "--help"])
-    with pytest.raises(SystemExit):
-        main()
-    out = capsys.readouterr().out
+def test_the_help_has_sections_and_names_the_environment(cli):
+    out = cli("group", "reset", "--help").out
     sections = [line for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert sections == [
         *("Options:", "Where to move:", "Checkpoint:", "What is allowed:", "Broker:", "Plan and output:")
@@ -448,9 +408,9 @@ def test_a_shell_completes_commands_and_options():
     assert done.stdout.split() == ["plain,--to-earliest"]
 
 
-def test_all_groups_where_there_is_none_is_no_success(cli, monkeypatch):
+def test_all_groups_where_there_is_none_is_no_success(run_group, monkeypatch):
     monkeypatch.setattr(OffsetsClient, "list_groups", lambda _: [])
-    status, error = cli("reset --all-groups --all-topics --to-earliest --execute")
+    status, error = run_group("reset --all-groups --all-topics --to-earliest --execute")
     assert status == 1
     assert "nothing was changed: --all-groups: found no group that this user may see" in error
 

@@ -32,6 +32,14 @@ def test_the_report_as_json_for_a_group_by_topic(do, topic, group, query):
     assert shown["checkpoint"] == query.location
 
 
+def test_drift_is_shown_with_what_to_do_and_is_exit_1(do, topic):
+    done = do("drift URI GROUP")
+    rows = [line.split(maxsplit=6) for line in done.out.splitlines()]
+    assert [topic, "1", "4", "3", "0", "4", "group behind"] in rows
+    assert "group behind: the newest batch was not committed" in done.out
+    assert (done.code, done.err) == (1, "")
+
+
 def test_a_batch_within_grace_is_exit_0(do):
     done = do("drift URI GROUP --grace 600")
     assert (done.code, "within grace" in done.out) == (0, True)

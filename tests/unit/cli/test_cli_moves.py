@@ -356,6 +356,7 @@ def test_a_mistyped_topic_is_exit_2(line, do, query, committed):
     [
         (f"{RESET} --to-offset 5", "outside its log"),
         (f"{SEEK} --to-offset 5", "outside its log"),
+        ("group reset GROUP --topic TOPIC:9 --to-earliest", "-9 is not on "),
         (
             f"{SEEK} --to-batch 9",
             "batch 9 is not a finished batch of the checkpoint; finished batches: 0 to 1",

@@ -1,8 +1,6 @@
 """Commands that read: lags, waits and drift of a group and its checkpoint."""
 
 import json
-import os
-import time
 
 import pytest
 
@@ -71,34 +69,3 @@ def test_a_group_beyond_the_log_end_has_no_lag_and_can_be_deleted(do, group, top
         done = do(f"group lag {groups}")
         assert (done.code, f"beyond the log end in {topic}-0" in done.out + done.err) == (1, True)
     assert do("group delete GROUP --execute").code == 0
-
-
-def test_a_state_that_groups_do_not_have_is_named_with_its_option(do):
-    done = do("group list --state Emtpy")
-    assert (done.code, done.err.startswith("Error: --state: found 'Emtpy'; expected")) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        ("lag GROUP --topic TOPIC:0 --max-lag 3", 0),
-        ("lag GROUP --topic TOPIC:0 --max-lag 2", 1),
-        ("""reached GROUP --target '{"TOPIC": {"0": 7}}'""", 0),
-        ("reached GROUP --topic TOPIC:0 --target latest", 1),
-        ("topic --topic TOPIC --target 2020-01-01", 0),
-        ("topic --topic TOPIC --target 2100-01-01", 1),
-    ],
-)
-def test_a_wait_ends_when_it_is_over_or_its_time_is_up(do, line, code):
-    done = do(f"wait {line} --every 0.1s --timeout 0.3s")
-    assert (done.code, "Error: not reached within " in done.err) == (code, bool(code)), done.err
-
-
-def test_drift_is_shown_with_what_to_do_and_is_exit_1(do, topic, query):
-    os.utime(query.root / "commits" / "1", (time.time() - 60,) * 2)
-    done = do("drift URI GROUP")
-    assert done.code == 1
-    rows = [line.split(maxsplit=6) for line in done.out.splitlines()]
-    assert [topic, "0", "8", "7", "0", "10", "group behind"] in rows
-    assert "group behind: the newest batch was not committed" in done.out
-    assert done.err == ""

@@ -10,7 +10,6 @@ import click
 import pytest
 from moved_fleet import BACK, READ, SHIFT
 
-from airflow_kafka_offsets.cli import recovery_file
 from airflow_kafka_offsets.errors import StorageError
 
 pytestmark = pytest.mark.usefixtures("memory")
@@ -127,23 +126,11 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def interrupted(recovering, monkeypatch):
+def interrupted(recovering, failing_progress):
     """interrupted("apply", few, 2, error): a command that ends with the second write of its progress."""
-    written = recovery_file.StateFile.write
 
-    def run(command, few, at, error, *, saved=False, once=False):
-        writes = []
-
-        def write(self, fleet):
-            writes.append(fleet)
-            if saved and len(writes) == at:
-                written(self, fleet)
-            if len(writes) == at or (len(writes) > at and not once):
-                raise error
-            written(self, fleet)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(recovery_file.StateFile, "write", write)
+    def run(command, few, at, error, **how):
+        with failing_progress(at, error, **how):
             return recovering(command, few, "--execute", "--max-active", "1")
 
     return run

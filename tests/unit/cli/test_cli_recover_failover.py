@@ -1,7 +1,5 @@
 """Many pipelines that fail over as one, with the commands of a recovery."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections import Counter
@@ -103,23 +101,12 @@ def planned(pipelines):
 
 
 @pytest.fixture
-def killed_after(monkeypatch):
+def killed_after(failing_progress):
     """killed_after(3, run, saved=False) -> the process ends at its third write of the progress."""
 
-    def kill(after: int, run: Any, *, saved: bool) -> None:
-        written, writes = StateFile.write, []
-
-        def write(self, fleet):
-            writes.append(fleet)
-            if len(writes) < after or saved:
-                written(self, fleet)
-            if len(writes) >= after:
-                raise Killed
-
-        with monkeypatch.context() as patched:
-            patched.setattr(StateFile, "write", write)
-            with pytest.raises(BaseException, match="|"):
-                run()
+    def kill(after, run, *, saved):
+        with failing_progress(after, Killed, saved=saved), pytest.raises(BaseException, match="|"):
+            run()
 
     return kill
 

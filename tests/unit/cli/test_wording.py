@@ -1,7 +1,5 @@
 """Texts name a parameter as the interface that runs: Python in a DAG, an option on the command line."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import pickle

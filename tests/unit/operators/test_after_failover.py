@@ -1,7 +1,5 @@
 """Tasks that still use the connection of a cluster which their pipeline has left by a failover."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 from types import SimpleNamespace

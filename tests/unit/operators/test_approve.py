@@ -1,7 +1,5 @@
 """The request for an approval: what it offers, and which response it takes."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any

@@ -155,13 +155,6 @@ def test_a_plan_is_read_from_a_file(pipeline, plan, tmp_path):
         carry_out(pipeline, str(tmp_path / "other.json"))
 
 
-def test_a_retry_finds_the_plan_carried_out_and_its_receipt_shows_what_was_there(pipeline, plan):
-    first = carry_out(pipeline, plan)
-    again = carry_out(pipeline, plan)
-    assert again["before"] == first["before"] == plan["before"]
-    assert pipeline.at() == (BACK, BACK)
-
-
 def test_an_index_that_has_not_begun_is_skipped_after_a_failure(pipeline, plan):
     context = pipeline.context("reset", reset_0="failed", reset_1="running")
     context["ti"].map_index = 1

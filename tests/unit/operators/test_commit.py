@@ -161,11 +161,6 @@ def test_the_receipt_is_in_xcom_also_when_the_plan_is_refused(new_query, topic, 
     assert context["ti"].xcoms["return_value"]["verified"] is False
 
 
-def test_a_topic_that_the_broker_does_not_have_is_refused(new_query, new_group, context):
-    with pytest.raises(AirflowFailException, match=r"event-hub-0 is not on the broker"):
-        commit(context, group_id=new_group(), checkpoint_location=new_query({"event-hub": {0: 11}}).location)
-
-
 def test_a_first_commit_is_not_refused_for_times_that_lie_ahead(
     new_query, make_topic, produce, new_group, holds, context
 ):
@@ -219,16 +214,6 @@ def test_a_checkpoint_without_a_finished_batch_is_no_success(new_query, topic, n
         (query.root / "commits" / batch).unlink()
     with pytest.raises(AirflowFailException, match=r"no batch has finished \(batch 1 was begun\)"):
         commit(context, group_id=new_group(), checkpoint_location=query.location)
-
-
-def test_a_commit_that_skips_everything_is_refused(new_query, topic, new_group, broker, context):
-    group = new_group()
-    outside = {"group_id": group, "checkpoint_location": new_query({topic: {0: 99}}).location}
-    with pytest.raises(
-        AirflowFailException, match="nothing is left to write: offset 99 of .* outside its log.*: left alone"
-    ):
-        commit(context, **outside, on_out_of_range="skip")
-    assert broker.committed(group, [TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): None}
 
 
 def test_a_commit_that_a_move_of_its_checkpoint_overtakes_is_made_again(

@@ -1,7 +1,5 @@
 """What a store's offsets prove about the topics that a connection leads to."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which intervals a task emits, over retries, kills, Clears, resets and changed parameters."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta, timezone
 from itertools import count
@@ -231,10 +229,19 @@ def test_the_iterations_of_a_loop_emit_nothing_twice(stream):
     assert stream.hours() == ["01T00", "01T01"]
 
 
-def test_a_task_that_fails_after_its_execution_has_emitted_nothing(stream):
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(("one", {"ends": "failed"}), ("two", {}), id="failed after execute(), then a run"),
+        pytest.param(("one", {"ends": "failed"}), ("one", {"max_tries": 1}), id="failed and cleared"),
+        # The task's retries were lowered by the number of its tries before it was cleared.
+        pytest.param(("one", {"max_tries": 1}), ("one", {"max_tries": 1}), id="a Clear like a retry"),
+    ],
+)
+def test_of_two_executions_one_emits_the_hour(stream, first, second):
     stream.write(0.5, 1.5, read=2)
-    stream.run("one", ends="failed")  # such as in post_execute
-    stream.run("two")
+    for run_id, how in (first, second):
+        stream.run(run_id, **how)
     assert stream.hours() == ["01T00"]
 
 
@@ -262,21 +269,6 @@ def test_a_cleared_task_emits_nothing_twice(stream):
     stream.run("two")
     stream.run("one", max_tries=2)
     assert stream.hours() == ["01T00", "01T01"]
-
-
-def test_a_clear_that_looks_like_a_retry_emits_nothing_twice(stream):
-    """The task's retries were lowered by the number of its tries before it was cleared."""
-    stream.write(0.5, 1.5, read=2)
-    stream.run("one", max_tries=1)
-    stream.run("one", max_tries=1)
-    assert stream.hours() == ["01T00"]
-
-
-def test_a_task_that_failed_and_was_cleared_emits_what_it_had_not(stream):
-    stream.write(0.5, 1.5, read=2)
-    stream.run("one", ends="failed")
-    stream.run("one", max_tries=1)
-    assert stream.hours() == ["01T00"]
 
 
 def test_while_airflow_does_not_say_what_was_emitted_a_task_waits(stream):

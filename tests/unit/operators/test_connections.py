@@ -1,13 +1,11 @@
 """A connection that cannot be used fails the task at once, and says what to set."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from waiting import WAYS, TaskInstance, deferred, end_of
+from waiting import TaskInstance, deferred, end_of
 
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
@@ -81,6 +79,8 @@ def test_what_is_wrong_is_said_with_the_connections_id(connect, context, wrong):
         (ResetOffsetsOperator, {"group_id": "g", "to_offset": 0}),
         (PlanOffsetWindowOperator, {"group_id": "g", "topics": "t"}),
         (ConsumerGroupLagSensor, {"group_id": "g", "max_lag": 0}),
+        (ConsumerGroupLagSensor, {"group_id": "g", "max_lag": 0, "mode": "reschedule"}),
+        (ConsumerGroupLagSensor, {"group_id": "g", "max_lag": 0, "deferrable": True}),
         (OffsetsReachedSensor, {"group_id": "g", "target": {"t": {"0": 1}}}),
         (TopicReachedSensor, {"topics": "t", "target": "2013-01-01"}),
     ],
@@ -89,15 +89,6 @@ def test_every_task_fails_at_once(connect, context, operator: Any, parameters: d
     connect(NOTHING)
     with pytest.raises(AirflowFailException, match="connection 'other' is not defined"):
         operator(task_id="t", kafka_config_id="other", **parameters).execute(context)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_sensor_fails_at_once_in_every_mode(connect, context, way):
-    connect(NOTHING)
-    mode: Any = {"deferrable": {"deferrable": True}, "reschedule": {"mode": "reschedule"}}.get(way, {})
-    sensor = ConsumerGroupLagSensor(task_id="s", group_id="g", max_lag=0, kafka_config_id="other", **mode)
-    with pytest.raises(AirflowFailException, match="connection 'other' is not defined"):
-        sensor.execute(context)
 
 
 def test_a_connection_that_the_triggerer_does_not_have_fails_the_sensor_at_once(

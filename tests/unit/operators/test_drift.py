@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import time
 from datetime import datetime, timedelta, timezone
@@ -41,18 +39,23 @@ def test_a_group_where_its_checkpoint_is_has_not_drifted(checkpoint, topic, new_
     assert group["last_commit_age_seconds"] is None
 
 
-def test_behind_ahead_and_no_commit_are_named_with_their_partitions(
-    checkpoint, make_topic, produce, new_group, commit, context
+def test_each_verdict_is_named_with_its_partition(
+    checkpoint, make_topic, produce, new_group, commit, context, delete_records, grow
 ):
-    topic, group = make_topic(3), new_group()
-    produce(topic, {0: 10, 1: 6, 2: 1})
-    commit(group, topic, {0: 4, 1: 6})
-    location = checkpoint({topic: {0: 10, 1: 5, 2: 0}})
+    topic, group = make_topic(4), new_group()
+    produce(topic, {0: 10, 1: 6, 2: 1, 3: 10})
+    commit(group, topic, {0: 4, 1: 6, 3: 3})
+    location = checkpoint({topic: {0: 10, 1: 5, 2: 0, 3: 3}})
+    delete_records(topic, {3: 7})
+    grow(topic, 5)
     with pytest.raises(AirflowFailException) as failed:
         check(context, group_id=group, checkpoint_location=location)
-    assert verdicts(context) == {0: "group behind", 1: "group ahead", 2: "no commit"}
-    assert f"group behind on 1 of 3 partitions ({topic}-0)" in str(failed.value)
-    assert f"group ahead on 1 of 3 partitions ({topic}-1)" in str(failed.value)
+    expected = ("group behind", "group ahead", "no commit", "records lost", "partition added")
+    assert verdicts(context) == dict(enumerate(expected))
+    assert f"group behind on 1 of 5 partitions ({topic}-0)" in str(failed.value)
+    assert f"group ahead on 1 of 5 partitions ({topic}-1)" in str(failed.value)
+    assert f"records lost on 1 of 5 partitions ({topic}-3, 4 records)" in str(failed.value)
+    assert "partition added on 1 of 5" in str(failed.value)
     assert "run the task that commits" in str(failed.value)
 
 
@@ -74,28 +77,6 @@ def test_warn_says_it_in_the_log_and_succeeds(checkpoint, topic, new_group, cont
     report = check(context, group_id=new_group(), checkpoint_location=location, on_drift="warn")
     assert report["drifted"]
     assert "no commit on 2 of 2" in capsys.readouterr().out + caplog.text
-
-
-def test_records_that_retention_deleted_before_they_were_read_are_counted(
-    checkpoint, topic, new_group, commit, context, delete_records
-):
-    group = new_group()
-    commit(group, topic, {0: 3, 1: 6})
-    delete_records(topic, {0: 7})
-    with pytest.raises(
-        AirflowFailException, match=r"records lost on 1 of 2 partitions \(topic-\w+-0, 4 records\)"
-    ):
-        check(context, group_id=group, checkpoint_location=checkpoint({topic: {0: 3, 1: 6}}))
-    assert verdicts(context) == {0: "records lost", 1: "in step"}
-
-
-def test_a_partition_that_was_added_is_named(checkpoint, topic, new_group, commit, context, grow):
-    group, location = new_group(), checkpoint({topic: {0: 10, 1: 6}})
-    commit(group, topic, {0: 10, 1: 6})
-    grow(topic, 3)
-    with pytest.raises(AirflowFailException, match="partition added on 1 of 3"):
-        check(context, group_id=group, checkpoint_location=location)
-    assert verdicts(context) == {0: "in step", 1: "in step", 2: "partition added"}
 
 
 def test_all_pipelines_are_checked_before_one_that_cannot_be_fails_the_task(

@@ -1,7 +1,5 @@
 """When does a failover count the old cluster as gone?"""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Any
 

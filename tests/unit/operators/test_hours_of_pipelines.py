@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
-from hours_of_pipelines import FOREVER, HOURS, Runs, ms, plan
+from hours_of_pipelines import FOREVER, HOURS, Runs, plan
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -178,48 +178,3 @@ def test_a_checkpoint_whose_topic_was_created_again_is_refused_until_it_is_moved
     reset(query, group, "earliest", context, topics=recorded)
     query.run(2, {recorded: {0: 5}})
     assert runs.run() == ["03", "04"]
-
-
-def test_the_marker_of_a_transaction_does_not_end_an_hour(
-    make_topic, commit, group, context, send_in_transaction
-):
-    topic = make_topic(1, FOREVER)
-    for hours in ([0.1, 0.2], [0.3, 0.4], [1.1], [2.1], [3.1]):  # the records' own times
-        send_in_transaction(TopicPartition(topic, 0), *map(ms, hours))
-    commit(group, topic, {0: 12})
-    assert Runs(group_id=group, topics=topic).run() == ["00", "01", "02"]
-    windows = [plan(context, f"2026-03-01T0{hour}:00:00", topics=topic, every="hour") for hour in range(3)]
-    assert [(each["start"][topic]["0"], each["end"][topic]["0"]) for each in windows] == [
-        (0, 6),
-        (6, 8),
-        (8, 10),
-    ]
-
-
-def test_hours_meet_at_the_same_record_whenever_they_are_planned(make_topic, context, send_in_transaction):
-    topic = make_topic(1, FOREVER)
-
-    def write(*hours):
-        send_in_transaction(TopicPartition(topic, 0), *map(ms, hours))
-
-    write(0.1)
-    write(0.2, 1.1, 0.3)
-    first = plan(context, "2026-03-01T00:00:00", topics=topic, every="hour")
-    write(0.4, 0.5, 0.6, 1.2, 0.7, 1.3)
-    second = plan(context, "2026-03-01T01:00:00", topics=topic, every="hour")
-    assert (first["end"], second["start"]) == ({topic: {"0": 3}}, {topic: {"0": 3}})
-
-
-def test_hours_come_as_the_group_passes_their_last_records(make_topic, write, commit, group):
-    topic = make_topic(2, FOREVER)
-    write(topic, {0: [0.1, 0.9, 1.5, 3.2], 1: [0.2, 1.1, 2.9]})
-    runs = Runs(group_id=group, topics=topic)
-    commit(group, topic, {0: 1, 1: 1})
-    assert runs.run() == []
-    commit(group, topic, {0: 2, 1: 1})
-    assert runs.run() == ["00"]
-    commit(group, topic, {0: 4, 1: 3})
-    assert runs.run() == ["01"]  # the second partition holds nothing of 03:00 or later
-    write(topic, {1: [3.1]})
-    assert runs.run() == ["02"]
-    assert runs.run() == []

@@ -1,7 +1,5 @@
 """How the operators and sensors stand in a DAG, without running it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -147,31 +147,6 @@ def test_a_reset_and_its_restore_tell_both_moves(topic, new_group, commit, conte
     assert (told.move["operation"], ranges(told.part(topic)[0])) == ("restore", [(0, 0, 8), (1, 0, 6)])
 
 
-def test_a_reset_of_a_checkpoint_tells_that_it_was_moved_too(
-    topic, new_group, new_query, commit, context, ask
-):
-    group, query = new_group(), new_query({topic: {0: 8, 1: 6}})
-    commit(group, topic, {0: 8, 1: 6})
-    reset = ResetOffsetsOperator(
-        task_id="reset", group_id=group, checkpoint_location=query.location, shift_by=-2, quiet_period=0
-    )
-    reset.execute(context)
-    move = ask(reset).move
-    assert (move["checkpointMove"], move["checkpointWritten"], move["verified"]) == ("seek", True, True)
-
-
-def test_a_reset_that_only_shows_its_plan_is_planned(topic, new_group, commit, context, ask):
-    group = new_group()
-    commit(group, topic, {0: 8})
-    task = ResetOffsetsOperator(
-        task_id="reset", group_id=group, topics=f"{topic}:0", to_offset="earliest", plan_only=True
-    )
-    task.execute(context)
-    told = ask(task)
-    assert told.part(topic)[0]["state"] == "planned"
-    assert (told.move["planOnly"], told.move["verified"]) == (True, False)
-
-
 def test_a_window_has_the_same_digest_where_it_is_planned_and_committed(
     topic, new_group, commit, context, ask
 ):

@@ -2,8 +2,6 @@
 Parameters that are written in the DAG's file are checked when it is parsed, templates when the task runs.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a reset and its restore conclude from other tasks of their run where tasks are mapped, or missing."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

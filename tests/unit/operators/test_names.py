@@ -1,7 +1,5 @@
 """Names that select nothing, or something that is not there, are an error and never a green task."""
 
-from __future__ import annotations
-
 import json
 from typing import NamedTuple
 
@@ -9,7 +7,6 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from waiting import TaskInstance, end_of
 
-from airflow_kafka_offsets.cli import main
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
@@ -257,26 +254,3 @@ def test_the_hook_refuses_what_is_not_there(names):
     for name in ("log", "time"):
         with pytest.raises(UsageError, match="topics is missing"):
             asked[name](None)
-
-
-@pytest.mark.parametrize("wrong", ["ordrs", "TOPIC:9"])
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("group", "lag", "GROUP"),
-        ("group", "reset", "GROUP", "--to-earliest"),
-        ("checkpoint", "seek", "URI", "--to-earliest"),
-        ("drift", "URI", "GROUP"),
-    ],
-    ids=" ".join,
-)
-def test_a_command_refuses_what_is_not_there(command, wrong, names, bootstrap_servers, capsys, monkeypatch):
-    words = {"GROUP": names.group, "URI": names.uri}
-    arguments = [words.get(word, word) for word in command]
-    arguments += ["--topic", wrong.replace("TOPIC", names.topic), "--bootstrap-server", bootstrap_servers]
-    monkeypatch.setattr("sys.argv", ["airflow-kafka-offsets", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code in (1, 2)
-    said = capsys.readouterr().err
-    assert "is not on" in said or "which the checkpoint does not have" in said

@@ -156,7 +156,7 @@ def test_drift_and_moves_know_the_new_topic(old, new, query, orders, copy, move,
 
 
 def test_other_topics_of_the_query_stay_as_they_are(
-    old, new, make_topic, produce, tmp_path, new_group, copy, context, committed
+    old, new, make_topic, produce, tmp_path, new_group, copy, move, committed
 ):
     kept = make_topic(1)
     produce(kept, {0: 5})
@@ -165,13 +165,7 @@ def test_other_topics_of_the_query_stay_as_they_are(
     query.run(0, {old: READ, kept: {0: 2}})
     query.run(1, {old: READ, kept: {0: 3}})
     groups = {old: new_group(), kept: new_group()}
-    FailOverOperator(
-        task_id="move",
-        group_id=groups,
-        checkpoint_location=query.location,
-        mirror={"kafka_config_id": "kafka_default", "topics": {old: new}},
-        quiet_period=0,
-    ).execute(context)
+    move({old: new}, group_id=groups, checkpoint_location=query.location)
     assert at(query) == {new: SHIFTED, kept: {0: 3}}
     assert committed(groups[old], new) == SHIFTED
     assert committed(groups[kept], kept) == {}
@@ -244,34 +238,24 @@ def test_names_that_do_not_fit_are_refused(names, more, says, old, new, query, m
     assert at(query) == {old: READ}
 
 
-def test_a_topic_that_the_query_reads_already_is_refused(old, new, tmp_path, new_group, copy, context):
+def test_a_topic_that_the_query_reads_already_is_refused(old, new, tmp_path, copy, move):
     copy(old, new)
     query = Query(tmp_path / "both")
     query.run(0, {old: READ, new: READ})
     query.run(1, {old: READ, new: READ})
     with pytest.raises(AirflowFailException, match=f"moves to '{new}', which the query reads already"):
-        FailOverOperator(
-            task_id="move",
-            group_id=new_group(),
-            checkpoint_location=query.location,
-            mirror={"kafka_config_id": "kafka_default", "topics": {old: new}},
-            quiet_period=0,
-        ).execute(context)
+        move({old: new}, checkpoint_location=query.location)
 
 
-def test_each_topic_of_a_chain_of_names_must_have_been_copied(
-    old, new, make_topic, produce, tmp_path, new_group, copy, context
-):
+def test_each_topic_of_a_chain_of_names_must_have_been_copied(old, new, make_topic, tmp_path, copy, move):
     # The names move on by one: nothing has copied the last records of the second topic.
     last = make_topic(2)
     copy(new, last)
     copy(old, new)
     query = Query(tmp_path / "chain")
     query.run(0, {old: READ, new: dict.fromkeys(READ, SHIFT)})
-    names = {"group_id": new_group(), "checkpoint_location": query.location, "quiet_period": 0}
-    mirror = {"kafka_config_id": "kafka_default", "topics": {old: new, new: last}}
     with pytest.raises(AirflowFailException, match=f"has not read {new}-0, {new}-1 to the end, and the new"):
-        FailOverOperator(task_id="move", mirror=mirror, **names).execute(context)
+        move({old: new, new: last}, checkpoint_location=query.location)
 
 
 def test_one_cluster_has_no_mirror_to_check(old, new, orders, context):
@@ -295,15 +279,13 @@ def test_the_command_line_moves_too(old, new, query, orders, copy, cli, broker, 
 
 
 def test_a_copy_that_lacks_a_record_is_refused_also_if_an_earlier_one_is_alike(
-    make_topic, produce, tmp_path, new_group, context
+    make_topic, produce, tmp_path, move
 ):
     old, new = make_topic(1), make_topic(1)
     produce(old, {0: 10}, {0: seconds(0, 10)})
     produce(new, {0: 9}, {0: seconds(0, 9)})
     query = Query(tmp_path / "alike")
     query.run(0, {old: {0: 10}})
-    names = {"group_id": new_group(), "checkpoint_location": query.location, "quiet_period": 0}
-    mirror = {"kafka_config_id": "kafka_default", "topics": {old: new}}
     with pytest.raises(AirflowFailException):
-        FailOverOperator(task_id="move", mirror=mirror, **names).execute(context)
+        move({old: new}, checkpoint_location=query.location)
     assert query.stands() == {0: 10}

@@ -1,7 +1,5 @@
 """Retries of a relative reset of a group, after another client has committed."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -37,11 +37,6 @@ def reset(context, **parameters):
     return ResetOffsetsOperator(task_id="reset", **parameters).execute(context)
 
 
-def test_a_number_is_for_every_partition_in_scope(topic, group, holds, context):
-    reset(context, group_id=group, topics=f"{topic}:0,1", to_offset="3")
-    assert holds(group) == {0: 3, 1: 3, 2: 0}
-
-
 def test_offsets_of_ones_own(topic, group, holds, context):
     receipt = reset(context, group_id=group, to_offset={topic: {"0": 1}})
     assert holds(group) == {0: 1, 1: 2, 2: 0}
@@ -54,18 +49,6 @@ def test_a_new_group_needs_its_topics_and_is_made(topic, new_group, holds, conte
         reset(context, group_id=group, to_offset="earliest")
     reset(context, group_id=group, topics=[topic], to_offset="earliest")
     assert holds(group) == {0: 0, 1: 0, 2: 0}
-
-
-def test_an_offset_outside_the_log_is_refused_clamped_or_skipped(topic, group, holds, context):
-    with pytest.raises(AirflowFailException, match="offset 7 of .*-1 is outside its log, which holds 0 to 4"):
-        reset(context, group_id=group, to_offset=7)
-    with pytest.raises(AirflowFailException, match="offset -1 of .*-0 is outside its log"):
-        reset(context, group_id=group, topics=f"{topic}:0", shift_by=-6)
-    assert holds(group) == {0: 5, 1: 2, 2: 0}
-    reset(context, group_id=group, to_offset=7, on_out_of_range="skip")
-    assert holds(group) == {0: 7, 1: 2, 2: 0}
-    reset(context, group_id=group, to_offset=9, on_out_of_range="clamp")
-    assert holds(group) == {0: 9, 1: 4, 2: 0}
 
 
 @pytest.mark.parametrize(("policy", "after"), [("fail", 5), ("skip", 5), ("clamp", 3)])

@@ -1,19 +1,18 @@
 """A reset of a pipeline with a checkpoint: group and checkpoint, as one."""
 
 import json
-import threading
 from copy import copy
 from datetime import datetime, timedelta, timezone
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from airflow_task import new_run, reset
+from airflow_task import reset
 from recovery_pipeline import broken_commit
 from waiting import Store
 
+from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 
@@ -59,14 +58,6 @@ def unmoved(query, group, topic, committed):
     """Says whether neither store has changed since the test began."""
     before = query.files()
     return lambda: (query.files(), committed(group, topic)) == (before, COMMITTED)
-
-
-def test_the_commits_say_which_query_and_batch_they_go_with(topic, group, query, context, broker):
-    reset(context, query, group, to_offset="earliest")
-    (held,) = broker.committed(group, [TopicPartition(topic, 0)]).values()
-    said = CommitMetadata.parse(held.metadata)
-    assert said is not None
-    assert (said.query, said.batch, said.dag) == ("11111111-2222-3333-4444-555555555555", 1, "flights")
 
 
 def test_two_sources_of_one_topic_and_another_topic_move_with_their_groups(
@@ -172,14 +163,6 @@ def test_state_is_refused_unless_it_is_allowed(topic, group, query, committed, c
     assert query.stands() == committed(group, topic) == {0: 1, 1: 1, 2: 1}
 
 
-def test_a_query_without_a_finished_batch_is_refused(topic, group, query, committed, context):
-    for file in (query.root / "commits").iterdir():
-        file.unlink()
-    with pytest.raises(AirflowFailException, match="no batch has finished"):
-        reset(context, query, group, to_offset=1)
-    assert committed(group, topic) == COMMITTED
-
-
 def test_a_topic_that_the_broker_has_no_more_is_refused(topic, group, new_query, committed, context):
     query = new_query({topic: READ, "deleted": {0: 4}})
     before = query.files()
@@ -208,39 +191,14 @@ def test_a_policy_for_offsets_outside_the_log_goes_for_both(
     assert (committed(group, topic), query.stands()) == (group_at, checkpoint_at)
 
 
-def test_a_checkpoint_that_is_written_to_is_refused(topic, group, query, committed, context):
-    stop = threading.Event()
-    newest = query.root / "commits" / "1"
-    content = newest.read_text()
-
-    def write():
-        while not stop.wait(0.02):
-            beside = newest.with_name(".1.new")
-            beside.write_text(content)
-            beside.replace(newest)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        with pytest.raises(
-            AirflowFailException, match=r"within the last 0\.3 s: the query is running; stop it first"
-        ):
-            reset(context, query, group, to_offset=1, quiet_period=0.3)
-    finally:
-        stop.set()
-        thread.join()
-    assert query.stands() == READ
-    assert committed(group, topic) == COMMITTED
-
-
-def test_the_pipeline_is_committed_as_ever_afterwards(topic, group, query, committed, context):
-    reset(context, query, group, to_offset=1)
-    new_run(context)
-    after = CommitOffsetsOperator(task_id="commit", group_id=group, checkpoint_location=query.location)
-    assert after.execute(context)["changed"] == 0
-    query.run(2, {topic: ENDS})
-    assert after.execute(context)["moved_by"] == 9 + 3 + 5
-    assert committed(group, topic) == ENDS
+@pytest.mark.parametrize(
+    ("given", "seconds"), [({"quiet_period": "PT0.3S"}, 0.3), ({"quiet_period": None}, 10)]
+)
+def test_the_quiet_period_is_waited_for(given, seconds, query, group, context, monkeypatch):
+    waited = []
+    monkeypatch.setattr(apply_move, "wait_until_quiet", lambda _, period: waited.append(period))
+    reset(context, query, group, to_offset=1, **given)
+    assert waited == [seconds]
 
 
 @pytest.mark.parametrize("store", [True, False], ids=["task-state-store", "no-store"])

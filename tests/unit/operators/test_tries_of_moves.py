@@ -1,7 +1,5 @@
 """Moves that are tried again, cleared with other parameters, or refused: no move is hidden."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

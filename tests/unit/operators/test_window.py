@@ -1,7 +1,5 @@
 """Windows planned by one task and committed by another: refused or right, never silently wrong."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading
@@ -367,18 +365,6 @@ def test_a_window_of_a_topic_that_was_made_anew_is_not_clamped_back(topic, group
     with pytest.raises(AirflowFailException, match="the log ends before the window starts"):
         commit(window.as_json(), group_id=group, on_out_of_range="clamp")
     assert holds(group) == {0: 5, 1: 2, 2: 0}
-
-
-def test_a_stale_window_is_refused_and_one_that_is_committed_is_done(topic, group, holds):
-    stale = plan(Run("1"), group_id=group, max_records=3)
-    window = plan(Run("2"), group_id=group)
-    first = commit(window, group_id=group)
-    assert (first["changed"], first["before"][topic]["0"]) == (2, 5)
-    with pytest.raises(AirflowFailException, match="-0: found 10, the range goes from 5 to 7"):
-        commit(stale, group_id=group)
-    again = commit(window, group_id=group)
-    assert again["changed"] == 0
-    assert holds(group) == {0: 10, 1: 4, 2: 0}
 
 
 @pytest.mark.parametrize("fenced", [True, False])

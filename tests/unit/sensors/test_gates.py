@@ -1,16 +1,13 @@
 """What gates see: age, retention, silence, topics that change; how a wait ends, in each way of waiting."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
@@ -18,7 +15,6 @@ from airflow.providers.common.compat.sdk import (
     AirflowSkipException,
     AirflowTaskTimeout,
 )
-from deadlines import until
 from waiting import (
     FOREVER,
     OLD,
@@ -31,13 +27,15 @@ from waiting import (
     lag_sensor,
     no_answer,
     now_ms,
+    poke_once,
+    reached_sensor,
     reading_of,
+    topic_sensor,
     wait_by,
 )
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 
 pytestmark = pytest.mark.usefixtures("memory", "fast_polls")
@@ -77,7 +75,7 @@ def test_records_that_retention_took_are_lost_and_not_waited_for(
     done, value = reading_of(lag_sensor(group))
     assert done
     assert (value["total_lag"], value["lost"], value["partitions"][0]["lost"]) == (0, 8, 8)
-    done, value = reading_of(OffsetsReachedSensor(task_id="gate", group_id=group, target="latest"))
+    done, value = reading_of(reached_sensor(group))
     assert done
     assert (value["remaining"], value["lost"]) == (0, 8)
 
@@ -87,10 +85,7 @@ def test_an_empty_topic_is_not_waited_for(group, make_topic, commit):
     commit(group, make_topic(partitions=1), {0: 0})
     assert reading_of(lag_sensor(group, topics=topic))[0] is True
     assert reading_of(lag_sensor(group, topics=topic, max_time_lag=1))[0] is True
-    assert (
-        reading_of(OffsetsReachedSensor(task_id="gate", group_id=group, topics=topic, target="latest"))[0]
-        is True
-    )
+    assert reading_of(reached_sensor(group, topics=topic))[0] is True
 
 
 @pytest.mark.parametrize("records", [0, 3])
@@ -130,7 +125,7 @@ def test_a_target_is_not_reached_by_a_group_that_has_never_committed(
 ):
     topic = make_topic(partitions=1)
     produce(topic, {0: records})
-    sensor = OffsetsReachedSensor(task_id="gate", group_id=group, topics=topic, target="latest")
+    sensor = reached_sensor(group, topics=topic)
     done, reading = reading_of(sensor)
     assert (done, reading["reached"]) == (False, False)
     assert f"group '{group}' has committed nothing on this broker" in capsys.readouterr().out
@@ -183,42 +178,25 @@ def one_silent(make_topic, produce):
 
 
 def test_an_idle_partition_blocks_unless_it_is_ignored(one_silent):
-    gate = {"task_id": "gate", "topics": one_silent, "target": a_minute_ago()}
-    done, value = reading_of(TopicReachedSensor(**gate))
+    done, value = reading_of(topic_sensor(one_silent, a_minute_ago()))
     assert not done
     assert value["offsets"] == {one_silent: {"0": 1, "1": None, "2": None}}
-    done, value = reading_of(TopicReachedSensor(**gate, on_idle_partition="ignore"))
+    done, value = reading_of(topic_sensor(one_silent, a_minute_ago(), on_idle_partition="ignore"))
     assert done
     assert value["idle"] == {one_silent: {"1": 1, "2": 0}}
 
 
 def test_a_partition_that_was_written_to_lately_is_not_idle(one_silent):
-    gate = TopicReachedSensor(
-        task_id="gate",
-        topics=one_silent,
-        target=a_minute_ago(),
-        on_idle_partition="ignore",
-        idle_after="PT2H",
-    )
+    gate = topic_sensor(one_silent, a_minute_ago(), on_idle_partition="ignore", idle_after="PT2H")
     assert reading_of(gate)[1]["idle"] == {one_silent: {"2": 0}}
-    gate = TopicReachedSensor(
-        task_id="gate",
-        topics=f"{one_silent}:0,1",
-        target=a_minute_ago(),
-        on_idle_partition="ignore",
-        idle_after=7200,
-    )
+    written = f"{one_silent}:0,1"
+    gate = topic_sensor(written, a_minute_ago(), on_idle_partition="ignore", idle_after=7200)
     assert reading_of(gate)[0] is False
 
 
 def test_a_topic_that_is_silent_altogether_has_not_reached_anything(make_topic):
-    gate = TopicReachedSensor(
-        task_id="gate",
-        topics=make_topic(partitions=2),
-        target=a_minute_ago(),
-        on_idle_partition="ignore",
-        idle_after=1,
-    )
+    silent = make_topic(partitions=2)
+    gate = topic_sensor(silent, a_minute_ago(), on_idle_partition="ignore", idle_after=1)
     assert reading_of(gate)[0] is False
 
 
@@ -234,12 +212,8 @@ def test_a_named_topic_is_waited_for_before_the_first_run_of_its_query(way, make
     produce(topic, {0: 1}, timestamps_ms={0: [OLD]})
     value = wait_by(
         way,
-        lambda **more: TopicReachedSensor(
-            task_id="gate",
-            topics=topic,
-            target="2013-01-01T00:26:40.005Z",
-            checkpoint_location="/no/such/checkpoint",
-            **more,
+        lambda **more: topic_sensor(
+            topic, "2013-01-01T00:26:40.005Z", checkpoint_location="/no/such/checkpoint", **more
         ),
         context,
         lambda: produce(topic, {0: 1}, timestamps_ms={0: [OLD + 5]}),
@@ -259,7 +233,7 @@ def test_a_named_topic_is_waited_for_before_the_first_run_of_its_query(way, make
 def test_a_stalled_wait_fails_early_and_leaves_its_last_reading(way, soft_fail, error, behind, context):
     raised, reading = ends(
         way,
-        lambda **more: lag_sensor(behind, stalled_after=0.3, timeout=60, soft_fail=soft_fail, **more),
+        partial(lag_sensor, behind, stalled_after=0.3, timeout=60, soft_fail=soft_fail),
         context,
         error,
     )
@@ -267,17 +241,6 @@ def test_a_stalled_wait_fails_early_and_leaves_its_last_reading(way, soft_fail, 
     if not soft_fail:
         assert "nothing has moved for" in str(raised)
         assert "total lag 5" in str(raised)
-
-
-def test_a_time_in_which_nothing_could_be_seen_is_no_stall(behind, context, monkeypatch):
-    gate = lag_sensor(behind, stalled_after=0.2)
-    assert gate.poke(context).is_done is False
-    with monkeypatch.context() as away:
-        away.setattr(OffsetsClient, "log_ranges", no_answer)
-        time.sleep(0.3)  # longer than stalled_after
-        assert gate.poke(context).is_done is False
-    assert gate.poke(context).is_done is False
-    gate._close()
 
 
 def test_a_position_that_moves_is_not_stalled(behind, commit, broker, context):
@@ -300,9 +263,7 @@ def test_a_position_that_moves_is_not_stalled(behind, commit, broker, context):
     ids=["fail", "soft_fail"],
 )
 def test_a_timeout_leaves_the_last_reading_and_says_what_is_missing(way, soft_fail, error, behind, context):
-    raised, reading = ends(
-        way, lambda **more: lag_sensor(behind, timeout=0.5, soft_fail=soft_fail, **more), context, error
-    )
+    raised, reading = ends(way, partial(lag_sensor, behind, timeout=0.5, soft_fail=soft_fail), context, error)
     assert reading["total_lag"] == 5
     if not soft_fail:
         assert f"{behind}: total lag 5" in str(raised)
@@ -311,21 +272,15 @@ def test_a_timeout_leaves_the_last_reading_and_says_what_is_missing(way, soft_fa
 
 @pytest.mark.parametrize("way", ["poke", "deferrable"])
 def test_soft_fail_skips_for_an_error_that_would_come_again(way, group, context):
-    _, reading = ends(
-        way, lambda **more: lag_sensor(group, soft_fail=True, **more), context, AirflowSkipException
-    )
+    _, reading = ends(way, partial(lag_sensor, group, soft_fail=True), context, AirflowSkipException)
     assert reading is None
 
 
 def test_a_stall_is_forgotten_when_the_task_is_tried_again(behind, context):
-    def look_once():
-        with pytest.raises(AirflowRescheduleException):
-            lag_sensor(behind, stalled_after=0.3, mode="reschedule").execute(context)
-
-    look_once()
+    poke_once(lag_sensor(behind, stalled_after=0.3, mode="reschedule"), context)
     time.sleep(0.4)  # longer than stalled_after
     context["ti"].try_number = 2
-    look_once()
+    poke_once(lag_sensor(behind, stalled_after=0.3, mode="reschedule"), context)
 
 
 def test_a_stall_cannot_be_seen_where_nothing_is_remembered(behind):
@@ -334,12 +289,8 @@ def test_a_stall_cannot_be_seen_where_nothing_is_remembered(behind):
 
 
 def test_the_log_shows_a_table_for_each_change_and_not_for_each_look(behind, context, capsys):
-    def look_once():
-        with pytest.raises(AirflowRescheduleException):
-            lag_sensor(behind, mode="reschedule").execute(context)
-
     for _ in range(3):
-        look_once()
+        poke_once(lag_sensor(behind, mode="reschedule"), context)
     assert capsys.readouterr().out.count("total lag 5") == 1
 
 
@@ -363,18 +314,21 @@ def reading_on(group, topic, commit):
 
 
 @pytest.mark.parametrize("deferrable", [False, True], ids=["poke", "deferrable"])
-@pytest.mark.parametrize("kind", ["reached", "lag"])
+@pytest.mark.parametrize(
+    ("sensor", "says"),
+    [
+        (reached_sensor, r"[\d,]+ of [\d,]+ read, \S+/s, about .+"),
+        (lag_sensor, r"lag falls by \S+/s net, about .+ to the threshold"),
+    ],
+    ids=["reached", "lag"],
+)
 def test_a_wait_that_is_approached_says_when_it_may_end(
-    kind, deferrable, group, make_topic, produce, commit, context
+    sensor, says, deferrable, group, make_topic, produce, commit, context
 ):
     topic = make_topic(partitions=1)
     produce(topic, {0: 5_000})
     commit(group, topic, {0: 0})
-    when = {"deferrable": deferrable, "poke_interval": 0.2, "timeout": 1.5}
-    if kind == "lag":
-        gate = lag_sensor(group, **when)
-    else:
-        gate = OffsetsReachedSensor(task_id="gate", group_id=group, target="latest", **when)
+    gate = sensor(group, deferrable=deferrable, poke_interval=0.2, timeout=1.5)
 
     def wait():
         if deferrable:
@@ -384,71 +338,42 @@ def test_a_wait_that_is_approached_says_when_it_may_end(
     with reading_on(group, topic, commit), pytest.raises(AirflowSensorTimeout) as ended:
         wait()
 
-    says = {
-        "lag": r"lag falls by \S+/s net, about .+ to the threshold",
-        "reached": r"[\d,]+ of [\d,]+ read, \S+/s, about .+",
-    }
-    assert re.search(says[kind], str(ended.value)), str(ended.value)
+    assert re.search(says, str(ended.value)), str(ended.value)
     progress = context["ti"].xcoms["return_value"]["progress"]
     # A busy machine lets the reader catch up in leaps.
     assert 20 < progress["records_per_second"] < 300
     assert 10 < progress["seconds_left"] < 250
 
 
-def test_an_age_that_grows_is_no_change(group, make_topic, produce, commit, capsys):
-    topic = make_topic(partitions=1, config=FOREVER)
-    produce(topic, {0: 2}, timestamps_ms={0: [OLD, OLD]})
-    commit(group, topic, {0: 1})
-    gate = lag_sensor(group, max_time_lag=60)
-    first = gate.poke({}).xcom_value["time_lag"]
-    until(lambda: gate.poke({}).xcom_value["time_lag"] > first)  # the age grows
-    gate._close()
-    assert capsys.readouterr().out.count("total lag 1") == 1
-
-
 def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, commit, broker, context):
     topic = next(tp.topic for tp in broker.committed_everywhere(behind))
-
-    def look_once():
-        with pytest.raises(AirflowRescheduleException):
-            OffsetsReachedSensor(task_id="gate", group_id=behind, mode="reschedule", target="latest").execute(
-                context
-            )
-
-    look_once()
+    poke_once(reached_sensor(behind, mode="reschedule"), context)
     produce(topic, {0: 5})
     commit(behind, topic, {0: 5})
     context["ti"].max_tries = 1
-    look_once()
+    poke_once(reached_sensor(behind, mode="reschedule"), context)
     context["ti"].max_tries = 0
-    gate = OffsetsReachedSensor(task_id="gate", group_id=behind, mode="reschedule", target="latest")
-    assert gate.execute(context)["target"] == {topic: {"0": 5}}
+    assert reached_sensor(behind, mode="reschedule").execute(context)["target"] == {topic: {"0": 5}}
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_wait_whose_end_was_not_recorded_ends_at_once(way, group, make_topic, produce, commit, context):
     topic = make_topic(1)
 
-    def gate(**more):
-        return OffsetsReachedSensor(task_id="gate", group_id=group, target="latest", **more)
-
-    def go_on():
-        commit(group, topic, {0: 5})
-
     produce(topic, {0: 5})
     commit(group, topic, {0: 0})
-    reading = wait_by(way, gate, context, go_on)
+    reading = wait_by(way, partial(reached_sensor, group), context, lambda: commit(group, topic, {0: 5}))
     produce(topic, {0: 5})
     # The worker was killed before Airflow knew, and tries again.
     context["ti"].try_number = 2
-    assert gate().execute(context)["target"] == reading["target"] == {topic: {"0": 5}}
+    assert reached_sensor(group).execute(context)["target"] == reading["target"] == {topic: {"0": 5}}
 
 
 def test_each_iteration_of_a_loop_has_its_own_target(behind, make_topic, produce, commit, broker, context):
     topic = next(tp.topic for tp in broker.committed_everywhere(behind))
     for index in range(2):
         commit(behind, topic, {0: 5 * (index + 1)})
-        gate = OffsetsReachedSensor(task_id="gate", group_id=behind, target="latest")
+        gate = reached_sensor(behind)
         reading = gate.execute({**context, "loop": SimpleNamespace(index=index)})
         assert reading["target"] == {topic: {"0": 5 * (index + 1)}}
         produce(topic, {0: 5})
@@ -471,9 +396,7 @@ def test_what_makes_no_sense_once_it_is_rendered_fails_at_once(parameters, text)
 
 @pytest.mark.parametrize("way", ["poke", "deferrable"])
 def test_never_fail_skips_whatever_happens(way, behind, context, monkeypatch):
-    def make(**more):
-        return lag_sensor(behind, never_fail=True, kafka_config_id="nobody_knows", **more)
-
+    make = partial(lag_sensor, behind, never_fail=True, kafka_config_id="nobody_knows")
     ends(way, make, context, AirflowSkipException)
 
 
@@ -503,9 +426,7 @@ def test_an_execution_timeout_leaves_the_last_reading(behind, context, monkeypat
 @pytest.mark.parametrize("way", ["poke", "deferrable"])
 def test_a_timeout_says_that_the_broker_did_not_answer(way, behind, context, monkeypatch):
     monkeypatch.setattr(OffsetsClient, "log_ranges", no_answer)
-    error, reading = ends(
-        way, lambda **more: lag_sensor(behind, timeout=0.5, **more), context, AirflowSensorTimeout
-    )
+    error, reading = ends(way, partial(lag_sensor, behind, timeout=0.5), context, AirflowSensorTimeout)
     assert reading is None
     assert "the last poll failed: no answer" in str(error)
 
@@ -536,7 +457,7 @@ def test_the_marker_of_a_transaction_is_within_the_tolerance(group, make_topic, 
     done, value = reading_of(lag_sensor(group, isolation_level="read_committed", tolerance=1))
     assert done
     assert value["total_lag"] == 1
-    reached = OffsetsReachedSensor(task_id="gate", group_id=group, tolerance=1, target="latest")
+    reached = reached_sensor(group, tolerance=1)
     assert reading_of(reached)[0] is True
 
 
@@ -544,10 +465,9 @@ def test_a_marker_is_no_record_that_a_topic_has_reached(make_topic, send_in_tran
     tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
     send_in_transaction(tp, OLD)
     # The marker carries the broker's clock.
-    gate: dict[str, Any] = {"task_id": "gate", "topics": tp.topic, "target": "2016-01-01"}
-    assert reading_of(TopicReachedSensor(**gate))[0] is False
+    assert reading_of(topic_sensor(tp.topic, "2016-01-01"))[0] is False
     send_in_transaction(tp, now_ms())
-    assert reading_of(TopicReachedSensor(**gate))[0] is True
+    assert reading_of(topic_sensor(tp.topic, "2016-01-01"))[0] is True
 
 
 def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make_topic, send_in_transaction):
@@ -555,7 +475,6 @@ def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make
     # The first lookup finds the first marker, and behind it a record that is older than the target.
     for time_of_record in (now_ms() - 7_200_000, now_ms() - 3_600_000):
         send_in_transaction(tp, time_of_record)
-    gate: dict[str, Any] = {"task_id": "gate", "topics": tp.topic, "target": a_minute_ago()}
-    assert reading_of(TopicReachedSensor(**gate))[0] is False
+    assert reading_of(topic_sensor(tp.topic, a_minute_ago()))[0] is False
     send_in_transaction(tp, now_ms())
-    assert reading_of(TopicReachedSensor(**gate))[0] is True
+    assert reading_of(topic_sensor(tp.topic, a_minute_ago()))[0] is True

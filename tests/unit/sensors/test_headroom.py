@@ -1,7 +1,5 @@
 """What a gate and a check of drift do about records that retention deletes soon."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a sensor makes of the triggerer's event."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command that an error prints clears a task and the tasks after it, and no other task."""
 
-from __future__ import annotations
-
 import shlex
 from datetime import datetime, timezone
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A run reads the interval that its events have emitted, and no other one."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 

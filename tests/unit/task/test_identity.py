@@ -1,7 +1,5 @@
 """What names a task run in its commits: the same over its tries, and no other one's."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """An option that was given and renders to nothing is an error, and never its default."""
 
-from __future__ import annotations
-
 import re
 from contextlib import nullcontext
 from datetime import timedelta

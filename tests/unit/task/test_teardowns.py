@@ -1,7 +1,5 @@
 """A DAG in which a recovery could fail unseen, or not be taken back, is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

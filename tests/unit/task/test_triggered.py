@@ -1,7 +1,5 @@
 """Which runs and events speak of offsets that a plan takes back."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any

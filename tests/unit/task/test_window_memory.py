@@ -1,7 +1,5 @@
 """Which records a run has had before, where Airflow does not keep that over the task's success."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

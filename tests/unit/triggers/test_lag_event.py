@@ -88,6 +88,17 @@ def trigger(group, topic, **parameters):
     )
 
 
+def fired(watched, rounds, count):
+    """What a trigger has fired once it has fired so many times."""
+
+    async def run():
+        async with Watch(watched, rounds) as watch:
+            await watch.until(count)
+            return watch.fired
+
+    return asyncio.run(run())
+
+
 def test_it_fires_once_for_each_crossing_with_the_totals(group, topic, commit, rounds):
     state = AssetState()
 
@@ -116,12 +127,7 @@ def test_it_fires_once_for_each_crossing_with_the_totals(group, topic, commit, r
 
 
 def test_it_fires_again_while_the_backlog_stays(group, topic, rounds):
-    async def run():
-        async with Watch(trigger(group, topic, refire_after=0.2), rounds) as watch:
-            await watch.until(3)
-            return watch.fired
-
-    assert len(asyncio.run(run())) == 3
+    assert len(fired(trigger(group, topic, refire_after=0.2), rounds, 3)) == 3
 
 
 def test_what_a_run_has_left_fires_again_long_before_refire_after(group, topic, commit, rounds):
@@ -171,13 +177,7 @@ def test_a_restart_does_not_make_it_fire_again_where_state_is_kept(group, topic,
 def test_records_that_wait_for_too_long_fire_however_few_they_are(group, topic, commit, rounds):
     commit(group, topic, {0: 5, 1: 4})
 
-    async def run():
-        watched = LagEventTrigger(group_id=group, topics=topic, min_time_lag="PT1H", poll_interval=0.05)
-        async with Watch(watched, rounds) as watch:
-            await watch.until(1)
-            return watch.fired
-
-    (payload,) = asyncio.run(run())
+    (payload,) = fired(trigger(group, topic, min_lag=None, min_time_lag="PT1H"), rounds, 1)
     assert payload["total_lag"] == 1
     assert payload["time_lag"] > 3600
 

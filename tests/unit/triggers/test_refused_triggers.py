@@ -3,8 +3,6 @@ A trigger that cannot be used is an error where a DAG file or a task makes it, a
 triggerer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Many waits that share one thread: what they cost, and that none of them spoils the others."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Questions to Airflow's API: how they are asked, in turn, and what answers become."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -179,19 +177,7 @@ def test_a_call_waits_for_work_in_a_thread():
 
 
 def test_of_the_iterations_of_a_loop_the_newest_is_shown():
-    row = {
-        "id": "1",
-        "dag_id": "d",
-        "dag_run_id": "r",
-        "task_id": "t",
-        "map_index": -1,
-        "state": "success",
-        "operator": "X",
-        "try_number": 1,
-        "rendered_fields": {},
-        "region_id": "q",
-        "region_index": 3,
-    }
+    row = ROW | {"operator": "X", "try_number": 1, "rendered_fields": {}, "region_id": "q", "region_index": 3}
     asked = []
 
     class Loop:

@@ -1,7 +1,5 @@
 """Which instances of a task name its pipelines."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -89,18 +89,6 @@ def test_an_answer_is_asked_for_again_when_it_is_no_longer_fresh(start):
     assert ask(live).value["asked"] == 2
 
 
-def test_a_viewer_who_leaves_does_not_cancel_it_for_the_others(start):
-    live = start()
-
-    async def one_leaves():
-        viewers = [asyncio.ensure_future(live.ask("now", pipeline("slow"))) for _ in range(2)]
-        await asyncio.sleep(0)
-        viewers[0].cancel()
-        return await viewers[1]
-
-    assert asyncio.run(one_leaves()).error is None
-
-
 def test_a_server_that_ends_does_not_cancel_what_the_process_is_about_to_answer(start):
     live = start()
 

@@ -1,7 +1,5 @@
 """What the process that asks says of a storage."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

@@ -1,7 +1,5 @@
 """The newest instances of tasks of many DAGs, in few questions."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

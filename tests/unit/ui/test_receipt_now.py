@@ -1,7 +1,5 @@
 """When the records of a receipt were written, and where that cannot be said."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

@@ -313,9 +313,3 @@ def test_a_check_of_a_mirror_has_a_verdict_about_its_pipeline():
     assert (found.checkpoint, found.verdict) == ("s3a://lake/g", "exact")
     left = InstanceResult({"operator": "CheckMirrorOperator", **ROW}, value, WHEN)
     assert read_instance(left)["report"] == value
-
-
-def test_a_failover_is_a_move_of_its_own_kind():
-    found = move(receipt("g", 40, 60), "failover")
-    assert found is not None
-    assert found.kind == "failover"

@@ -1,7 +1,5 @@
 """The rates of a pipeline and the progress of a wait that somebody watches."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import ClassVar

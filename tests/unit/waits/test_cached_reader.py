@@ -1,7 +1,5 @@
 """What a triggerer has read once for all of its waits, and when it reads it again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Targets that can be frozen, and those that cannot."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 from typing import Any
 

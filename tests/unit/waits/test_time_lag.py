@@ -1,7 +1,5 @@
 """The record that follows a position says how late its partition is."""
 
-from __future__ import annotations
-
 import pytest
 from memory_broker import MemoryBroker
 from memory_clients import open_client
