@@ -35,7 +35,7 @@ def measure(cluster: Cluster, sizes: list[int], rounds: int) -> Section:
 def _contestants(cluster: Cluster, size: int, group_id: str) -> list[Contestant]:
     def printed(*arguments: str) -> int:
         text = cluster.our_tool("group", "lag", group_id, *arguments)
-        return int(text.splitlines()[0].rpartition(" ")[2])
+        return int(text.splitlines()[0].rpartition(" ")[2].replace(",", ""))
 
     task = _task(size)
     return [

@@ -73,7 +73,7 @@ def main(only: tuple[str, ...], quick: bool, rounds: int, markdown: Path | None,
                 if quick
                 else intervals.measure(on, intervals.SIZES, intervals.PIPELINES, rounds)
             ),
-            "process": lambda: processes.measure(on, [100] if quick else PROCESS_SIZES, rounds),
+            "process": lambda: processes.measure(on, [500] if quick else PROCESS_SIZES, rounds),
             "checkpoint": lambda: checkpoint.measure(on, 500 if quick else 50_000, rounds),
             "imports": lambda: imports.measure(rounds),
             "simulated": lambda: (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -278,9 +280,11 @@ class SparkCheckpoint:
 
     def _correct_committed(self, committed: set[int], planned: set[int]) -> None:
         newest = max(planned, default=-1)
-        committed -= {n for n in committed if n > newest and not self.has("commits", n)}
+        while max(committed, default=-1) > newest and not self.has("commits", max(committed)):
+            committed.remove(max(committed))
         last = max(committed, default=-1)
-        committed |= {n for n in planned if n > last and self.has("commits", n)}
+        # In their order: without its directory commits, a checkpoint may have any number of planned batches.
+        committed.update(takewhile(partial(self.has, "commits"), sorted(n for n in planned if n > last)))
 
     def _batch_file(self, directory: str, batch_id: int) -> tuple[str, str]:
         """Return the text and the name of a batch's file."""

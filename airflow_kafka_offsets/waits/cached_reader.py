@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -99,8 +100,10 @@ class CachedReader:
             return
         try:
             with _starting_admin_process():
-                # A short time limit, so that one unavailable coordinator does not stop all waits.
-                self._commits |= self._client.committed_groups(dict.fromkeys(group_ids), within=5.0)
+                # In random order: if there is no time for all, no wait is always among the last ones. A short
+                # time limit, so that one unavailable coordinator does not stop all waits.
+                wanted = dict.fromkeys(random.sample([*group_ids], len(group_ids)))
+                self._commits |= self._client.committed_groups(wanted, within=5.0 + len(wanted) * 0.01)
         except BrokerError as error:
             self._commits |= dict.fromkeys(group_ids, error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +17,7 @@ from airflow_kafka_offsets.checkpoint.archive_names import archive_names
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointError, StorageError
+from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, StorageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.storage import modified_at, remove_file, replace_file
 
@@ -272,4 +273,13 @@ def test_archives_that_were_deleted_are_not_looked_up_one_by_one(memory):
     for name in kept:
         fs.pipe(f"/lake/on/_kafka_offsets/{name}/manifest.json", b"{}")
     assert archive_names(SparkCheckpoint("memory://lake/on", fs=fs)) == kept
+    assert fs.reads < 40
+
+
+@pytest.mark.parametrize(("planned", "committed"), [(1_000, 0), (0, 1_000)])
+def test_batches_without_the_other_directory_are_not_looked_up_one_by_one(memory, planned, committed):
+    fs = _LateFileSystem("no name")
+    write_checkpoint(fs, "/lake/on", dict.fromkeys(range(planned), 5), range(committed))
+    with pytest.raises(CheckpointFormatError) if committed else nullcontext():
+        assert SparkCheckpoint("memory://lake/on", fs=fs).read().pending_batch_id == 999
     assert fs.reads < 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,8 @@ class Client(OffsetsClient):
         super().__init__(MemoryBroker().config())
         self.commits = commits
         self.bulk_fails: Any = None
+        self.in_time: int | None = None
+        """Number of groups for which there is an answer before the end of a call."""
 
     def list_groups(self, states=None):
         return [SimpleNamespace(group_id=group) for group in self.commits]
@@ -40,7 +43,9 @@ class Client(OffsetsClient):
     def committed_groups(self, wanted, within=None):
         if self.bulk_fails and len(wanted) > 1:
             raise self.bulk_fails
-        return {group: self.commits[group] for group in wanted}
+        answered = list(wanted)[: self.in_time]
+        late = {group: BrokerUnavailableError("no answer in time") for group in wanted}
+        return late | {group: self.commits[group] for group in answered}
 
     def partitions(self, topics=None):
         return {"orders": [0], "gone": [0]} if topics is None else {"__consumer_offsets": [0]}
@@ -83,6 +88,21 @@ def test_of_a_group_a_wait_reads_its_own_partitions_and_fails_with_its_own_error
     assert reader.committed("fine", [ORDERS, GONE]) == {ORDERS: Commit(1, ""), GONE: None}
     with pytest.raises(BrokerAuthenticationError):
         reader.committed("denied", [ORDERS])
+
+
+def test_if_there_is_no_time_for_all_groups_it_is_not_always_the_same_ones_that_wait():
+    client: Any = Client({group: {ORDERS: Commit(1, "")} for group in MANY})
+    client.in_time = 1
+    reader = CachedReader(client)
+    answered = set()
+    for _ in range(1_000):
+        reader.next_round()
+        reader.read_groups(MANY)
+        for group in MANY:
+            with suppress(BrokerUnavailableError):
+                reader.committed(group, [ORDERS])
+                answered.add(group)
+    assert answered == set(MANY)
 
 
 @pytest.mark.parametrize("error", [SetupError("no process"), OSError("too many open files")])
