@@ -48,7 +48,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.text import describe_type
+from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type
 from airflow_kafka_offsets.storage import decode
 
 DONE, UNDONE = "done", "undone"
@@ -81,14 +81,12 @@ def write_archive(
     attachments: Mapping[str, str],
     nonce: str,
 ) -> None:
-    """Copy the files that a move will overwrite; write the manifest last."""
+    """
+    Copy the files that a move will overwrite; write the manifest last.
+
+    :raises CheckpointError: before the first copy, if the manifest would be too large to be read.
+    """
     planned, committed = plan.batches
-    root = f"{DIRECTORY}/{plan.archive}"
-    for path, data in plan.file_contents.items():
-        if data is not None:
-            checkpoint.write_file(f"{root}/{path}", data)
-    for name, text in attachments.items():
-        checkpoint.write_file(f"{root}/{name}", text.encode())
     manifest = {
         "version": VERSION,
         "created": datetime.now(tz=timezone.utc).isoformat(timespec="seconds"),
@@ -108,8 +106,20 @@ def write_archive(
             for step in plan.steps
         },
     }
+    content = json.dumps(manifest, indent=2).encode()
+    if len(content) > MAX_SIZE:
+        raise CheckpointError(
+            f"{plan.location}: the move changes {len(plan.steps):,} files, more than an archive can record; "
+            "move to a batch halfway first, or give the query a new checkpoint"
+        )
+    root = f"{DIRECTORY}/{plan.archive}"
+    for path, data in plan.file_contents.items():
+        if data is not None:
+            checkpoint.write_file(f"{root}/{path}", data)
+    for name, text in attachments.items():
+        checkpoint.write_file(f"{root}/{name}", text.encode())
     # Last: an archive without a manifest changed nothing, so a process may die before this line.
-    checkpoint.write_file(f"{root}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
+    checkpoint.write_file(f"{root}/{MANIFEST}", content)
 
 
 def mark_done(checkpoint: SparkCheckpoint, name: str) -> None:

@@ -24,7 +24,7 @@ from checkpoint_moves import (
     truncate,
 )
 
-from airflow_kafka_offsets.checkpoint import apply_move
+from airflow_kafka_offsets.checkpoint import apply_move, archive
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -62,6 +62,15 @@ def waiting(monkeypatch):
 
     yield when_waiting
     assert waited, "the move did not wait"
+
+
+def test_a_move_whose_manifest_could_not_be_read_copies_nothing(three, monkeypatch):
+    before = files(three)
+    monkeypatch.setattr(archive, "MAX_SIZE", 100)
+    with pytest.raises(CheckpointError, match="the move changes 2 files, more than an archive can record"):
+        apply_plan(three, truncate(three, 1))
+    assert [path for path in files(three) if path not in before and not path.endswith("claim")] == []
+    assert files(three).items() >= before.items()
 
 
 def test_a_move_waits_after_a_fresh_write(three, waiting):
