@@ -102,7 +102,7 @@ class IntervalMemory:
         self._found = value
 
     def refuse_other_task(self) -> None:
-        """Refuse to continue if another task has kept something since: Airflow compares no values as it sets."""
+        """Refuse to continue if another task has kept a value since: Airflow has no compare-and-set."""
         if self._store.get(KEY) != self._found:
             raise PlanRefusedError(
                 f"another task has emitted for the asset {self.asset.name!r} since this task began: "
