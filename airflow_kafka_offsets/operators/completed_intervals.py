@@ -191,8 +191,11 @@ class CompletedIntervalsOperator(OffsetsOperator):
             for memory, each in emitting:
                 memory.emit(each, token)
             if emitting and "ti" in context:
-                # The last step: a task without a token has not reached its end.
+                # A task without a token has not announced all of its intervals.
                 context["ti"].xcom_push(key=KEY, value=token)
+            for memory, _ in emitting:
+                # Of tasks that have kept theirs at the same moment, only the last one emits.
+                memory.refuse_other_task()
             self.outlets = [memory.asset for memory, _ in emitting]
         return {
             "version": 1,

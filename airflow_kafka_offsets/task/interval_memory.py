@@ -97,14 +97,18 @@ class IntervalMemory:
         events.extra = extra
 
     def _set(self, value: dict[str, Any]) -> None:
+        self.refuse_other_task()
+        self._store.set(KEY, value)
+        self._found = value
+
+    def refuse_other_task(self) -> None:
+        """Refuse to continue if another task has kept a value since: Airflow has no compare-and-set."""
         if self._store.get(KEY) != self._found:
             raise PlanRefusedError(
                 f"another task has emitted for the asset {self.asset.name!r} since this task began: "
                 "expected one task at a time; try again when that task has ended",
                 retriable=True,
             )
-        self._store.set(KEY, value)
-        self._found = value
 
     def _parse(self, kept: Any) -> tuple[Emitted, Mapping[str, Any] | None]:
         try:

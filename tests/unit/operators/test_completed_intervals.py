@@ -297,6 +297,26 @@ def test_a_task_waits_while_another_one_emits_for_its_asset(stream):
     assert stream.hours() == ["01T00"]
 
 
+def test_of_two_tasks_that_announce_their_intervals_at_the_same_moment_the_last_one_emits(stream):
+    stream.write(0.5, 1.5, read=2)
+    stream.run("last", ends="running")
+    airflow, step, of_last = stream.airflow, stream.airflow.step, stream.airflow.kept
+    airflow.kept = {}
+
+    def overtake() -> None:
+        if "'run_id': 'first'" in str(airflow.kept):
+            airflow.kept = of_last
+        step()
+
+    airflow.step = overtake
+    with pytest.raises(PlanRefusedError, match="another task has emitted for the asset 'hours'") as refused:
+        stream.run("first")
+    assert refused.value.retriable
+    airflow.states["stream", "last", "hours"] = "failed"
+    stream.run("next")
+    assert stream.hours() == ["01T00"]
+
+
 def test_two_tasks_after_one_another_agree(stream):
     stream.write(0.5, 1.5, read=2)
     stream.run(task_id="one")
