@@ -175,7 +175,7 @@ def test_a_topic_that_was_recreated_is_refused(topic, new_group, new_query, comm
     group, query = new_group(), new_query({topic: {0: 5000}})
     commit(group, topic, {0: 5000})
     before = query.files()
-    with pytest.raises(AirflowFailException, match=r"offset 4990 of .* the topic \(it was recreated\)"):
+    with pytest.raises(AirflowFailException, match=r"offset 4990 of .* the topic \(it was recreated"):
         reset(context, query, group, shift_by=-10)
     assert (query.files(), committed(group, topic)) == (before, {0: 5000})
 
