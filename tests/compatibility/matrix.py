@@ -60,7 +60,7 @@ OF_KAFKA = (
     "tests/integration/kafka/test_client.py",
     "tests/integration/kafka/test_fenced.py",
     "tests/integration/kafka/test_many_groups.py",
-    "tests/integration/kafka/test_record_times.py",
+    "tests/integration/kafka/test_records.py",
     "tests/integration/readings/test_headroom.py",
 )
 OF_SPARK = ("-k", "not connect")
