@@ -1,4 +1,4 @@
-"""What a window's commit has written that was interrupted, refused or not answered, and what its error says."""
+"""What a window's commit has written that was interrupted, refused or not answered, and what it says."""
 
 from collections import deque
 
