@@ -140,6 +140,13 @@ def finish(committer, run="run-1", batch=0):
     committer.commit_due()
 
 
+def end_while_the_broker_is_away(committer, query, group, at=9):
+    """Let a query end at an offset, of which the first try to commit it fails."""
+    query.ends, query.active, group.failures = {ORDERS: at}, False, 1
+    committer.record_ended("run-1")
+    committer.commit_due()
+
+
 @pytest.fixture
 def committer(group, query):
     return following(query, group.client)
@@ -454,9 +461,7 @@ def test_a_first_commit_is_not_made_over_a_move_after_the_querys_end(group, move
     query = in_jvm(move)
     committer = following(query, group.client)
     # The broker was away from the start of the query to its end.
-    query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
-    committer.record_ended("run-1")
-    committer.commit_due()
+    end_while_the_broker_is_away(committer, query, group)
     group.held["g", ORDERS], query.move = moved(), then
     committer.flush(2)
     assert group.held["g", ORDERS].offset == 2
@@ -468,9 +473,7 @@ def test_an_ended_query_commits_nothing_over_a_run_in_another_process_that_follo
     committer = following(query, group.client)
     query.ends = {ORDERS: 5}
     finish(committer)
-    query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
-    committer.record_ended("run-1")
-    committer.commit_due()
+    end_while_the_broker_is_away(committer, query, group)
     group.held["g", ORDERS], query.move = Commit(3, '{"query":"q-1","tool":"spark listener"}'), 1
     committer.flush(2)
     assert group.held["g", ORDERS].offset == 3
@@ -522,9 +525,7 @@ def test_a_checkpoint_that_was_moved_alone_while_a_query_was_idle(group, now, ba
 def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committer, group, query, now):
     query.ends = {ORDERS: 5}
     finish(committer)
-    query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
-    committer.record_ended("run-1")
-    committer.commit_due()
+    end_while_the_broker_is_away(committer, query, group)
     group.held["g", ORDERS] = moved()
     again = Query()
     again.ends = {ORDERS: 3}
