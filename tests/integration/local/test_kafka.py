@@ -34,12 +34,6 @@ def listens(port):
     return False
 
 
-def test_it_listens_on_loopback_only(kafka):
-    text = (kafka.directory / "broker-1" / "server.properties").read_text()
-    listeners = next(line for line in text.splitlines() if line.startswith("listeners="))
-    assert all("://127.0.0.1:" in listener for listener in listeners.split("=", 1)[1].split(","))
-
-
 @pytest.mark.parametrize(
     "victim", ["parent", pytest.param("parent of a fork that lives on", marks=pytest.mark.long)]
 )

@@ -140,6 +140,14 @@ def finish(committer, run="run-1", batch=0):
     committer.commit_due()
 
 
+def error_of(committer, seconds=1):
+    """Let the query finish a batch, and return the one error of a flush as text."""
+    committer.record_finished("run-1", 0)
+    committer.flush(seconds)
+    (error,) = committer.outcomes.errors
+    return str(error)
+
+
 def end_while_the_broker_is_away(committer, query, group, at=9):
     """Let a query end at an offset, of which the first try to commit it fails."""
     query.ends, query.active, group.failures = {ORDERS: at}, False, 1
@@ -193,6 +201,8 @@ def test_a_flush_does_not_wait_for_the_next_second(committer, group, query):
         committer.record_finished("run-1", batch)
         committer.flush(5)
     assert (group.held["g", ORDERS].offset, group.commits) == (2, 2)
+    committer.record_late(5)
+    assert committer.outcomes.errors == []
 
 
 def test_a_flush_does_not_wait_for_the_batches_that_end_meanwhile(committer, group, query, monkeypatch):
@@ -557,20 +567,22 @@ def test_a_commit_on_one_cluster_does_not_hide_a_refusal_on_another(refuses):
     sources = [SourceState(name, on(name, "g"), {ORDERS: 5}) for name in ("here", "there")]
     query = Query(sources=lambda: sources)
     committer = following(query, lambda settings: clusters[settings["bootstrap.servers"]])
-    committer.record_finished("run-1", 0)
-    committer.flush(2)
-    (error,) = committer.outcomes.errors
-    assert "q-2" in str(error)
+    assert "q-2" in error_of(committer, 2)
+
+
+def test_a_refusal_of_one_group_does_not_keep_the_next_group_of_its_cluster_from_its_commit(group):
+    group.held["g", ORDERS] = Commit(3, '{"query":"q-2"}')
+    sources = [SourceState(name, on("here", name), {ORDERS: 5}) for name in ("g", "h")]
+    committer = following(Query(sources=lambda: sources), group.client)
+    assert "q-2" in error_of(committer, 2)
+    assert {name: commit.offset for (name, _), commit in group.held.items()} == {"g": 3, "h": 5}
 
 
 @pytest.mark.parametrize("group_id", [None, {"oders": "g"}])
 def test_a_topic_without_a_group_is_an_error_at_the_end(group_id):
     query = Query(sources=lambda: [SourceState("a", on("here"), {ORDERS: 5})])
     committer = following(query, Group().client, group_id=group_id)
-    committer.record_finished("run-1", 0)
-    committer.flush(1)
-    (error,) = committer.outcomes.errors
-    assert f"names no group for topic {ORDERS.topic}: not committed" in str(error)
+    assert f"names no group for topic {ORDERS.topic}: not committed" in error_of(committer)
 
 
 def test_a_source_without_a_group_is_committed_to_the_one_that_was_given_for_its_topic(group):
@@ -625,10 +637,7 @@ def test_a_busy_event_bus_of_spark_leaves_time_to_commit():
 
 def test_a_query_that_spark_does_not_show_is_an_error():
     committer = following(ClassicQuery(SimpleNamespace(id="q-1", name=None)), Group().client)
-    committer.record_finished("run-1", 0)
-    committer.flush(1)
-    (error,) = committer.outcomes.errors
-    assert "Spark does not report the finished offsets, so nothing is committed" in str(error)
+    assert "Spark does not report the finished offsets, so nothing is committed" in error_of(committer)
 
 
 def test_a_query_that_fails_as_it_continues_from_a_seek_is_at_the_seeks_offsets(monkeypatch):
@@ -662,10 +671,7 @@ def test_a_client_that_cannot_be_made_is_an_error_and_the_next_group_is_committe
 
     sources = [SourceState(name, on(name, "g"), {ORDERS: 5}) for name in ("here", "there")]
     committer = following(Query(sources=lambda: sources), client)
-    committer.record_finished("run-1", 0)
-    committer.flush(1)
-    (error,) = committer.outcomes.errors
-    assert "librdkafka.so.1: cannot open it" in str(error)
+    assert "librdkafka.so.1: cannot open it" in error_of(committer)
     assert there.held["g", ORDERS].offset == 5
 
 
