@@ -9,6 +9,7 @@ from airflow_kafka_offsets.kafka import commits, fenced
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.failures import CallError, Failure
 from airflow_kafka_offsets.kafka.group_commits import GroupCommits
+from airflow_kafka_offsets.kafka.requests import send_commit
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.write import commit_window
@@ -47,7 +48,7 @@ def small_requests(monkeypatch):
 @pytest.fixture
 def sending(monkeypatch):
     """sending(None, error): the first commit is made, and the error comes in place of the second one."""
-    real = fenced.send_commit
+    real = send_commit
 
     def arrange(*errors):
         left = deque(errors)
@@ -121,7 +122,7 @@ def test_half_of_a_commit_that_was_killed_is_finished(
 
 
 def test_a_commit_whose_answer_was_lost_is_looked_up(client, group, window, holds, monkeypatch):
-    real, sent = fenced.send_commit, []
+    real, sent = send_commit, []
 
     def send(*arguments):
         sent.append(real(*arguments))

@@ -152,7 +152,7 @@ def test_a_window_from_the_groups_position_is_refused(mirror):
 
 
 WINDOW = OffsetWindow({ORDERS: OffsetRange(5, 8)}, source={"logs": {"cluster": BOTH[0]}})
-BY_MIRROR = {"client_config": {"bootstrap.servers": MIRROR}}
+BY_MIRROR = {"bootstrap.servers": MIRROR}
 
 
 @pytest.mark.usefixtures("location")
@@ -160,8 +160,8 @@ BY_MIRROR = {"client_config": {"bootstrap.servers": MIRROR}}
     "use",
     [
         lambda client: check_window(client, WINDOW, GroupSelection.parse(PLAIN)),
-        lambda _: read_window(None, WINDOW, {"kafka.bootstrap.servers": MIRROR}, **BY_MIRROR),
-        lambda _: commit_ranges(PLAIN, WINDOW, **BY_MIRROR),
+        lambda _: read_window(None, WINDOW, {"kafka.bootstrap.servers": MIRROR}, client_config=BY_MIRROR),
+        lambda _: commit_ranges(PLAIN, WINDOW, client_config=BY_MIRROR),
     ],
     ids=["checked", "read", "committed by a job"],
 )
