@@ -212,3 +212,18 @@ def test_a_refused_commit_that_cannot_be_read_back_does_not_say_that_nothing_was
     readable(1)
     with pytest.raises(BrokerUnavailableError, match="no usable answer; it is not known whether all offsets"):
         commit_window(client, group, window(None, 5))
+
+
+def test_what_a_refused_commit_has_written_all_the_same_is_read_back(
+    client, group, partitions, window, monkeypatch
+):
+    real, first = send_commit, partitions[0]
+
+    def send(connection, offsets, texts, seconds):
+        real(connection, {first: offsets[first]}, texts, seconds)
+        return dict.fromkeys(offsets, Failure("OFFSET_METADATA_TOO_LARGE", "too large"))
+
+    monkeypatch.setattr(fenced, "send_commit", send)
+    with pytest.raises(CommitError, match="3 of 4 partitions were not committed") as refused:
+        commit_window(client, group, window(None, 5))
+    assert refused.value.written == (first,)
