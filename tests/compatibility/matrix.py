@@ -26,7 +26,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from environments import ROOT, VERSIONS, Outcome, output_of, run_tests, run_version
+from environments import (  # type: ignore[import-not-found]  # it is beside this script
+    ROOT,
+    VERSIONS,
+    Outcome,
+    output_of,
+    run_tests,
+    run_version,
+)
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.cache import cache_directory, lock_file

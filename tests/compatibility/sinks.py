@@ -22,7 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from environments import ROOT, VERSIONS, environment_of, jar_of
+from environments import (  # type: ignore[import-not-found]  # it is beside this script
+    ROOT,
+    VERSIONS,
+    environment_of,
+    jar_of,
+)
 from rich.console import Console
 from rich.table import Table
 
