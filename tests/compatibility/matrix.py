@@ -6,6 +6,7 @@ or Spark. Run it from the development environment::
 
     python tests/compatibility/matrix.py                          # every cell
     python tests/compatibility/matrix.py kafka-3.9 spark-4.2      # those that you name
+    python tests/compatibility/matrix.py spark-3.5 --python python3.10 -k pending
     python tests/compatibility/matrix.py --list
 
 Environments and jars are kept for the next time. The exit status is 1 if a test failed in any cell, or a cell
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from run import (  # type: ignore[attr-defined]  # mypy finds benchmarks/run.py
+from environments import (  # type: ignore[import-not-found]  # it is beside this script
     ROOT,
     VERSIONS,
     Outcome,
@@ -59,10 +60,10 @@ OF_KAFKA = (
     "tests/integration/kafka/test_client.py",
     "tests/integration/kafka/test_fenced.py",
     "tests/integration/kafka/test_many_groups.py",
-    "tests/integration/kafka/test_record_times.py",
+    "tests/integration/kafka/test_records.py",
     "tests/integration/readings/test_headroom.py",
 )
-OF_SPARK = ("-k", "not connect")
+OF_SPARK = "not connect"
 
 
 class Cell(NamedTuple):
@@ -95,19 +96,25 @@ CELLS = {
 @click.argument("names", nargs=-1, type=click.Choice(list(CELLS)), metavar="[CELL]...")
 @click.option("--list", "listed", is_flag=True, help="Only print the names of the cells.")
 @click.option("--directory", type=click.Path(path_type=Path), help="Where environments and jars are kept.")
-def main(names: tuple[str, ...], listed: bool, directory: Path | None) -> None:
+@click.option("--python", default=sys.executable, help="The Python of Spark's cells. Default: this one.")
+@click.option(
+    "-k", "chosen", default=OF_SPARK, show_default=True, help="Tests of Spark's cells, as in pytest."
+)
+def main(names: tuple[str, ...], listed: bool, directory: Path | None, python: str, chosen: str) -> None:
     """Run the cells of the matrix (default: all) and print its table."""
     if listed:
         click.echo("\n".join(CELLS))
         return
     directory = (directory or cache_directory() / "compatibility").absolute()
     directory.mkdir(parents=True, exist_ok=True)
+    # A shell lets what it starts in the background ignore Ctrl-C, by which the tests are asked to end.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # So that an end from outside is one to clean up after, like Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     outcomes = {}
     for name in names or CELLS:
         click.echo(f"--- {name}", err=True)
-        outcomes[name] = _run(CELLS[name], directory)
+        outcomes[name] = _run(CELLS[name], directory, python, chosen)
         # Each at once: a matrix that is given up has shown what it knows.
         click.echo(_row(CELLS[name], outcomes[name]))
     click.echo(
@@ -125,11 +132,11 @@ def _row(cell: Cell, outcome: Outcome) -> str:
     return f"| {cell.subject} | {version} | {outcome.python} | {last} |"
 
 
-def _run(cell: Cell, directory: Path) -> Outcome:
+def _run(cell: Cell, directory: Path, python: str, chosen: str) -> Outcome:
     started = time.monotonic()
     try:
         if cell.subject == "Spark":
-            return run_version(cell.version, directory, sys.executable, list(OF_SPARK))
+            return run_version(cell.version, directory, python, ["-k", chosen])
         if cell.subject == "Kafka":
             settings = {"AIRFLOW_KAFKA_OFFSETS_KAFKA_VERSION": cell.version}
             return run_tests(Path(sys.executable), ["-n0", *OF_KAFKA], settings)

@@ -1,8 +1,7 @@
 """
 What becomes of new records if a batch id comes again, in each sink? And after data loss?
 
-Run it from the development environment. It takes its environments from ``run.py``, and needs the jars of
-Delta Lake, Iceberg and Hudi from Maven Central::
+Run it from the development environment. It needs jars of Delta Lake, Iceberg and Hudi from Maven Central::
 
     python tests/compatibility/sinks.py        # Spark 3.5 and 4.0
     python tests/compatibility/sinks.py 4.0
@@ -23,9 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from environments import (  # type: ignore[import-not-found]  # it is beside this script
+    ROOT,
+    VERSIONS,
+    environment_of,
+    jar_of,
+)
 from rich.console import Console
 from rich.table import Table
-from run import ROOT, VERSIONS, environment_of, jar_of  # type: ignore[attr-defined]  # mypy finds benchmarks/run.py
 
 from airflow_kafka_offsets.local.cache import cache_directory
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka

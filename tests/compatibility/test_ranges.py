@@ -6,7 +6,6 @@ import threading
 import pytest
 from confluent_kafka import Producer
 
-from airflow_kafka_offsets.errors import WindowMismatchError
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.spark import batch_ranges, commit_ranges, starting_offsets
 
@@ -142,19 +141,3 @@ def test_a_job_commits_what_it_has_read_from_its_own_threads(
         "batch": 1,
         "dag": "flights",
     }
-
-
-def test_the_same_ranges_are_committed_once_and_late_ones_not_at_all(
-    make_topic, produce, new_group, broker, options
-):
-    topic, group = make_topic(1), new_group()
-    partition = TopicPartition(topic, 0)
-    produce(topic, {0: 9})
-    assert commit_ranges(group, ranges(topic, p0=(0, 3)), options=options) == {partition: 3}
-    assert commit_ranges(group, ranges(topic, p0=(3, 6)), options=options, fenced=False) == {partition: 6}
-    for fenced in (True, False):
-        assert commit_ranges(group, ranges(topic, p0=(3, 6)), options=options, fenced=fenced) == {}
-    for late in ((0, 3), (7, 9)):
-        with pytest.raises(WindowMismatchError, match="found 6"):
-            commit_ranges(group, ranges(topic, p0=late), options=options)
-    assert broker.committed(group, [partition])[partition].offset == 6

@@ -21,7 +21,7 @@ def test_the_spark_that_was_asked_for_runs(spark):
     assert spark.version == os.environ.get(ASKED_FOR, metadata.version("pyspark"))
 
 
-@pytest.mark.skipif(ASKED_FOR not in os.environ, reason="only the environments of run.py are without Airflow")
+@pytest.mark.skipif(ASKED_FOR not in os.environ, reason="only the matrix's environments are without Airflow")
 def test_there_is_no_airflow():
     assert importlib.util.find_spec("airflow") is None
 

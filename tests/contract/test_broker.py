@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.write import commit_window
+from airflow_kafka_offsets.readings.retention import read_retentions
 
 MONDAY = 1_767_571_200_000
 """A time of records, in milliseconds since 1970."""
@@ -61,12 +62,6 @@ def test_all_topics_leave_out_kafkas_own(client, topic, group):
     assert found[topic] == [0, 1, 2]
     assert "__consumer_offsets" not in found
     assert client.sees_all_topics()
-
-
-@pytest.mark.parametrize("name", ["", "a b", "x" * 250, "."])
-def test_a_name_that_is_no_topics_is_refused(client, name):
-    with pytest.raises(UsageError, match="expected the name of a topic"):
-        client.log_ranges([TopicPartition(name, 0)])
 
 
 def test_a_topic_keeps_its_id_until_it_is_created_again(cluster, topic):
@@ -118,6 +113,8 @@ def test_the_settings_of_topics_that_decide_how_long_records_stay(cluster):
     plain, own = cluster.topic(1), cluster.topic(1, **changed)
     found = cluster.client.topic_settings([plain, own, "no-such-topic"])
     assert isinstance(found.pop("no-such-topic"), UnknownTopicPartitionError)
+    with pytest.raises(UnknownTopicPartitionError, match="settings of topic 'no-such-topic'"):
+        read_retentions(cluster.client, ["no-such-topic"])
     assert {name: found[own][name] for name in changed} == changed
     assert [found[plain][name] for name in changed] == ["delete", "-1", "-1"]
 
@@ -279,17 +276,6 @@ def test_a_commit_that_was_refused_in_part_says_what_was_written(client, topic, 
     assert set(caught.value.written) == set(good)
     assert not caught.value.retriable
     assert set(client.committed_everywhere(group)) == set(good)
-
-
-@pytest.mark.parametrize(
-    ("offset", "metadata", "text"),
-    [(-1, "", "cannot be committed"), (0, "x" * 4096, "at most 4095"), (0, "a\0b", "without NUL")],
-)
-def test_what_the_broker_would_refuse_is_refused(client, topic, group, offset, metadata, text):
-    with pytest.raises(UsageError, match=text):
-        client.commit(group, {TopicPartition(topic, 0): offset}, metadata)
-    with pytest.raises(UsageError):
-        client.commit("", {TopicPartition(topic, 0): 0})
 
 
 def test_single_offsets_are_deleted_but_not_of_topics_that_members_read(cluster, topic, group):

@@ -17,6 +17,7 @@ from java_programs import openlineage_spark
 from running_airflow import RunningAirflow, make_sqlite
 from warm_python import DAG_FOLDER, WarmPython
 
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.local.demo import FIRST_DAY, demo_environment
 from airflow_kafka_offsets.local.demo_days import MARK
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -259,3 +260,15 @@ def airflow_with_users(until_scope_ends, bootstrap_servers, make_topic, postgres
         vars(running).update(variables=variables)
         yield running
     shutil.rmtree(lake, ignore_errors=True)
+
+
+@pytest.fixture
+def at(live, topic, broker):
+    """at(name) -> where the group and the checkpoint of a pipeline of the module are."""
+    tp = TopicPartition(topic, 0)
+
+    def look(name):
+        state = SparkCheckpoint(str(live.pipelines / name)).read()
+        return broker.committed(f"{name}-{topic}", [tp])[tp].offset, state.kafka_offsets["0"][tp]
+
+    return look

@@ -8,7 +8,6 @@ import pytest
 from airflow_users import User
 from written_query import Query
 
-from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -41,18 +40,6 @@ def live(airflow_with_users, topic, broker):
         begun = {name: ada.trigger(name) for name in names}
         vars(airflow).update(pipelines=pipelines, ada=ada, bob=bob, begun=begun)
         yield airflow
-
-
-@pytest.fixture
-def at(live, topic, broker):
-    """at(name) -> where the group and the checkpoint of a pipeline are."""
-    tp = TopicPartition(topic, 0)
-
-    def look(name):
-        state = SparkCheckpoint(str(live.pipelines / name)).read()
-        return broker.committed(f"{name}-{topic}", [tp])[tp].offset, state.kafka_offsets["0"][tp]
-
-    return look
 
 
 def request_of(live, name):

@@ -54,18 +54,6 @@ def live(airflow_with_users, topic, broker):
     return airflow_with_users
 
 
-@pytest.fixture
-def at(live, topic, broker):
-    """at(name) -> where the group and the checkpoint of a pipeline are."""
-    tp = TopicPartition(topic, 0)
-
-    def look(name):
-        state = SparkCheckpoint(str(live.pipelines / name)).read()
-        return broker.committed(f"{name}-{topic}", [tp])[tp].offset, state.kafka_offsets["0"][tp]
-
-    return look
-
-
 def state_of(live, dag_id, run_id):
     return live.api("GET", f"dags/{dag_id}/dagRuns/{run_id}")["state"]
 

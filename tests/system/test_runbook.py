@@ -43,19 +43,18 @@ def test_a_pipeline_is_moved_to_another_cluster(pipeline, spark, own_kafka):
     _follow("another-cluster", pipeline, spark)
 
 
-@pytest.mark.long
-def test_records_since_a_time_are_written_again(pipeline, spark):
-    SITUATIONS["reprocess-since-a-time"](pipeline, spark)
-    assert len([*pipeline.output.iterdir()]) == 1500
-    _follow("reprocess-since-a-time", pipeline, spark)
-    assert len([*pipeline.output.iterdir()]) == 2400
-
-
-def test_records_that_a_new_checkpoint_skipped_are_written(pipeline, spark):
-    SITUATIONS["read-what-was-skipped"](pipeline, spark)
-    assert len([*pipeline.output.iterdir()]) == 1220
-    _follow("read-what-was-skipped", pipeline, spark)
-    assert len([*pipeline.output.iterdir()]) == 2420
+@pytest.mark.parametrize(
+    ("anchor", "before", "after"),
+    [
+        pytest.param("reprocess-since-a-time", 1500, 2400, marks=pytest.mark.long),
+        ("read-what-was-skipped", 1220, 2420),
+    ],
+)
+def test_records_are_written_that_were_not_or_once_more(pipeline, spark, anchor, before, after):
+    SITUATIONS[anchor](pipeline, spark)
+    assert len([*pipeline.output.iterdir()]) == before
+    _follow(anchor, pipeline, spark)
+    assert len([*pipeline.output.iterdir()]) == after
 
 
 def test_each_section_with_commands_is_run_and_ends_with_kafkas_own_tool():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from mirrored_clusters import MIRRORS, READ, SYNCS, keep_readiness, produce, produce_in_transactions
+from mirrored_clusters import MIRRORS, READ, SYNCS, keep_readiness, produce
 from mirrored_pipeline import Pipeline
 from written_query import Query
 
@@ -115,18 +115,6 @@ def test_a_batch_after_the_one_that_was_kept_is_safe(mirrored, pipeline, failove
 # --- what is refused
 
 
-def test_a_batch_that_was_begun_is_refused_unless_it_may_be_discarded(mirrored, pipeline, failover):
-    pipeline.query.plan(3, {pipeline.topic: {0: 90, 1: 60}})
-    done = failover("apply", pipeline)
-    assert done.code == 1
-    assert "batch 3 was begun and not finished" in done.err
-    assert pipeline.committed() == {0: None, 1: None}
-    done = failover("apply", pipeline, "--on-pending-batch", "discard", "--idempotent-sink")
-    assert done.code == 0, done
-    assert pipeline.committed() == READ
-    assert SparkCheckpoint(pipeline.query.location).read().pending_batch_id is None
-
-
 def test_a_query_with_state_moves_only_where_it_is_exact(mirrored, pipeline, failover):
     pipeline.query.write("state/0/0/1.delta", "state")
     done = failover("apply", pipeline, "--source-is-down")
@@ -136,17 +124,6 @@ def test_a_query_with_state_moves_only_where_it_is_exact(mirrored, pipeline, fai
     assert failover("plan", pipeline, "--source-is-down", "--allow-stateful").code == 0
     assert failover("apply", pipeline).code == 0
     assert pipeline.committed() == READ
-
-
-def test_a_partition_without_a_mirror_is_refused(mirrored, pipeline, failover):
-    pipeline.query.run(3, {pipeline.topic: READ, "unmirrored": {0: 5}})
-    done = failover("apply", pipeline, "--source-is-down", "--on-unknown", "earliest")
-    assert done.code == 1
-    assert "other.unmirrored-0 is not on the mirror" in done.err
-    # What is named moves, and the rest stays as it is.
-    done = failover("apply", pipeline, "--source-is-down", "--topic", pipeline.topic)
-    assert done.code == 0, done
-    assert pipeline.at()[TopicPartition("unmirrored", 0)] == 5
 
 
 def test_an_unknown_position_goes_to_the_log_start_if_that_is_allowed(mirrored, pipeline, failover):
@@ -200,21 +177,6 @@ def test_nothing_goes_back_past_a_failover(mirrored, pipeline, failover, cli):
     assert cli("checkpoint", "truncate", location, *to).code == 0
 
 
-def test_before_the_query_has_run_it_is_taken_back_as_it_was(mirrored, pipeline, failover, cli):
-    before = pipeline.query.sparks_files()
-    assert failover("apply", pipeline).code == 0
-    to = ("--bootstrap-server", mirrored.target, "--quiet-period", "0", "--archive", "0001-failover")
-    names = (pipeline.group, "--checkpoint", pipeline.query.location)
-    done = cli("group", "restore", *names, *to, "--execute")
-    assert done.code == 0, done
-    assert pipeline.query.sparks_files() == before
-    # It counts on the source again, and may fail over again.
-    commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
-    assert cli(*commit, "--bootstrap-server", mirrored.source).code == 0
-    assert failover("apply", pipeline).code == 0
-    assert pipeline.at() == {TopicPartition(pipeline.copy, number): at for number, at in READ.items()}
-
-
 def test_a_query_goes_back_by_the_mirror_in_the_other_direction(mirrored, pipelines, cli):
     """
     ``back`` swaps the clusters: here the mirror leads from the one that is left to the one to go back to.
@@ -244,21 +206,3 @@ def test_two_sources_of_one_topic_move_each_to_its_place(mirrored, topic, tmp_pa
     assert found["1"] == dict(zip(pipeline.copies, (20, 30), strict=True))
     for each, wanted in ((group, READ), (f"{group}-b", {0: 20, 1: 30})):
         assert mirrored.committed(each, pipeline.copy) == wanted
-
-
-def test_transactions_move_safely_in_both_ways(mirrored, tmp_path, new_group, failover):
-    for way in ("same", "other"):
-        topic = mirrored.topic(way, partitions=1)
-        produce_in_transactions(mirrored.source, topic, 200)
-        mirrored.wait_for_copy(way, topic)
-        query = Query(tmp_path / way)
-        end = mirrored.on_source.log_ranges([TopicPartition(topic, 0)])[TopicPartition(topic, 0)].end
-        query.run(0, {topic: {0: 10}})
-        query.run(1, {topic: {0: end // 2}})
-        pipeline = Pipeline(mirrored, way, topic, query, new_group())
-        done = failover("apply", pipeline, "--output", "json")
-        assert done.code == 0, done
-        at = pipeline.at()[TopicPartition(pipeline.copy, 0)]
-        truth = mirrored.truth(way, TopicPartition(topic, 0))
-        assert truth.lost(end // 2, at) == 0
-        assert truth.again(end // 2, at) <= json.loads(done.out)["failover"]["again"] <= 9

@@ -16,9 +16,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import MoveUnfinishedError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
-from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
@@ -214,13 +212,6 @@ def test_a_reset_refuses_the_plan_of_a_failover_and_a_failover_that_of_a_reset(p
 def test_what_a_plan_has_decided_cannot_be_given_as_well(given, said):
     with pytest.raises(UsageError, match=said):
         FailOverOperator(task_id="fail_over", plan="s3://lake/plan.json", **given)
-
-
-def test_the_request_shows_plans_of_failovers(pipelines):
-    plan, other = pipelines().plan(), pipelines().plan()
-    ApprovePlanOperator(task_id="approve", plan=plan)
-    text = plans_markdown([SavedPlan.parse(each) for each in (plan, other)])
-    assert text.count("cluster `") == 4
 
 
 # --- on the command line

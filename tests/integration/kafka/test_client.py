@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from airflow_kafka_offsets.errors import ClientCrashedError, UsageError
-from airflow_kafka_offsets.kafka.admin import Admin
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.connection import Connections
+from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connections
 from airflow_kafka_offsets.kafka.requests import send_commit
+from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
 
 pytestmark = pytest.mark.integration
@@ -121,33 +121,6 @@ def test_a_response_that_nobody_waited_for_is_not_that_of_the_next_commit(
     assert results[partition] is not None, "this is the response to the commit before"
 
 
-def test_a_commit_without_a_response_is_found_by_reading_it(client, make_topic, new_group, monkeypatch):
-    partition, group = TopicPartition(make_topic(partitions=1), 0), new_group()
-    real, sent = Admin.commit, []
-
-    def answer_is_lost(self, *arguments):
-        sent.append(real(self, *arguments))
-        raise ClientCrashedError("it died")
-
-    monkeypatch.setattr(Admin, "commit", answer_is_lost)
-    client.commit(group, {partition: 5}, "mine")
-    assert sent == [{partition: None}]
-    assert client.committed(group, [partition]) == {partition: Commit(5, "mine")}
-
-
-def test_the_connections_own_group_and_auto_commit_do_not_matter(bootstrap_servers, make_topic, new_group):
-    partition, group = TopicPartition(make_topic(), 0), new_group()
-    settings = {
-        "bootstrap.servers": bootstrap_servers,
-        "group.id": "another",
-        "isolation.level": "read_committed",
-    }
-    with OffsetsClient({**settings, "enable.auto.commit": "true", "auto.offset.reset": "earliest"}) as client:
-        client.commit(group, {partition: 0})
-        assert client.committed_everywhere("another") == {}
-        assert set(client.committed_everywhere(group)) == {partition}
-
-
 def test_threads_share_a_client(client, make_topic, new_group):
     partition, groups = TopicPartition(make_topic(), 0), [new_group() for _ in range(8)]
     failures = []
@@ -168,10 +141,19 @@ def test_threads_share_a_client(client, make_topic, new_group):
     assert failures == []
 
 
-def test_closing_leaves_no_thread_behind(bootstrap_servers, make_topic, new_group):
+def test_closing_leaves_no_thread_behind_and_reading_neither_a_commit_nor_a_group(
+    bootstrap_servers, make_topic, produce, new_group
+):
+    partition = TopicPartition(make_topic(), 0)
+    produce(partition.topic, {0: 3})
     before = set(threading.enumerate())
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        client.commit(new_group(), {TopicPartition(make_topic(), 0): 0})
+    with OffsetsClient({"bootstrap.servers": bootstrap_servers, "group.id": partition.topic}) as client:
+        client.commit(new_group(), {partition: 0})
+        assert client.record_times({partition: 0})
+        assert client.record_offsets({partition: merge([(0, 2)])}, within=20).records
+        groups = {listed.group_id for listed in client.list_groups()}
+        assert not groups & {partition.topic, OWN_GROUP}
+        assert client.committed_everywhere(OWN_GROUP) == {}
     client.close()
     assert set(threading.enumerate()) == before
     with pytest.raises(UsageError, match="this client was closed"):

@@ -12,14 +12,11 @@ from confluent_kafka import Consumer
 from py4j.protocol import Py4JJavaError
 
 from airflow_kafka_offsets.errors import (
-    CommitError,
     GroupActiveError,
     WindowMismatchError,
 )
 from airflow_kafka_offsets.kafka import commits, fenced
-from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.failures import CallError, Failure
 from airflow_kafka_offsets.kafka.groups import COMMITTER
 from airflow_kafka_offsets.kafka.requests import send_commit
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -208,117 +205,6 @@ def test_a_reader_who_joins_between_two_requests_stops_the_commit_and_a_retry_fi
     monkeypatch.setattr(fenced, "send_commit", real)
     assert set(commit_window(client, group, window(None, 5)).values()) == {5}
     assert holds(group) == [5, 5, 5, 5]
-
-
-def test_half_of_a_commit_that_was_killed_is_finished(
-    client, group, topic, window, holds, monkeypatch, small_requests
-):
-    real, sent = send_commit, []
-
-    def die(*arguments):
-        if sent:
-            raise KeyboardInterrupt
-        sent.append(real(*arguments))
-        return sent[0]
-
-    monkeypatch.setattr(fenced, "send_commit", die)
-    with pytest.raises(KeyboardInterrupt):
-        commit_window(client, group, window(None, 5))
-    monkeypatch.setattr(fenced, "send_commit", real)
-    assert holds(group) == [5, 5]
-    written = commit_window(client, group, window(None, 5))
-    assert written == {TopicPartition(topic, number): 5 for number in (2, 3)}
-    assert holds(group) == [5, 5, 5, 5]
-
-
-def test_a_commit_whose_answer_was_lost_is_looked_up(client, group, window, holds, monkeypatch):
-    real, sent = send_commit, []
-
-    def send(*arguments):
-        sent.append(real(*arguments))
-        raise CallError(Failure("_TIMED_OUT", "no answer to the commit"))
-
-    monkeypatch.setattr(fenced, "send_commit", send)
-    assert commit_window(client, group, window(None, 5)) == window(None, 5).end
-    assert len(sent) == 1
-    assert holds(group) == [5, 5, 5, 5]
-
-
-@pytest.fixture
-def before_each_attempt(monkeypatch):
-    """before_each_attempt(do) does something whenever a fenced commit has looked for members."""
-    look = fenced.FencedCommit._refuse_members
-
-    def arrange(do):
-        def look_and_do(self, call):
-            look(self, call)
-            do()
-
-        monkeypatch.setattr(fenced.FencedCommit, "_refuse_members", look_and_do)
-
-    return arrange
-
-
-def test_what_somebody_else_commits_between_two_attempts_is_not_moved_by_this_one(
-    client, group, topic, window, holds, monkeypatch, before_each_attempt
-):
-    first, *others = (TopicPartition(topic, number) for number in range(PARTITIONS))
-    real, sent = send_commit, []
-
-    def send(*arguments):
-        sent.append(arguments)
-        if len(sent) == 1:
-            raise CallError(Failure("NOT_COORDINATOR", "moved"))
-        return real(*arguments)
-
-    monkeypatch.setattr(fenced, "send_commit", send)
-    before_each_attempt(lambda: sent and client.commit(group, {first: 5}, "another's"))
-    assert commit_window(client, group, window(None, 5), "mine") == dict.fromkeys(others, 5)
-    assert holds(group) == [5, 5, 5, 5]
-
-
-def test_what_was_written_is_told_when_the_rest_is_refused(
-    client, group, topic, window, monkeypatch, small_requests, before_each_attempt
-):
-    """The coordinator moves in the middle, and somebody commits before this one is back."""
-    real, sent = send_commit, []
-
-    def send(*arguments):
-        sent.append(arguments)
-        if len(sent) == 2:
-            raise CallError(Failure("NOT_COORDINATOR", "moved"))
-        return real(*arguments)
-
-    monkeypatch.setattr(fenced, "send_commit", send)
-    before_each_attempt(lambda: len(sent) == 2 and client.commit(group, {TopicPartition(topic, 3): 7}))
-    with pytest.raises(
-        CommitError, match="2 of 4 partitions were written.*then the rest was refused"
-    ) as refused:
-        commit_window(client, group, window(None, 5))
-    assert refused.value.written == (TopicPartition(topic, 0), TopicPartition(topic, 1))
-
-
-def test_without_a_fence_the_group_is_compared_again_before_each_attempt(
-    client, bootstrap_servers, group, topic, window, holds, monkeypatch
-):
-    first, *others = (TopicPartition(topic, number) for number in range(PARTITIONS))
-    real, meanwhile = Admin.commit, []
-
-    def send(*arguments):
-        if not meanwhile:
-            return real(*arguments)
-        another.commit(group, {first: meanwhile.pop()})
-        raise CallError(Failure("NOT_COORDINATOR", "moved"))
-
-    monkeypatch.setattr(Admin, "commit", send)
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as another:
-        meanwhile.append(5)
-        moved = commit_window(client, group, window(None, 5), "mine", fenced=False)
-        assert moved == dict.fromkeys(others, 5)
-        meanwhile.append(7)
-        with pytest.raises(WindowMismatchError, match="-0: found 7, the range goes from 5 to 9"):
-            commit_window(client, group, window(5, 9), fenced=False)
-    assert holds(group) == [7, 5, 5, 5]
 
 
 def test_a_group_that_the_new_protocol_has_left_empty_can_be_committed_to(

@@ -10,9 +10,7 @@ from confluent_kafka.admin import AdminClient
 from deadlines import until
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
-from airflow_kafka_offsets.kafka import logs, retry
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.kafka.failures import Failure
 from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -118,20 +116,3 @@ def test_groups_whose_commits_have_no_leader_are_named_and_missing_in_no_list(ha
         found = client.committed_groups({there: None, not_there: None})
     assert found[there] == {TopicPartition(topic, with_leader[0]): Commit(5)}
     assert re.search(cause, str(found[not_there]))
-
-
-def test_a_topic_that_a_leader_does_not_know_yet_is_not_called_missing(
-    bootstrap_servers, make_topic, monkeypatch
-):
-    """A leader that has just started: for some seconds the list of topics knows more than it does."""
-    partition = TopicPartition(make_topic(partitions=1), 0)
-
-    def not_yet(connection, partitions, *_):
-        return {}, dict.fromkeys(partitions, Failure("UNKNOWN_TOPIC_OR_PART", "Broker: Unknown topic"))
-
-    monkeypatch.setattr(logs, "read_offsets", not_yet)
-    # The list of topics must come in the last attempt too, also on a busy machine.
-    monkeypatch.setattr(retry, "_LEAST", 1.5)
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}, timeout=3) as client:
-        with pytest.raises(BrokerUnavailableError, match=f"the leader of {partition} does not know it yet"):
-            client.log_ranges([partition])

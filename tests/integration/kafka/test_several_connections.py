@@ -3,7 +3,6 @@
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from airflow_kafka_offsets.errors import UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 
@@ -24,15 +23,10 @@ def partitions(make_topic, produce):
     return [TopicPartition(topic, number) for number in range(3)]
 
 
-@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-def test_each_partition_gets_its_own_start_and_end(client, partitions, delete_records, isolation_level):
+def test_each_partition_gets_its_own_log_over_connections_that_are_kept(client, partitions, delete_records):
     delete_records(partitions[2].topic, {2: 2})
-    ranges = client.log_ranges(partitions, isolation_level=isolation_level)
-    assert ranges == dict(zip(partitions, [LogRange(0, 1), LogRange(0, 2), LogRange(2, 3)], strict=True))
-
-
-def test_connections_are_kept_one_for_each_request(client, partitions):
-    client.log_ranges(partitions)
+    logs = [LogRange(0, 1), LogRange(0, 2), LogRange(2, 3)]
+    assert client.log_ranges(partitions) == dict(zip(partitions, logs, strict=True))
     before = list(client._session.connections._kept.values())
     client.offsets_for_time(partitions, 0)
     client.log_ranges(partitions)
@@ -61,10 +55,3 @@ def test_a_partition_that_was_added_is_found_over_all(client, partitions, bootst
     added = TopicPartition(topic, 3)
     assert client.log_ranges([*partitions, added])[added] == LogRange(0, 0)
     assert client.offsets_for_time([added], 0) == {added: None}
-
-
-def test_a_partition_that_is_missing_is_named(client, partitions):
-    missing = TopicPartition(partitions[0].topic, 9)
-    with pytest.raises(UnknownTopicPartitionError) as raised:
-        client.log_ranges([*partitions, missing])
-    assert list(raised.value.missing) == [missing]

@@ -9,12 +9,9 @@ from breakable_kafka import BreakableKafka
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from deadlines import until
 
-from airflow_kafka_offsets.errors import UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.headroom import Retention
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
-from airflow_kafka_offsets.waits.cached_reader import CachedReader
+from airflow_kafka_offsets.readings.retention import read_headrooms
 
 pytestmark = pytest.mark.integration
 
@@ -166,23 +163,3 @@ def test_a_topic_without_retention_of_its_own_has_the_brokers(quick, make_topic,
         finally:
             for name in ("log.retention.ms", "log.retention.bytes"):
                 brokers(name, None, AlterConfigOpType.DELETE)
-
-
-def test_settings_of_many_topics_are_one_call_and_are_remembered(client, make_topic):
-    topics = [make_topic(1, {"retention.ms": str(number)}) for number in range(3)]
-    found = client.topic_settings(topics)
-    read = {topic: Retention.from_settings(each) for topic, each in found.items() if isinstance(each, dict)}
-    assert read == {topic: Retention(number) for number, topic in enumerate(topics)}
-    cached = CachedReader(client)
-    assert cached.topic_settings(topics) == found
-    client.close()
-    assert cached.topic_settings(topics[:2]) == {topic: found[topic] for topic in topics[:2]}
-
-
-def test_a_topic_that_goes_meanwhile_is_an_error(bootstrap_servers):
-    with OffsetsClient({"bootstrap.servers": bootstrap_servers}) as client:
-        error = client.topic_settings(["not-there"])["not-there"]
-        assert isinstance(error, UnknownTopicPartitionError)
-        assert "settings of topic 'not-there'" in str(error)
-        with pytest.raises(UnknownTopicPartitionError):
-            read_retentions(client, ["not-there"])

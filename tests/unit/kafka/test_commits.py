@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.errors import (
     BrokerError,
     BrokerUnavailableError,
+    ClientCrashedError,
     CommitError,
     GroupMovedError,
     PlanRefusedError,
     UsageError,
 )
 from airflow_kafka_offsets.kafka import group_commits
+from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import (
     MAX_BYTES,
     MAX_PARTITIONS,
@@ -104,79 +106,93 @@ def test_an_unknown_partition_is_tried_again_unless_the_broker_does_not_know_it_
     assert state.refused == {A: unknown}
 
 
+@pytest.fixture
+def group_of(monkeypatch):
+    """
+    group_of(send, read) -> commits of a group, as ``commit(offsets, check)``.
+
+    ``send(parts)`` answers each attempt, and ``read(what, offsets)`` each look at the group.
+    """
+
+    def make(send, read, *, seconds=1.0, **asked):
+        admin: Any = SimpleNamespace(commit=lambda _, parts, *__: send(parts), **asked)
+        commits = group_commits.GroupCommits(SimpleNamespace(), admin, "g")  # type: ignore[arg-type]
+        monkeypatch.setattr(commits, "read", lambda call, offsets, *_: read(call.what, offsets))
+        call = Call("committing", "kafka-1:9092", seconds)
+        return lambda offsets, check=None: commits.commit(call, offsets, {"orders": "mine"}, check)
+
+    return make
+
+
 @pytest.mark.parametrize("code", ["_TIMED_OUT", "_TRANSPORT", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"])
 @pytest.mark.parametrize("appears", [True, False])
-def test_a_commit_without_a_clear_response_may_appear_at_any_later_read(monkeypatch, code, appears):
+def test_a_commit_without_a_clear_response_may_appear_at_any_later_read(group_of, code, appears):
     """Kafka shows a commit once its replicas have it, which may be after the coordinator's time for it."""
-    admin: Any = SimpleNamespace()
-    commits = group_commits.GroupCommits(SimpleNamespace(), admin, "g")  # type: ignore[arg-type]
-    held: dict[TopicPartition, Commit | None] = {A: None, B: None}
     codes = [code, "COORDINATOR_LOAD_IN_PROGRESS"]
     sent = []
 
-    def send(_, parts, *__):
+    def send(parts):
         sent.append(parts)
         return {tp: Failure(codes[min(len(sent), 2) - 1], "x") for part in parts for tp in part}
 
-    def read(_, offsets, __="Describe"):
-        if appears and len(sent) == len(codes):
-            held[A] = held[B] = Commit(5, "mine")
-        return {tp: held[tp] for tp in offsets}
+    def read(_, offsets):
+        return dict.fromkeys(offsets, Commit(5, "mine") if appears and len(sent) == len(codes) else None)
 
     def check(found):
         if any(found.values()):
             raise GroupMovedError("the group has moved")
 
-    monkeypatch.setattr(commits, "read", read)
-    admin.commit = send
-
-    def commit():
-        commits.commit(Call("committing", "kafka-1:9092", 1.0), {A: 5, B: 5}, {"orders": "mine"}, check)
-
+    commit = group_of(send, read)
     if appears:
-        commit()
+        commit({A: 5, B: 5}, check)
         assert len(sent) == len(codes)
     else:
         with pytest.raises(BrokerUnavailableError, match="it is not known whether it was written"):
-            commit()
+            commit({A: 5, B: 5}, check)
 
 
-def test_a_part_without_a_response_is_looked_up_although_another_is_refused(monkeypatch):
+def test_a_part_without_a_response_is_looked_up_although_another_is_refused(group_of):
     group = GroupDescription("g", "Stable", "classic", (GroupMember("m", "x-window-commit", "h", ()),))
     assert group.is_occupied
-    admin: Any = SimpleNamespace(describe_groups=lambda *_: {"g": group})
-    commits = group_commits.GroupCommits(SimpleNamespace(), admin, "g")  # type: ignore[arg-type]
     reads = []
 
-    def read(call, offsets, _="Describe"):
-        reads.append(call.what)
-        return dict.fromkeys(offsets)
-
-    def send(_, parts, *__):
+    def send(parts):
         codes = ["_TIMED_OUT", "UNKNOWN_MEMBER_ID"]
         return {tp: Failure(codes[n], "") for n, part in enumerate(parts) for tp in part}
 
-    monkeypatch.setattr(commits, "read", read)
-    admin.commit = send
+    def read(what, offsets):
+        reads.append(what)
+        return dict.fromkeys(offsets)
+
+    commit = group_of(send, read, describe_groups=lambda *_: {"g": group})
     offsets = {TopicPartition("orders", number): 5 for number in range(MAX_PARTITIONS + 1)}
     with pytest.raises(BrokerError, match="it is not known whether"):
-        commits.commit(Call("committing", "kafka-1:9092", 1.0), offsets, {"orders": ""})
+        commit(offsets)
     assert sum("reading back" in what for what in reads) > 1
+
+
+def test_a_commit_without_a_response_is_found_by_reading_it(client, make_topic, new_group, monkeypatch):
+    partition, group = TopicPartition(make_topic(1), 0), new_group()
+    real, sent = Admin.commit, []
+
+    def answer_is_lost(self, *arguments):
+        sent.append(real(self, *arguments))
+        raise ClientCrashedError("it died")
+
+    monkeypatch.setattr(Admin, "commit", answer_is_lost)
+    client.commit(group, {partition: 5}, "mine")
+    assert sent == [{partition: None}]
+    assert client.committed(group, [partition]) == {partition: Commit(5, "mine")}
 
 
 @pytest.mark.parametrize(
     "refusal", [PlanRefusedError(["the group has moved"]), GroupMovedError("the group has moved")]
 )
-def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written(monkeypatch, refusal):
-    admin: Any = SimpleNamespace()
-    commits = group_commits.GroupCommits(SimpleNamespace(), admin, "g")  # type: ignore[arg-type]
+def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written(group_of, refusal):
     held: dict[TopicPartition, Commit | None] = {A: None, B: None}
     sent, checked = [], []
 
-    def read(_, offsets, __="Describe"):
-        return {tp: held[tp] for tp in offsets}
-
-    def send(_, parts, *__):
+    def send(parts):
         sent.append(parts)
         held[A], held[B] = Commit(5, "mine"), Commit(9, "another's")
         return {A: None, B: Failure("NOT_COORDINATOR", "moved")}
@@ -186,10 +202,8 @@ def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written
         if found[B] is not None:
             raise refusal
 
-    monkeypatch.setattr(commits, "read", read)
-    admin.commit = send
     with pytest.raises(CommitError) as failed:
-        commits.commit(Call("committing", "kafka-1:9092", 5.0), {A: 5, B: 5}, {"orders": "mine"}, check)
+        group_of(send, lambda _, offsets: {tp: held[tp] for tp in offsets}, seconds=5.0)({A: 5, B: 5}, check)
     assert str(failed.value) == (
         "committing: 1 of 2 partitions were written (orders-0), and then the rest was refused: "
         "the group has moved"

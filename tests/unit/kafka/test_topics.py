@@ -10,7 +10,8 @@ from confluent_kafka import KafkaError
 from memory_clients import Clock, MemoryConsumer, open_client
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
-from airflow_kafka_offsets.kafka.failures import CallError
+from airflow_kafka_offsets.kafka import logs
+from airflow_kafka_offsets.kafka.failures import CallError, Failure
 from airflow_kafka_offsets.kafka.requests import missing_partitions, read_topics
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -83,3 +84,15 @@ def test_many_topics_are_one_request_and_those_that_it_lacks_are_asked_for_by_na
     with open_client(memory) as client:
         assert client.partitions([*topics, "none"]) == {topic: [0, 1] for topic in topics}
     assert asked == [None, "none"]
+
+
+def test_a_topic_that_a_leader_does_not_know_yet_is_not_called_missing(client, make_topic, monkeypatch):
+    """A leader that has just started: for some seconds the list of topics knows more than it does."""
+    partition = TopicPartition(make_topic(1), 0)
+
+    def not_yet(connection, partitions, *_):
+        return {}, dict.fromkeys(partitions, Failure("UNKNOWN_TOPIC_OR_PART", "Broker: Unknown topic"))
+
+    monkeypatch.setattr(logs, "read_offsets", not_yet)
+    with pytest.raises(BrokerUnavailableError, match=f"the leader of {partition} does not know it yet"):
+        client.log_ranges([partition])

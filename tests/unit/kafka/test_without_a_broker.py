@@ -55,7 +55,13 @@ def test_a_name_that_would_end_the_child_or_be_cut_is_not_handed_to_it(client, n
             call([name])
 
 
-@pytest.mark.parametrize("topic", ["", " ", "a\0b", "\ud800", "x" * 70_000, "^a.*"])
+def test_a_commit_that_no_broker_would_take_is_not_sent(client):
+    for group, offset in (("g", -1), ("", 0)):
+        with pytest.raises(UsageError, match="cannot be committed|group_id is empty"):
+            client.commit(group, {ORDERS: offset})
+
+
+@pytest.mark.parametrize("topic", ["", " ", "a b", ".", "a\0b", "\ud800", "x" * 250, "x" * 70_000, "^a.*"])
 def test_a_topic_that_cannot_be_is_not_handed_to_the_client(client, topic):
     partition = TopicPartition(topic, 0)
     for call in (

@@ -140,6 +140,21 @@ def finish(committer, run="run-1", batch=0):
     committer.commit_due()
 
 
+def error_of(committer, seconds=1):
+    """Let the query finish a batch, and return the one error of a flush as text."""
+    committer.record_finished("run-1", 0)
+    committer.flush(seconds)
+    (error,) = committer.outcomes.errors
+    return str(error)
+
+
+def end_while_the_broker_is_away(committer, query, group, at=9):
+    """Let a query end at an offset, of which the first try to commit it fails."""
+    query.ends, query.active, group.failures = {ORDERS: at}, False, 1
+    committer.record_ended("run-1")
+    committer.commit_due()
+
+
 @pytest.fixture
 def committer(group, query):
     return following(query, group.client)
@@ -186,6 +201,8 @@ def test_a_flush_does_not_wait_for_the_next_second(committer, group, query):
         committer.record_finished("run-1", batch)
         committer.flush(5)
     assert (group.held["g", ORDERS].offset, group.commits) == (2, 2)
+    committer.record_late(5)
+    assert committer.outcomes.errors == []
 
 
 def test_a_flush_does_not_wait_for_the_batches_that_end_meanwhile(committer, group, query, monkeypatch):
@@ -454,9 +471,7 @@ def test_a_first_commit_is_not_made_over_a_move_after_the_querys_end(group, move
     query = in_jvm(move)
     committer = following(query, group.client)
     # The broker was away from the start of the query to its end.
-    query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
-    committer.record_ended("run-1")
-    committer.commit_due()
+    end_while_the_broker_is_away(committer, query, group)
     group.held["g", ORDERS], query.move = moved(), then
     committer.flush(2)
     assert group.held["g", ORDERS].offset == 2
@@ -468,9 +483,7 @@ def test_an_ended_query_commits_nothing_over_a_run_in_another_process_that_follo
     committer = following(query, group.client)
     query.ends = {ORDERS: 5}
     finish(committer)
-    query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
-    committer.record_ended("run-1")
-    committer.commit_due()
+    end_while_the_broker_is_away(committer, query, group)
     group.held["g", ORDERS], query.move = Commit(3, '{"query":"q-1","tool":"spark listener"}'), 1
     committer.flush(2)
     assert group.held["g", ORDERS].offset == 3
@@ -522,9 +535,7 @@ def test_a_checkpoint_that_was_moved_alone_while_a_query_was_idle(group, now, ba
 def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committer, group, query, now):
     query.ends = {ORDERS: 5}
     finish(committer)
-    query.ends, query.active, group.failures = {ORDERS: 9}, False, 1
-    committer.record_ended("run-1")
-    committer.commit_due()
+    end_while_the_broker_is_away(committer, query, group)
     group.held["g", ORDERS] = moved()
     again = Query()
     again.ends = {ORDERS: 3}
@@ -556,20 +567,22 @@ def test_a_commit_on_one_cluster_does_not_hide_a_refusal_on_another(refuses):
     sources = [SourceState(name, on(name, "g"), {ORDERS: 5}) for name in ("here", "there")]
     query = Query(sources=lambda: sources)
     committer = following(query, lambda settings: clusters[settings["bootstrap.servers"]])
-    committer.record_finished("run-1", 0)
-    committer.flush(2)
-    (error,) = committer.outcomes.errors
-    assert "q-2" in str(error)
+    assert "q-2" in error_of(committer, 2)
+
+
+def test_a_refusal_of_one_group_does_not_keep_the_next_group_of_its_cluster_from_its_commit(group):
+    group.held["g", ORDERS] = Commit(3, '{"query":"q-2"}')
+    sources = [SourceState(name, on("here", name), {ORDERS: 5}) for name in ("g", "h")]
+    committer = following(Query(sources=lambda: sources), group.client)
+    assert "q-2" in error_of(committer, 2)
+    assert {name: commit.offset for (name, _), commit in group.held.items()} == {"g": 3, "h": 5}
 
 
 @pytest.mark.parametrize("group_id", [None, {"oders": "g"}])
 def test_a_topic_without_a_group_is_an_error_at_the_end(group_id):
     query = Query(sources=lambda: [SourceState("a", on("here"), {ORDERS: 5})])
     committer = following(query, Group().client, group_id=group_id)
-    committer.record_finished("run-1", 0)
-    committer.flush(1)
-    (error,) = committer.outcomes.errors
-    assert f"names no group for topic {ORDERS.topic}: not committed" in str(error)
+    assert f"names no group for topic {ORDERS.topic}: not committed" in error_of(committer)
 
 
 def test_a_source_without_a_group_is_committed_to_the_one_that_was_given_for_its_topic(group):
@@ -624,10 +637,7 @@ def test_a_busy_event_bus_of_spark_leaves_time_to_commit():
 
 def test_a_query_that_spark_does_not_show_is_an_error():
     committer = following(ClassicQuery(SimpleNamespace(id="q-1", name=None)), Group().client)
-    committer.record_finished("run-1", 0)
-    committer.flush(1)
-    (error,) = committer.outcomes.errors
-    assert "Spark does not report the finished offsets, so nothing is committed" in str(error)
+    assert "Spark does not report the finished offsets, so nothing is committed" in error_of(committer)
 
 
 def test_a_query_that_fails_as_it_continues_from_a_seek_is_at_the_seeks_offsets(monkeypatch):
@@ -661,10 +671,7 @@ def test_a_client_that_cannot_be_made_is_an_error_and_the_next_group_is_committe
 
     sources = [SourceState(name, on(name, "g"), {ORDERS: 5}) for name in ("here", "there")]
     committer = following(Query(sources=lambda: sources), client)
-    committer.record_finished("run-1", 0)
-    committer.flush(1)
-    (error,) = committer.outcomes.errors
-    assert "librdkafka.so.1: cannot open it" in str(error)
+    assert "librdkafka.so.1: cannot open it" in error_of(committer)
     assert there.held["g", ORDERS].offset == 5
 
 

@@ -1,14 +1,8 @@
 """
-Do the tests in this folder pass on other versions of Spark?
+Environments for other versions of Spark, and the tests that run in them.
 
 Each version gets an environment of its own, without Airflow, with the Kafka connector of that version; it is
-kept in a cache directory for the next time. Run it from the development environment::
-
-    python tests/compatibility/run.py            # Spark 3.5, 4.0, 4.1, 4.2 and 4.3
-    python tests/compatibility/run.py 3.5 --python 3.5=python3.10
-    python tests/compatibility/run.py 4.2 -- -k pending
-
-The exit status is 1 if a test failed anywhere.
+kept in a cache directory for the next time.
 """
 
 from __future__ import annotations
@@ -18,7 +12,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import zipfile
@@ -26,14 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-import click
 from jgo.config import GlobalSettings
 from jgo.maven import MavenContext
-from rich.console import Console
-from rich.table import Table
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.cache import cache_directory, lock_file
+from airflow_kafka_offsets.local.cache import lock_file
 from airflow_kafka_offsets.local.jars import kafka_classpath, tools_classpath
 
 ROOT = Path(__file__).parents[2]
@@ -112,38 +102,14 @@ class Outcome(NamedTuple):
     trouble: str = ""
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("words", nargs=-1, metavar="[VERSION]... [-- PYTEST_ARGUMENT...]", type=click.UNPROCESSED)
-@click.option("--directory", type=click.Path(path_type=Path), help="Where environments and jars are kept.")
-@click.option("--python", "pythons", multiple=True, metavar="VERSION=PROGRAM", help="Python for a version.")
-def main(words: tuple[str, ...], directory: Path | None, pythons: tuple[str, ...]) -> None:
-    """Run the compatibility suite on VERSIONS of Spark (default: all)."""
-    versions = [word for word in words if word in VERSIONS] or list(VERSIONS)
-    arguments = [word for word in words if word not in VERSIONS]
-    directory = (directory or cache_directory() / "compatibility").absolute()
-    programs = dict(choice.split("=", 1) for choice in pythons)
-    console = Console(stderr=True)
-    # A shell lets what it starts in the background ignore Ctrl-C, by which the tests are asked to end.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    # So that an end from outside is one to clean up after, like Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    # The environments have no jgo: the broker's jars are in the user's cache when they come to look.
-    kafka_classpath(console.print)
-    tools_classpath(console.print)
-    outcomes = {}
-    for version in versions:
-        console.rule(f"Spark {VERSIONS[version].pyspark}")
-        outcomes[version] = run_version(version, directory, programs.get(version, sys.executable), arguments)
-    Console().print(_table(outcomes))
-    sys.exit(any(outcome.failed or outcome.trouble for outcome in outcomes.values()))
-
-
 def run_version(version: str, directory: Path, program: str, arguments: list[str]) -> Outcome:
     """Run the compatibility suite, or a part of it, on a version of Spark."""
     spark = VERSIONS[version]
     started = time.monotonic()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        # The environments have no jgo: the broker's jars are in the user's cache when they come to look.
+        kafka_classpath()
+        tools_classpath()
         jars = [jar_of(coordinate, directory / "jars") for coordinate in spark.jars]
         python = environment_of(spark, directory, program)
         return _test(spark, python, jars, arguments)
@@ -260,15 +226,3 @@ def _in_time(command: list[str], environment: dict[str, str]) -> str:
                 os.killpg(tests.pid, signal.SIGKILL)
                 tests.wait()
     return trouble
-
-
-def _table(outcomes: dict[str, Outcome]) -> Table:
-    table = Table("Spark", "Python", "passed", "failed", "skipped", "seconds", "trouble")
-    for version, outcome in outcomes.items():
-        python, *counts, seconds, trouble = outcome
-        table.add_row(VERSIONS[version].pyspark, python, *map(str, counts), f"{seconds:.0f}", trouble)
-    return table
-
-
-if __name__ == "__main__":
-    main()

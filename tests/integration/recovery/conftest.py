@@ -1,1 +1,0 @@
-from airflow_task import context, kafka_connection  # noqa: F401
