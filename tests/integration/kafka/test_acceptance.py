@@ -105,15 +105,6 @@ def hundred(make_topic, produce):
 
 
 @pytest.fixture(scope="module")
-def trimmed(make_topic, produce, delete_records):
-    """Such a topic of which retention has taken the records of noon and ten of the evening."""
-    topic = make_topic(1, KEPT)
-    produce(topic, {0: 100}, {0: times(NOON, 50) + times(EVENING, 50)})
-    delete_records(topic, {0: 60})
-    return topic
-
-
-@pytest.fixture(scope="module")
 def halves(make_topic, produce):
     """Two topics with two partitions each, and the ends of them all."""
     topics = make_topic(2), make_topic(2)
@@ -239,22 +230,6 @@ def test_what_is_outside_the_log_is_refused_and_kafka_goes_to_an_end_of_it(
     assert why.format(outside) in refused(mine, *scope, *flags)
     held = execute((mine, twin), *scope, *flags, also=["--on-out-of-range", "clamp"])
     assert held == {(hundred, 0): offset}
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        pytest.param(["--to-datetime", f"{NOON:%Y-%m-%dT%H:%M:%S.000}"], id="a time"),
-        pytest.param(["--by-duration", "P9999D"], id="a duration"),
-    ],
-)
-def test_a_time_whose_records_may_be_deleted_is_refused_and_kafka_goes_to_the_log_start(
-    execute, refused, trimmed, twins, flags
-):
-    mine, twin = twins({(trimmed, 0): 80})
-    assert f"the log of {trimmed}-0 starts later than" in refused(mine, "--all-topics", *flags)
-    held = execute((mine, twin), "--all-topics", *flags, also=["--on-out-of-range", "clamp"])
-    assert held == {(trimmed, 0): 60}
 
 
 @pytest.mark.parametrize(
