@@ -61,6 +61,15 @@ class Fleet:
         found = json.loads(self.run("status", "--output", "json").out)["pipelines"]
         return Counter(each["now"] for each in found)
 
+    def moved(self) -> list[str]:
+        """The groups that are at the positions of their queries on the mirror, as their queries are."""
+        return [
+            name
+            for name, query in self.queries.items()
+            if self.clusters.committed(name, self.copy) == READ
+            and {tp.topic for tp in SparkCheckpoint(query.location).read().kafka_offsets["0"]} == {self.copy}
+        ]
+
 
 @pytest.fixture
 def fleet(tmp_path, mirrored, topic, cli, new_group, connections):
@@ -93,3 +102,32 @@ def test_a_command_that_is_killed_at_any_time_is_continued(fleet):
     assert fleet.cli("recover", "status", fleet.file).out.count("applied  moved") == MANY
     for query in fleet.queries.values():
         assert [move.done for move in ArchivedMoves(SparkCheckpoint(query.location))] == [True]
+
+
+def test_two_people_apply_one_plan_at_once(fleet, tmp_path):
+    """Each on a machine of their own, where the other's lock is not seen."""
+    fleet.run("plan-failover")
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in (fleet.file, fleet.state):
+        (other / file.name).write_text(file.read_text())
+    program = "from airflow_kafka_offsets.cli import main; main()"
+    line = fleet.line("apply", "--execute", "--max-active", "2")
+    lines = [line, tuple(str(other / fleet.file.name) if word == str(fleet.file) else word for word in line)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, *each],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for each in lines
+    ]
+    texts = [process.communicate(timeout=240)[0] for process in processes]
+    # Whoever met the other's move is told so, and continues.
+    fleet.run("apply", "--execute")
+    again = fleet.cli(*lines[1])
+    assert again.code == 0, (texts, again)
+    assert fleet.moved() == fleet.names, texts
+    for query in fleet.queries.values():
+        assert [move.done for move in ArchivedMoves(SparkCheckpoint(query.location))] == [True], texts

@@ -68,7 +68,7 @@ def sending(monkeypatch):
 
 @pytest.fixture
 def answered(monkeypatch):
-    """answered(*codes): nothing is written, and the answers have these codes for each partition, the last again."""
+    """answered(*codes): nothing is written; all partitions get these codes in turn, the last one again."""
 
     def arrange(*codes):
         answers = chain(codes, repeat(codes[-1]))
