@@ -264,7 +264,7 @@ def airflow_with_users(until_scope_ends, bootstrap_servers, make_topic, postgres
 
 @pytest.fixture
 def at(live, topic, broker):
-    """at(name) -> where the group and the checkpoint of a pipeline are, of a module with ``live`` and ``topic``."""
+    """at(name) -> where a pipeline's group and checkpoint are, in a module with ``live`` and ``topic``."""
     tp = TopicPartition(topic, 0)
 
     def look(name):
