@@ -154,9 +154,7 @@ def test_what_was_written_is_told_when_the_rest_is_refused(
     """The coordinator moves in the middle, and somebody commits before this one is back."""
     left = sending(None, MOVED)
     before_each_attempt(lambda: left or client.commit(group, {partitions[3]: 7}))
-    with pytest.raises(
-        CommitError, match="2 of 4 partitions were written.*then the rest was refused"
-    ) as refused:
+    with pytest.raises(CommitError, match="not known whether all.* the rest was refused") as refused:
         commit_window(client, group, window(None, 5))
     assert refused.value.written == tuple(partitions[:2])
 
