@@ -351,7 +351,7 @@ def check(batch, client, oracle, new_group, folder):
     ]
 
     scopes = dict.fromkeys(mine, TopicScope.parse(batch.topics or None))
-    scenario = batch.parsed(folder / "ours.csv")
+    scenario = batch.parsed(str(folder / "ours.csv"))
     now = datetime.now(tz=timezone.utc)
     plans = plan_resets(client, scopes, scenario, now=now)
     for verdict, plan in zip(verdicts, plans, strict=True):
