@@ -110,7 +110,7 @@ def write_archive(
     if len(content) > MAX_SIZE:
         raise CheckpointError(
             f"{plan.location}: the move changes {len(plan.steps):,} files, more than an archive can record; "
-            "move to a batch halfway first, or give the query a new checkpoint"
+            "move to a batch halfway there first, or give the query a new checkpoint"
         )
     root = f"{DIRECTORY}/{plan.archive}"
     for path, data in plan.file_contents.items():

@@ -2,12 +2,14 @@
 
 import time
 from functools import partial
+from typing import Any, NamedTuple
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from memory_broker import MemoryBroker
 from memory_clients import open_client
 from memory_kafka import SERVERS
+from written_query import Query
 
 from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.errors import BrokerUnavailableError, PlanRefusedError
@@ -211,18 +213,33 @@ def test_where_nothing_was_recorded_the_record_before_the_position_is_not_newer_
 # A topic that was created again.
 
 
-@pytest.mark.parametrize("joint", [False, True])
-def test_a_reset_is_not_taken_back_in_a_topic_that_was_created_again(
-    joint, make_topic, produce, recreate, new_query, new_group, commit, reset, restore, broker
-):
+class Recreated(NamedTuple):
+    """A pipeline that was reset from 50 to 30 before its topic was created again, with more records."""
+
+    topic: str
+    group: str
+    query: Query
+    receipt: dict[str, Any]
+    both: dict[str, Any]
+    """The parameters that also name the checkpoint; empty if only the group was reset."""
+
+
+@pytest.fixture(params=["the group", "group and checkpoint"])
+def recreated(request, make_topic, produce, recreate, new_query, new_group, commit, reset):
     topic, group = make_topic(1), new_group()
     produce(topic, {0: 60})
     commit(group, topic, {0: 50})
     query = new_query({topic: {0: 50}})
+    joint = request.param == "group and checkpoint"
     both = {"checkpoint_location": query.location, "quiet_period": 0} if joint else {}
     receipt = reset(group, to_offset=30, **(both or {"topics": topic}))
     recreate(topic, 1)
     produce(topic, {0: 200})
+    return Recreated(topic, group, query, receipt, both)
+
+
+def test_a_reset_is_not_taken_back_in_a_topic_that_was_created_again(recreated, reset, restore, broker):
+    topic, group, query, receipt, both = recreated
     files, held = query.files(), at(broker, group, topic)
     before, now = receipt["logs"]["topics"][topic], broker.log_ids([topic]).topics[topic]
     with pytest.raises(AirflowFailException, match=f"created again: the receipt is of .*{before}.*{now}"):
@@ -235,18 +252,10 @@ def test_a_reset_is_not_taken_back_in_a_topic_that_was_created_again(
     assert at(broker, group, topic) == 50
 
 
-@pytest.mark.parametrize("joint", [False, True])
 def test_a_topic_whose_id_is_not_answered_for_a_moment_is_not_taken_for_the_one_of_before(
-    joint, make_topic, produce, recreate, new_query, new_group, commit, reset, restore, broker, monkeypatch
+    recreated, restore, broker, monkeypatch
 ):
-    topic, group = make_topic(1), new_group()
-    produce(topic, {0: 60})
-    commit(group, topic, {0: 50})
-    query = new_query({topic: {0: 50}})
-    both = {"checkpoint_location": query.location, "quiet_period": 0} if joint else {}
-    receipt = reset(group, to_offset=30, **(both or {"topics": topic}))
-    recreate(topic, 1)
-    produce(topic, {0: 200})
+    topic, group, query, receipt, both = recreated
     files, held = query.files(), at(broker, group, topic)
 
     def silent(*_):
