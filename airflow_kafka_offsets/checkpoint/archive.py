@@ -48,7 +48,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type
+from airflow_kafka_offsets.model.text import describe_type, size_error
 from airflow_kafka_offsets.storage import decode
 
 DONE, UNDONE = "done", "undone"
@@ -106,8 +106,8 @@ def write_archive(
             for step in plan.steps
         },
     }
-    content = json.dumps(manifest, indent=2).encode()
-    if len(content) > MAX_SIZE:
+    content = json.dumps(manifest, indent=2)
+    if size_error(MANIFEST, content):
         raise CheckpointError(
             f"{plan.location}: the move changes {len(plan.steps):,} files, more than an archive can record; "
             "move to a batch halfway there first, or give the query a new checkpoint"
@@ -119,7 +119,7 @@ def write_archive(
     for name, text in attachments.items():
         checkpoint.write_file(f"{root}/{name}", text.encode())
     # Last: an archive without a manifest changed nothing, so a process may die before this line.
-    checkpoint.write_file(f"{root}/{MANIFEST}", content)
+    checkpoint.write_file(f"{root}/{MANIFEST}", content.encode())
 
 
 def mark_done(checkpoint: SparkCheckpoint, name: str) -> None:

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, v
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
+from airflow_kafka_offsets.model.text import size_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +68,7 @@ def waiting(monkeypatch):
 
 def test_a_move_whose_manifest_could_not_be_read_copies_nothing(three, monkeypatch):
     before = files(three)
-    monkeypatch.setattr(archive, "MAX_SIZE", 100)
+    monkeypatch.setattr(archive, "size_error", partial(size_error, max_values=20))
     with pytest.raises(CheckpointError, match="the move changes 2 files, more than an archive can record"):
         apply_plan(three, truncate(three, 1, idempotent_sink=True))
     assert [path for path in files(three) if path not in before and not path.endswith("claim")] == []
