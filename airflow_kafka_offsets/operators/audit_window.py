@@ -131,10 +131,10 @@ class AuditWindowOperator(OffsetsOperator):
             if getattr(self, name) is None:
                 raise self.parameter_error(f"{name} is missing: {expected}")
         if save_to is None:
-            self.refuse_unused_unless_default("save_conn_id", "without save_to")
+            self.refuse_unused_unless_default("without save_to", "save_conn_id")
         self.check_parameters()
         if not is_template(window) and not split_window(window)[1]:
-            self.refuse_unused_unless_default("window_conn_id", "with a window that is not in a file")
+            self.refuse_unused_unless_default("with a window that is not in a file", "window_conn_id")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Audit the table, and return the certificate."""

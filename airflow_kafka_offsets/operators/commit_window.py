@@ -87,7 +87,7 @@ class CommitOffsetWindowOperator(MovingOperator):
             raise self.parameter_error("window is missing: give the output of PlanOffsetWindowOperator")
         self.check_parameters()
         if not is_template(window) and not split_window(window)[1]:
-            self.refuse_unused_unless_default("window_conn_id", "with a window that is not in a file")
+            self.refuse_unused_unless_default("with a window that is not in a file", "window_conn_id")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the window's end, and return the receipt."""

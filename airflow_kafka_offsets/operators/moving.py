@@ -229,7 +229,7 @@ class PipelineMovingOperator(MovingOperator):
     def check_checkpoint_parameters(self) -> None:
         """Check that what concerns a checkpoint is given only with one."""
         if self.checkpoint_location is None:
-            self.refuse_unused("without checkpoint_location", *PipelineMovingOperator.parsers)
+            self.refuse_unused_unless_default("without checkpoint_location", *PipelineMovingOperator.parsers)
 
     def take_names(self, names: Mapping[str, Any], context: Context) -> None:
         """Take the names of a task without names from its plan or receipt, which must have a group."""

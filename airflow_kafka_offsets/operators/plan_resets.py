@@ -67,7 +67,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
         """Also check that no parameter names a single pipeline, or applies a plan."""
         names = (*PIPELINE_PARAMETERS, "plan", "plan_only", "stop_after_failure")
         self.refuse_unused("with pipelines, also from default_args", *names)
-        self.refuse_unused("by a plan: give it to the reset that applies it", "quiet_period")
+        self.refuse_unused_unless_default("by a plan: give it to the reset that applies it", "quiet_period")
         super().check_parameters()
 
     def check_checkpoint_parameters(self) -> None:

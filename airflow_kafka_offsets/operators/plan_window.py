@@ -155,7 +155,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         if topics_pattern is not None and self.topics is not None:
             raise self.parameter_error("topics and topics_pattern are both given: give only one")
         if window_file is None:
-            self.refuse_unused_unless_default("window_conn_id", "without window_file")
+            self.refuse_unused_unless_default("without window_file", "window_conn_id")
         self.check_parameters()
         if every is not None:
             # The rest of the interval would be in no window.

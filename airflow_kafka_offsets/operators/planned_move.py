@@ -93,7 +93,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
             super().check_checkpoint_parameters()
             return
         decided = (*POLICY, *self.permissions)
-        self.refuse_unused("with plan, which says what was allowed when it was made", *decided)
+        self.refuse_unused_unless_default("with plan, which says what was allowed when it was made", *decided)
         if self.group_id is None:
             self.refuse_unused("without group_id: the plan names the pipeline then", *self.names_of_plan)
 
@@ -103,8 +103,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
         if self.plan is None:
             self.refuse_unused("without plan", "approval", "allow_self_approval", "max_age")
             if not is_template(self.plan_only) and self.parse_parameter("plan_only"):
-                for name in self.for_moves:
-                    self.refuse_unused_unless_default(name, "with plan_only, which moves nothing")
+                self.refuse_unused_unless_default("with plan_only, which moves nothing", *self.for_moves)
         else:
             self.refuse_unused("with plan", *self.targets, "plan_only")
         if self.approval is None:

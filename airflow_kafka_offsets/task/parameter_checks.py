@@ -135,7 +135,7 @@ class PipelineTask(BaseOperator):
         self.kafka_config_id = kafka_config_id
         self._default_args: Mapping[str, object] = kwargs.get("default_args") or {}
         if checkpoint_location is None:
-            self.refuse_unused_unless_default("checkpoint_conn_id", "without checkpoint_location")
+            self.refuse_unused_unless_default("without checkpoint_location", "checkpoint_conn_id")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -183,10 +183,10 @@ class PipelineTask(BaseOperator):
             text = f"task {self.task_id}: {' and '.join(given)} would be ignored {why}: leave it out"
             raise UsageError(text, parameter=given[0])
 
-    def refuse_unused_unless_default(self, name: str, why: str) -> None:
-        """Refuse a parameter that would have no effect, unless ``default_args`` set it for all tasks."""
-        if getattr(self, name) != self._default_args.get(name):
-            self.refuse_unused(why, name)
+    def refuse_unused_unless_default(self, why: str, *names: str) -> None:
+        """Refuse parameters that would have no effect, unless ``default_args`` set them for all tasks."""
+        own = [name for name in names if getattr(self, name) != self._default_args.get(name)]
+        self.refuse_unused(why, *own)
 
     def check_rendered_parameters(self) -> None:
         """Refuse given options that rendered to an empty value or a list; the error names the first one."""

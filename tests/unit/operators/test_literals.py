@@ -314,10 +314,13 @@ def test_an_option_that_nothing_would_read_is_refused(operator, parameters, says
         operator(task_id="t", **parameters)
 
 
-def test_a_quiet_period_for_all_tasks_of_a_dag_is_not_for_the_one_that_plans():
-    with DAG("d", default_args={"quiet_period": 30}):
+def test_what_a_dag_gives_all_tasks_is_not_for_the_one_that_would_not_read_it():
+    """A plan waits for nothing, what is allowed is in the plan, and not each task has a checkpoint."""
+    with DAG("d", default_args={"quiet_period": 30, "sink": "delta"}):
         ResetOffsetsOperator(task_id="plan", **RESET, plan_only=True)
+        PlanResetsOperator(task_id="plans", pipelines=[ORDERS], to_offset="earliest")
         applies = ResetOffsetsOperator(task_id="apply", **ORDERS, plan="/plan.json")
+        ResetOffsetsOperator(task_id="group", **GROUP, topics="orders", to_offset="earliest")
     assert applies.quiet_period == 30
 
 
