@@ -211,8 +211,10 @@ def test_the_checkpoint_moves_before_its_groups_are_committed():
 
 
 def test_a_plan_that_is_only_shown_is_planned():
-    (orders,) = record(plan(), verified=False, plan_only=True).lineage().inputs
+    told = record(plan(), verified=False, plan_only=True).lineage()
+    (orders,) = told.inputs
     assert orders.groups[0]["state"] == "planned"
+    assert told.run[MOVE]["planOnly"] is True
 
 
 def test_an_event_of_many_partitions_has_totals_only(monkeypatch):

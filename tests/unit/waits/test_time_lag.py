@@ -13,8 +13,10 @@ TP = TopicPartition("orders", 0)
 
 
 class Clock:
+    now = NOW
+
     def time(self) -> float:
-        return NOW / 1000
+        return self.now / 1000
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,16 @@ def test_the_record_that_follows_says_how_late_a_partition_is(
     reading = wait.judge(client, {"etl": {TP: 0}})
     assert {row.topic_partition: row.time_lag for row in reading.lags[0].partitions if row.is_late} == late
     assert reading.done is (not late)
+
+
+def test_an_age_that_grows_is_no_change(memory: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(lag, "time", clock)
+    memory.create("orders")
+    memory.append("orders", 0, [NOW - 60_000])
+    client, wait = open_client(memory), LagWait(group_id="etl", max_time_lag=10)
+    first = wait.judge(client, {"etl": {TP: 0}})
+    clock.now += 5_000
+    later = wait.judge(client, {"etl": {TP: 0}})
+    assert [each.as_json()["time_lag"] for each in (first, later)] == [60, 65]
+    assert first.digest == later.digest
