@@ -3,8 +3,10 @@
 from datetime import datetime, timezone
 
 import pytest
+from memory_clients import open_client
 
 from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
     CommitError,
     CommitProgress,
     GroupActiveError,
@@ -17,8 +19,9 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.apply import apply_groups
+from airflow_kafka_offsets.moves.apply import apply_groups, apply_pipeline
 from airflow_kafka_offsets.moves.group_reset import plan_resets
+from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.write import commit_groups, delete_groups, recommit_overtaken
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -50,6 +53,22 @@ def test_a_group_that_was_committed_since_the_plan_stays_where_it_is(client):
     with pytest.raises(GroupMovedError, match=r"orders-1 while its move .* \(by run other\)"):
         apply_groups(client, plan, CommitMetadata())
     assert holds(client) == [50, 51]
+
+
+@pytest.mark.parametrize(("which", "lacking"), [("pipeline", "orders"), ("two_groups", "refunds")])
+def test_a_right_that_is_missing_on_a_topic_is_found_before_the_first_write(which, lacking, request, broker):
+    moved = request.getfixturevalue(which)
+    before = moved.query.files(), moved.at()
+    topics = [("topic", topic, "Describe" if topic == lacking else "Read") for topic in ("orders", "refunds")]
+    client = open_client(broker, [("group", "*", "Read"), *topics])
+    plan = plan_reset(client, moved.checkpoint, moved.group, Place.parse(20, "to_offset"), now=NOW)
+    for apply in (
+        lambda: apply_pipeline(client, plan, CommitMetadata(), moved.checkpoint, 0),
+        lambda: apply_groups(client, PipelinePlan(plan.group_plans), CommitMetadata()),
+    ):
+        with pytest.raises(BrokerAuthenticationError, match="grant it Read on the topics; nothing was"):
+            apply()
+        assert (moved.query.files(), moved.at()) == before
 
 
 def test_nothing_is_written_where_the_plan_of_one_group_is_refused(client):
