@@ -88,11 +88,11 @@ class FencedCommit:
         except CallError as error:
             raise self._explain(error.failure, call) from None
         except PlanRefusedError as error:
-            if not self._written:
+            if not (self._written or self._uncertain):
                 raise
             left = [tp for tp in self._offsets if tp not in self._written]
             raise CommitError(
-                f"{call.what}: {self._outcome()}, and then the rest was refused: {'; '.join(error.refusals)}",
+                f"{call.what}: {self._outcome()}; the rest was refused: {'; '.join(error.refusals)}",
                 failed=dict.fromkeys(left, "WINDOW_MISMATCH"),
                 written=sorted(self._written),
             ) from None

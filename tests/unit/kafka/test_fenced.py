@@ -159,6 +159,16 @@ def test_what_was_written_is_told_when_the_rest_is_refused(
     assert refused.value.written == tuple(partitions[:2])
 
 
+def test_a_refusal_after_an_attempt_that_may_be_written_does_not_say_that_nothing_was_changed(
+    client, group, partitions, window, sending, before_each_attempt
+):
+    left = sending(MOVED)
+    before_each_attempt(lambda: left or client.commit(group, {partitions[3]: 7}))
+    with pytest.raises(CommitError, match="not known whether all.*; the rest was refused: .* found 7") as refused:
+        commit_window(client, group, window(None, 5))
+    assert "nothing was changed" not in str(refused.value)
+
+
 def test_without_a_fence_the_group_is_compared_again_before_each_attempt(
     client, group, partitions, window, holds, monkeypatch
 ):
