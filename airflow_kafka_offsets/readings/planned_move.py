@@ -13,6 +13,7 @@ from airflow_kafka_offsets.model.log_ids import other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
+from airflow_kafka_offsets.readings.positions import check_in_log
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -37,7 +38,9 @@ def pipeline_state(
     for group in saved.groups:
         commits = committed_offsets(client.committed(group.group_id, group.after))
         found |= _states(commits, group.before, group.after)
-        lag += Lag.measure(group.group_id, commits, client.log_ranges(group.after), "earliest").total
+        logs = client.log_ranges(group.after)
+        check_in_log(client, group.group_id, commits, logs)
+        lag += Lag.measure(group.group_id, commits, logs, "earliest").total
     if checkpoint is not None and saved.checkpoint is not None:
         states = _checkpoint_states(checkpoint, saved.checkpoint, saved)
         if saved.left is not None and states == {"not moved"}:

@@ -191,6 +191,9 @@ def test_the_lag_of_a_pipeline_leaves_out_records_that_retention_has_deleted(app
     before = lag()
     memory.delete_records(few.topic, 0, BACK + 1)
     assert lag() == before - 1
+    few.commit(few.names[0], 21)
+    done = recovering("status", few)
+    assert (done.code, "is beyond the log end" in done.err, " 0 " in done.out) == (1, True, False)
 
 
 def test_a_plan_names_every_pipeline_that_cannot_be_moved(pipelines, recovering):
