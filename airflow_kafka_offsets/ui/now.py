@@ -12,6 +12,7 @@ from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
     BrokerUnavailableError,
+    DriftError,
     KafkaOffsetsError,
 )
 from airflow_kafka_offsets.kafka.explain import remedy_for
@@ -25,13 +26,13 @@ from airflow_kafka_offsets.model.headroom import (
     measure_headrooms,
     positions_needing_time,
 )
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
 from airflow_kafka_offsets.model.partition_state import PartitionState, offsets_to_read
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift
-from airflow_kafka_offsets.readings.positions import group_positions, partitions_in_scope
+from airflow_kafka_offsets.readings.positions import check_in_log, group_positions, partitions_in_scope
 from airflow_kafka_offsets.readings.retention import read_retentions
 from airflow_kafka_offsets.ui.provenance import read_provenance
 
@@ -108,7 +109,7 @@ class PipelineNow:
             for row in report.partitions
         ]
         state, members = self._members(self.selection.group_ids and [report.group_id for report in reports])
-        lags = [lag for row in rows if (lag := row.lag) is not None]
+        lags = [lag for row in rows if (lag := _lag(row)) is not None]
         uncounted = sum(row.uncounted for row in rows)
         ages = [row.time_lag for row in rows if row.lag]
         worst = headrooms_json([row.headroom for row in rows if row.headroom is not None])
@@ -149,6 +150,7 @@ class PipelineNow:
     def _group_report(self, group_id: str, scope: TopicScope) -> DriftReport:
         positions = group_positions(self.client, group_id, scope)
         logs = self.client.log_ranges(positions)
+        self._note_other_log(group_id, positions, logs)
         rows = tuple(PartitionState(tp, at, logs[tp]) for tp, at in sorted(positions.items()))
         return DriftReport(group_id, NewestBatch(""), rows, datetime.now(tz=timezone.utc))
 
@@ -163,11 +165,18 @@ class PipelineNow:
             scope = self.selection.scope.restricted_to(tp.topic for tp in offsets)
             there = set(partitions_in_scope(self.client, scope)) if scope.topics else set()
             logs = self.client.log_ranges(there)
+            self._note_other_log("the checkpoint", {**offsets}, logs)
             rows = tuple(
                 PartitionState(tp, None, logs.get(tp), checkpoint=offsets.get(tp)) for tp in sorted(there)
             )
             reports.append(DriftReport(name, batch, rows, datetime.now(tz=timezone.utc)))
         return reports
+
+    def _note_other_log(self, name: str, positions: Positions, logs: Logs) -> None:
+        try:
+            check_in_log(self.client, name, positions, logs)
+        except DriftError as error:
+            self.problems.append(str(error))
 
     def _with_times(self, report: DriftReport) -> DriftReport:
         """Add the age of the oldest unread record, and the headroom, to each partition."""
@@ -255,12 +264,17 @@ def hide_servers(text: str, servers: str) -> str:
     return shorten(text, 500)
 
 
+def _lag(row: PartitionState) -> int | None:
+    """Return the lag of a partition; ``None`` also for positions of another log, which would have none."""
+    return None if row.verdict == "topic recreated" else row.lag
+
+
 def _line(group: str | None, row: PartitionState, *, compared: bool) -> tuple[Any, ...]:
     """Return the row of a partition, in the order of :data:`_COLUMNS`."""
     headroom = row.headroom or Headroom("unknown")
     return (
         *(group, *row.topic_partition, row.committed, row.checkpoint, row.log_start, row.log_end),
-        *(row.lag, row.time_lag, headroom.seconds, headroom.state, row.verdict if compared else None),
+        *(_lag(row), row.time_lag, headroom.seconds, headroom.state, row.verdict if compared else None),
     )
 
 

@@ -56,6 +56,23 @@ def test_each_source_of_a_query_has_its_own_lag(broker, make_topic, produce, new
     assert (found["partitions"]["group"], found["state"]) == (["source:0", "source:1"], None)
 
 
+@pytest.mark.parametrize("named", ["group", "checkpoint", "both"])
+def test_a_position_beyond_the_log_end_has_no_lag_of_0(
+    named, broker, make_topic, produce, new_query, new_group
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 10})
+    broker.commit(group, {TopicPartition(topic, 0): 11})
+    checkpoint = None if named == "group" else SparkCheckpoint(new_query({topic: {0: 11}}).location)
+    found = now(broker, GroupSelection(None if named == "checkpoint" else group), checkpoint)
+    totals = found["totals"]
+    assert (totals["lag"], totals["unknown_lag"], found["partitions"]["lag"]) == (None, 1, [None])
+    if named == "both":
+        assert found["drift"]["verdict"] == "topic recreated"
+    else:
+        assert f"is beyond the log end in {topic}-0" in found["problems"][0]
+
+
 def test_a_group_of_which_topics_leaves_out_all_is_not_read(broker, make_topic, produce, new_group):
     topic, other, groups = make_topic(1), make_topic(1), (new_group(), new_group())
     produce(topic, {0: 10})
