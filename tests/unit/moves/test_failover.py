@@ -17,6 +17,7 @@ from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.readiness_file import READINESS
 from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError, UnknownTopicPartitionError
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -53,11 +54,16 @@ class Pipeline:
         self.checkpoint = SparkCheckpoint(self.query.location)
 
     def plan(
-        self, *clusters: Any, groups: object = "etl", topics: str | None = None, mirror: Mirror = MIRROR
+        self,
+        *clusters: Any,
+        groups: object = "etl",
+        topics: str | None = None,
+        mirror: Mirror = MIRROR,
+        **allowed: Any,
     ) -> FailoverPlan:
         source, target = clusters or (self.source, self.mirror)
-        selection = GroupSelection.parse(groups, topics)
-        return plan_failover(source, target, self.checkpoint, selection, mirror, policy=FailoverPolicy())
+        selection, policy = GroupSelection.parse(groups, topics), FailoverPolicy(**allowed)
+        return plan_failover(source, target, self.checkpoint, selection, mirror, policy=policy)
 
     def check(self, *clusters: Any, topics: str | None = None, mirror: Mirror = MIRROR) -> MirrorCheck:
         source, target = clusters or (self.source, self.mirror)
@@ -87,6 +93,15 @@ def test_the_last_record_that_was_read_is_found_on_the_mirror(pipeline):
     assert plan.refusals == []
     assert plan.checkpoint_plan.after == {"0": {TopicPartition("orders", 0): 80}}
     assert plan.as_json()["kinds"] == {"exact (record)": 1}
+
+
+def test_a_batch_that_was_begun_is_refused_unless_it_may_be_discarded(pipeline):
+    pipeline.query.plan(1, {"orders": {0: 95}})
+    with pytest.raises(PlanRefusedError, match="batch 1 was begun and not finished"):
+        pipeline.move(pipeline.plan())
+    pipeline.move(pipeline.plan(checkpoint=CheckpointPolicy("discard", idempotent_sink=True)))
+    state = pipeline.checkpoint.read()
+    assert (state.pending_batch_id, state.kafka_offsets["0"]) == (None, {TopicPartition("orders", 0): 80})
 
 
 def test_what_the_source_has_lost_after_the_query_read_it_may_be_read_again(pipeline):
