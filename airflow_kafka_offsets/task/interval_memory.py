@@ -239,8 +239,8 @@ class _VariableStore:
         # Airflow raises no error if it cannot set a Variable. It only logs it.
         if self.get(key) != value:
             raise PlanRefusedError(
-                f"the Variable {key}.{self._name}, which records the emitted intervals, could not be set (see "
-                "the error above), or another task has set it since: try again",
+                f"the Variable {key}.{self._name}, which records the emitted intervals, could not be set "
+                "(see the error above), or another task has set it since: try again",
                 retriable=True,
             )
 
