@@ -176,8 +176,8 @@ class OffsetWindow:
             first = beyond[0]
             refusals.append(
                 f"the window ends beyond the log on {summarize(beyond)} ({first}: the window ends at "
-                f"{self.ranges[first].end}, the log at {logs[first].end}): the topic was recreated, or the "
-                "connection leads to another cluster"
+                f"{self.ranges[first].end}, the log at {logs[first].end}): the topic was recreated, an "
+                "unclean leader election has cut off its log, or the connection leads to another cluster"
             )
         return refusals
 

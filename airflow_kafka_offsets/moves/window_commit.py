@@ -163,8 +163,8 @@ def _plan_after_commit(
 def _refusals(part: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
     if backwards := [tp for tp, offsets in part.ranges.items() if offsets.end < offsets.start]:
         return (
-            f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, and "
-            "the current log end lies outside the window; reset the group, or leave the topic out with "
+            f"the log ends before the window starts on {summarize(backwards)}: the topic was recreated, or "
+            "an unclean leader election has cut off its log; reset the group, or leave the topic out with "
             f"{parameter_text('topics', ...)}",
         )
     group = group_plan.group_id

@@ -151,8 +151,9 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
         where = summarize({tp for tp, _ in outside})
         raise PlanRefusedError(
             f"since the plan was made the log has changed on {where} ({first}: the target is {target}, the "
-            f"log now holds {logs[first].start} to {logs[first].end}): retention has deleted records, or the "
-            "topic was deleted and created again; run the move again to plan it again",
+            f"log now holds {logs[first].start} to {logs[first].end}): retention has deleted records, the "
+            "topic was deleted and created again, or an unclean leader election has cut off its log; run the "
+            "move again to plan it again",
             retriable=True,
         )
 

@@ -73,7 +73,8 @@ def batch_ranges(
         first = backwards[0]
         raise CheckpointError(
             f"{checkpoint.location}: batch {batch_id} ends before it begins on {summarize(backwards)} "
-            f"({first}: {ranges[first].start} to {ranges[first].end}): the topic was recreated, and Spark "
-            "reads no records of it; stop the query and move its checkpoint (ResetOffsetsOperator)"
+            f"({first}: {ranges[first].start} to {ranges[first].end}): the topic was recreated, or an "
+            "unclean leader election has cut off its log, and Spark reads no records of it; stop the query "
+            "and move its checkpoint (ResetOffsetsOperator)"
         )
     return ranges

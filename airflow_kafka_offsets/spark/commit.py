@@ -99,7 +99,7 @@ def commit_ranges(
             raise PlanRefusedError(
                 f"the ranges end beyond the log on {summarize(beyond)} ({beyond[0]}: "
                 f"{window.end[beyond[0]]}, the log ends at {logs[beyond[0]].end}): the options lead to "
-                "another cluster, or the topic was recreated"
+                "another cluster, the topic was recreated, or an unclean leader election has cut off its log"
             )
         follows = "" if allow_new_query else query
         check_group_follows(group_id, commits, follows, UNKNOWN_LOGS if allow_new_cluster else log_ids)

@@ -289,7 +289,8 @@ def _in_logs(
         raise PlanRefusedError(
             f"{what} is outside the log on {summarize(outside)} ({each}), with {plural(lost, 'record')} lost:"
             " Spark would fail at its first batch; set on_out_of_range='clamp' to continue with the other "
-            "records (a position beyond the end means another cluster, or a topic that was recreated)"
+            "records (a position beyond the end means another cluster, a topic that was recreated, or a log "
+            "that an unclean leader election has cut off)"
         )
     text = "Starting at the nearer end of the log on %s (%s), with %s lost"
     log.warning(text, summarize(outside), each, plural(lost, "record"))
