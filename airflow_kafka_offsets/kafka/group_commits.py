@@ -191,13 +191,15 @@ class GroupCommits:
         except CallError as error:
             reason = call.explain(error.failure, "Read", background_errors)
         except (GroupMovedError, PlanRefusedError) as error:
-            if not state.written:
+            if not (state.written or state.uncertain):
                 raise
             # Callers take these two errors for a plan of which nothing was written.
             why = error.refusals if isinstance(error, PlanRefusedError) else (str(error),)
+            certain = " for certain" if state.uncertain else ""
+            certain += f" ({summarize(state.written)})" if state.written else ""
             raise CommitError(
-                f"{call.what}: {len(state.written)} of {len(offsets)} partitions were written "
-                f"({summarize(state.written)}), and then the rest was refused: {'; '.join(why)}",
+                f"{call.what}: {len(state.written)} of {len(offsets)} partitions were written{certain}, and "
+                f"then the rest was refused: {'; '.join(why)}",
                 failed=dict.fromkeys(sorted(state.pending), GROUP_MOVED),
                 written=sorted(state.written),
                 retriable=True,
