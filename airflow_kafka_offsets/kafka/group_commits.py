@@ -195,10 +195,10 @@ class GroupCommits:
                 raise
             # Callers take these two errors for a plan of which nothing was written.
             why = error.refusals if isinstance(error, PlanRefusedError) else (str(error),)
-            certain = " for certain" if state.uncertain else ""
-            certain += f" ({summarize(state.written)})" if state.written else ""
+            which = " for certain" if state.uncertain else ""
+            which += f" ({summarize(state.written)})" if state.written else ""
             raise CommitError(
-                f"{call.what}: {len(state.written)} of {len(offsets)} partitions were written{certain}, and "
+                f"{call.what}: {len(state.written)} of {len(offsets)} partitions were written{which}, and "
                 f"then the rest was refused: {'; '.join(why)}",
                 failed=dict.fromkeys(sorted(state.pending), GROUP_MOVED),
                 written=sorted(state.written),
