@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
@@ -25,10 +25,6 @@ from airflow_kafka_offsets.model.wording import dag_text
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.readings.estimate import estimate
 from airflow_kafka_offsets.storage import read_text
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
 def save_plan(

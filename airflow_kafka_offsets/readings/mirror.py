@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.kafka.record_reads import Record
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -17,9 +17,6 @@ from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, OffsetRang
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Search, record_digest
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
 from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError
 from airflow_kafka_offsets.model.mirror import Mirror
@@ -19,10 +19,6 @@ from airflow_kafka_offsets.model.text import size_error
 from airflow_kafka_offsets.model.translation import LastRead
 from airflow_kafka_offsets.readings.failover import read_last
 from airflow_kafka_offsets.readings.mirror import find_syncs_topic, mirrored_ids, read_syncs
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
 

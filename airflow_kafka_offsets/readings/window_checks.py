@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import (
     NoCommitError,
     PlanRefusedError,
@@ -28,9 +28,6 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 from airflow_kafka_offsets.readings.positions import group_commits
 from airflow_kafka_offsets.readings.topic_times import unread_times
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
 

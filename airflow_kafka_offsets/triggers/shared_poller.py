@@ -17,13 +17,12 @@ from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError, KafkaOffsetsError, StorageUnavailableError
 from airflow_kafka_offsets.model.offsets import Positions
 from airflow_kafka_offsets.waits.wait import KnownCheckpoint, Reading, Wait
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
 log = logging.getLogger(__name__)

@@ -7,14 +7,12 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, SetupError
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 METADATA_AGE = 60.0
 """Seconds after which what is known of topics is read again."""

@@ -1,0 +1,14 @@
+"""Classes for annotations: importing these names loads neither librdkafka nor fsspec nor PySpark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame as DataFrame
+    from pyspark.sql import SparkSession as SparkSession
+
+    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint as SparkCheckpoint
+    from airflow_kafka_offsets.kafka.client import OffsetsClient as OffsetsClient
+else:
+    DataFrame = OffsetsClient = SparkCheckpoint = SparkSession = Any
