@@ -106,7 +106,7 @@ def failover_apply(
         _move(back=False, checkpoint=checkpoint, groups=groups, **options)
         return
     refuse_with_plan("to_bootstrap_server", "to_command_config", "to_kafka_config_id")
-    from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
+    from airflow_kafka_offsets.moves.saved import plan_saved_failover
 
     start_admin_process()
     mirror = options["to"].open_client()

@@ -109,7 +109,7 @@ def plan_command(
     **policies: Any,
 ) -> None:
     """Plan to move each pipeline of FILE to the same target. Nothing is moved."""
-    from airflow_kafka_offsets.moves.fleet_plans import plan_resets
+    from airflow_kafka_offsets.moves.fleet import plan_resets
 
     every = _pipelines_to_plan(file, execution)
     with_checkpoint = all(names.checkpoint_location for names in every)
@@ -153,7 +153,7 @@ def plan_failover_command(
     A pipeline that cannot be moved is named, and left out of the plan; exit 1 then. Options of the broker
     name the cluster to leave; for the commands that follow they name the mirror.
     """
-    from airflow_kafka_offsets.moves.fleet_plans import check_disjoint, plan_failovers, refused_by_all
+    from airflow_kafka_offsets.moves.fleet import check_disjoint, plan_failovers, refused_by_all
 
     every = _pipelines_to_plan(file, execution)
     for names in every:

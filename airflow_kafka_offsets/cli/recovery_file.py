@@ -19,8 +19,7 @@ from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.text import plural, shorten
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.moves.fleet import Open, Opened
-    from airflow_kafka_offsets.moves.fleet_plans import BothClusters
+    from airflow_kafka_offsets.moves.fleet import BothClusters, Open, Opened
 
 
 class StateFile:

@@ -125,7 +125,7 @@ class FailOverOperator(PlannedMoveOperator):
         """Move the pipeline, and return the receipt."""
         from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
         from airflow_kafka_offsets.moves.failover import plan_failover
-        from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
+        from airflow_kafka_offsets.moves.saved import plan_saved_failover
 
         with self.run_checked(), ExitStack() as clients:
             approved = self.approved_plan(context)

@@ -76,7 +76,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
     def execute(self, context: Context) -> Any:
         """Plan each pipeline, and return the plans."""
         # It also plans failovers, which need the Kafka client: a DAG file must not load it.
-        from airflow_kafka_offsets.moves.fleet_plans import plan_resets
+        from airflow_kafka_offsets.moves.fleet import plan_resets
 
         with self.run_checked(), ExitStack() as clients:
             place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))

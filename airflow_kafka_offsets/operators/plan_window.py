@@ -31,8 +31,7 @@ from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow, check_bounds
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import parse_location
-from airflow_kafka_offsets.readings.window import plan_window, topics_matching
-from airflow_kafka_offsets.readings.window_checks import check_window
+from airflow_kafka_offsets.readings.window import check_window, plan_window, topics_matching
 from airflow_kafka_offsets.task.interval_memory import check_emitted_interval
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name

@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import parse_location
-from airflow_kafka_offsets.readings.window_checks import is_committed_by_run
+from airflow_kafka_offsets.readings.window import is_committed_by_run
 from airflow_kafka_offsets.storage import open_location, read_text, replace_file
 from airflow_kafka_offsets.task.identity import clear_mark, commit_metadata
 

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.commit import plan_commits
 from airflow_kafka_offsets.moves.group_reset import plan_resets
 from airflow_kafka_offsets.readings.places import read_place
-from airflow_kafka_offsets.readings.window_checks import is_committed_by_run
+from airflow_kafka_offsets.readings.window import is_committed_by_run
 
 METADATA = [
     "[" * 4_000,
