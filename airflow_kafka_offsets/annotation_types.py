@@ -10,5 +10,6 @@ if TYPE_CHECKING:
 
     from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint as SparkCheckpoint
     from airflow_kafka_offsets.kafka.client import OffsetsClient as OffsetsClient
+    from airflow_kafka_offsets.kafka.record_reads import Record as Record
 else:
-    DataFrame = OffsetsClient = SparkCheckpoint = SparkSession = Any
+    DataFrame = OffsetsClient = Record = SparkCheckpoint = SparkSession = Any

@@ -134,7 +134,7 @@ def reset(
         apply_saved_plan(execution, str(plan_file), client, max_age, plan_again, checkpoint)
         return
     refuse_unused("without --plan", "max_age")
-    from airflow_kafka_offsets.moves.group_reset import plan_resets
+    from airflow_kafka_offsets.moves.groups import plan_resets
     from airflow_kafka_offsets.moves.reset import plan_reset
     from airflow_kafka_offsets.readings.log_checks import LogCheck
 

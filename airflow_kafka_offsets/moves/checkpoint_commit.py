@@ -27,7 +27,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.moves.commit import check_not_overtaken, plan_commits
+from airflow_kafka_offsets.moves.groups import check_not_overtaken, plan_commits
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck
 from airflow_kafka_offsets.readings.positions import assign_offsets

@@ -31,7 +31,7 @@ from airflow_kafka_offsets.model.pipeline_plan import offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.readings.failover import (
     gather_evidence,

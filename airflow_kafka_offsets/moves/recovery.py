@@ -25,7 +25,7 @@ from airflow_kafka_offsets.model.recovery import (
 )
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.readings.positions import group_positions
 
 

@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.receipt import GroupReceipt, Receipt
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.moves.stale import refuse_stale
 from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids

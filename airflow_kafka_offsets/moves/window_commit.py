@@ -28,7 +28,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
 from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.write import commit_groups, commit_window
 from airflow_kafka_offsets.readings.log_checks import LogCheck, current_logs_refusals
 from airflow_kafka_offsets.readings.positions import assign_offsets

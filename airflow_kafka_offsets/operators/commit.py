@@ -61,7 +61,7 @@ class CommitOffsetsOperator(MovingOperator):
     results.
 
     With a ``mirror``, the task also keeps the data for a failover beside the checkpoint, see
-    :mod:`airflow_kafka_offsets.readings.readiness`. If the data cannot be kept, the commit still succeeds:
+    :mod:`airflow_kafka_offsets.readings.failover`. If the data cannot be kept, the commit still succeeds:
     the task logs a warning and counts ``kafka_offsets.unready``.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
@@ -142,7 +142,7 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
         from airflow_kafka_offsets.moves.apply import apply_groups
         from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
-        from airflow_kafka_offsets.moves.commit import check_not_overtaken, plan_commits
+        from airflow_kafka_offsets.moves.groups import check_not_overtaken, plan_commits
         from airflow_kafka_offsets.readings.log_checks import LogCheck
         from airflow_kafka_offsets.readings.positions import assign_offsets
 
@@ -244,7 +244,7 @@ class CommitOffsetsOperator(MovingOperator):
             return
         from airflow_kafka_offsets.checkpoint.readiness_file import write_readiness
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-        from airflow_kafka_offsets.readings.readiness import read_newest
+        from airflow_kafka_offsets.readings.failover import read_newest
 
         mirror = Mirror.parse(self.mirror)
         with ExitStack() as stack:

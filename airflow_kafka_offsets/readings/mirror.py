@@ -6,9 +6,8 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 
-from airflow_kafka_offsets.annotation_types import OffsetsClient
+from airflow_kafka_offsets.annotation_types import OffsetsClient, Record
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
-from airflow_kafka_offsets.kafka.record_reads import Record
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.headroom import CLEANUP
 from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror, source_aliases
