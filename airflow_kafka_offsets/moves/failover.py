@@ -80,14 +80,14 @@ def plan_failover(
     batches = read_checkpoint_batches(checkpoint)
     sources = movable_sources(checkpoint, batches.state)
     by_group = selection.assign_offsets(sources)
-    kept, note = read_kept(checkpoint)
+    kept, notes = read_kept(checkpoint)
     clients = [target] if source is None else [target, source]
     recorded = recorded_cluster(checkpoint, kept, clients, by_group)
     left = _cluster_to_leave(source, checkpoint, entered, recorded, mirror)
     same = left.cluster == entered
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
-        note.append(f"the data kept beside the checkpoint is ignored: it is of cluster {kept.cluster}")
+        notes.append(f"the data kept beside the checkpoint is ignored: it is of cluster {kept.cluster}")
     scoped = selected_sources(selection, sources)
     if same:
         scoped = renamed_sources(mirror, sources, scoped)
@@ -109,7 +109,7 @@ def plan_failover(
     if source is not None:
         left = known_log_ids(source, {each.partition.topic for each in translated}, leaves=True)
     running = None if same else running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
-    notes = [*missing, *note, *uncommitted_groups(target if same else source, by_group, groups)]
+    notes = [*missing, *notes, *uncommitted_groups(target if same else source, by_group, groups)]
     if running:
         (notes if policy.allow_running_mirror else refusals).append(running)
     moved = plan_checkpoint_failover(

@@ -244,7 +244,7 @@ class CommitOffsetsOperator(MovingOperator):
             return
         from airflow_kafka_offsets.checkpoint.readiness_file import write_readiness
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-        from airflow_kafka_offsets.readings.failover import read_newest
+        from airflow_kafka_offsets.readings.failover import gather_readiness
 
         mirror = Mirror.parse(self.mirror)
         with ExitStack() as stack:
@@ -253,7 +253,7 @@ class CommitOffsetsOperator(MovingOperator):
                 target = stack.enter_context(hook.get_offsets_client(total=_MIRROR_TIMEOUT))
                 # Both clusters are read while the offsets are committed.
                 threads = stack.enter_context(ThreadPoolExecutor(1, "readiness"))
-                reading = threads.submit(read_newest, client, target, checkpoint, mirror)
+                reading = threads.submit(gather_readiness, client, target, checkpoint, mirror)
             except Exception as raised:  # noqa: BLE001 - the offsets are to be committed all the same
                 reading = Future()
                 reading.set_exception(raised)

@@ -107,7 +107,7 @@ def gather_evidence(
     logs, deleted = existing_logs(source, partitions) if kept.cluster else (source.log_ranges(partitions), [])
     notes += deleted
     ends = kept.ends | {tp: log.end for tp, log in logs.items()}
-    read = read_last(source, sources, logs, kept.read)
+    read = read_last_records(source, sources, logs, kept.read)
     return replace(kept, syncs=syncs, ends=ends, read=read), logs, notes
 
 
@@ -155,7 +155,7 @@ def _unread_names(
     return []
 
 
-def read_last(
+def read_last_records(
     source: OffsetsClient,
     sources: Mapping[str, Offsets],
     logs: Logs,
@@ -272,7 +272,7 @@ def _search(
 log = logging.getLogger(__name__)
 
 
-def read_newest(
+def gather_readiness(
     source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
 ) -> Readiness:
     """
@@ -295,7 +295,7 @@ def read_newest(
         syncs = threads.submit(_read_syncs, source, target, mirror, known, partitions)
         logs = source.log_ranges(partitions)
         try:
-            read = read_last(source, sources, logs, {}, within=_WITHIN)
+            read = read_last_records(source, sources, logs, {}, within=_WITHIN)
         except KafkaOffsetsError as error:
             errors.append(f"the last records could not be read: {error}")
     ends = {tp: log.end for tp, log in logs.items()}

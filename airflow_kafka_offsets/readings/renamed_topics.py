@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summari
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Search, Translation
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.failover import existing_logs, names_key, read_last
+from airflow_kafka_offsets.readings.failover import existing_logs, names_key, read_last_records
 from airflow_kafka_offsets.readings.mirror import last_reads, look_for
 from airflow_kafka_offsets.readings.positions import existing_partitions
 
@@ -74,7 +74,7 @@ def gather_records(
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
     logs, notes = existing_logs(client, partitions)
-    read = read_last(client, sources, logs, kept.read)
+    read = read_last_records(client, sources, logs, kept.read)
     return Readiness(read=read, ends={tp: log.end for tp, log in logs.items()}), notes
 
 
