@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from airflow_kafka_offsets.annotation_types import OffsetsClient
+from airflow_kafka_offsets.annotation_types import OffsetsClient, OffsetsReader
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
@@ -16,7 +16,7 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
 )
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
-from airflow_kafka_offsets.kafka.protocols import OffsetsReader, PositionsReader
+from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import CHECKPOINT, GroupSelection
 from airflow_kafka_offsets.model.lag import Lag

@@ -14,6 +14,7 @@ from memory_clients import open_client
 from written_query import Query
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.kafka.cached_reader import CachedReader
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.place import Place
@@ -22,7 +23,6 @@ from airflow_kafka_offsets.moves.window_commit import plan_window_commits, windo
 from airflow_kafka_offsets.readings.window import check_window, plan_window
 from airflow_kafka_offsets.spark.commit import commit_ranges
 from airflow_kafka_offsets.spark.read import read_window
-from airflow_kafka_offsets.waits.cached_reader import CachedReader
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
 

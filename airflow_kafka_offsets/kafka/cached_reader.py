@@ -1,4 +1,4 @@
-"""A reader that shares the requests of many waits."""
+"""A client that shares the requests of many waits."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from copy import copy
 from typing import get_args
 
-from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, SetupError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
 
@@ -61,7 +61,8 @@ def _starting_admin_process() -> Iterator[None]:
 
 class CachedReader:
     """
-    An :class:`~airflow_kafka_offsets.kafka.protocols.OffsetsReader` that sends each request once in a round.
+    Reads like an :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient`, and sends each request once in a
+    round.
 
     A round has two steps for all waits together: first the positions, then the logs. One request reads the
     commits of all groups. What is known of topics is cached for :data:`METADATA_AGE`.
