@@ -285,7 +285,7 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
 
     Exit 1 if that is unknown for a pipeline, such as on another cluster than that of the plan.
     """
-    from airflow_kafka_offsets.readings.planned_move import pipeline_state
+    from airflow_kafka_offsets.readings.pipeline_state import pipeline_state
 
     fleet = StateFile(file).require()
     open_one = _connect(fleet, broker)
