@@ -5,7 +5,7 @@ Before the first change, a move copies every file that it will change to a direc
 which Spark ignores::
 
     <checkpoint>/_kafka_offsets/0001-seek/
-      <nonce>.claim        the claim of the move that begins, see checkpoint/claim.py
+      <nonce>.claim        the claim of the move that begins, see checkpoint/apply_move.py
       manifest.json        the plan, and which files existed
       offsets/7            the copies
       before.csv           offsets of the groups that move along, as Kafka's CSV; after.csv likewise

@@ -1,8 +1,9 @@
 """
-The moves of a checkpoint as one value, which answers every question about them.
+The moves of a checkpoint as one value, which answers every question about them, and their archives' names.
 
 The archive of a checkpoint outlives its query: a new query at the same location has the moves of the replaced
-one in its archive. They keep their names and numbers, and say nothing about the new query.
+one in its archive. They keep their names and numbers, and say nothing about the new query. A directory with
+neither a manifest nor a claim belongs to no move and is ignored, whatever its number.
 """
 
 from __future__ import annotations
@@ -17,8 +18,14 @@ from airflow_kafka_offsets.checkpoint.archive import (
     read_archived_move,
     read_attachment,
 )
-from airflow_kafka_offsets.checkpoint.archive_names import archive_names
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove, archive_number
+from airflow_kafka_offsets.checkpoint.archived_move import (
+    ARCHIVE_NAME,
+    DIRECTORY,
+    KINDS,
+    MANIFEST,
+    ArchivedMove,
+    archive_number,
+)
 from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
@@ -26,6 +33,10 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_groups_file
+from airflow_kafka_offsets.storage import may_list_late
+
+CLAIM = ".claim"
+"""Suffix of the file name of a claim, see :class:`~airflow_kafka_offsets.checkpoint.apply_move.Claim`."""
 
 
 class ArchivedMoves:
@@ -235,3 +246,57 @@ class ArchivedMoves:
             f"topic after batch {failover.batch_id - 1}, where the offsets of batch {batch_id} are other "
             f"records: give batch {failover.batch_id} or a later one, or a time"
         ]
+
+
+def archive_names(checkpoint: SparkCheckpoint, *, exact: bool = True) -> list[str]:
+    """Return the names of a checkpoint's archives, oldest first; ``exact`` corrects a late listing."""
+    names = set(filter(ARCHIVE_NAME.fullmatch, checkpoint.list_names(DIRECTORY)))
+    if exact and may_list_late(checkpoint.fs):
+        listed = set(map(archive_number, names))
+        walks = [(_last_move(checkpoint, names) + 1, 1), *((number - 1, -1) for number in listed)]
+        for first, step in walks:
+            # Archives are missing because they are new, or because a user has deleted the old ones: those
+            # beyond a number that does not exist are not looked up.
+            for number in count(first, step):
+                if number in listed or not (unlisted := _unlisted(checkpoint, number)):
+                    break
+                names |= unlisted
+    return sorted(names, key=archive_number)
+
+
+def _unlisted(checkpoint: SparkCheckpoint, number: int) -> set[str]:
+    """Return the archives with a number that have a manifest, listed or not."""
+    names = (f"{number:04d}-{kind}" for kind in KINDS if number > 0)
+    return {name for name in names if checkpoint.read_file(f"{DIRECTORY}/{name}/{MANIFEST}") is not None}
+
+
+def next_archive_name(checkpoint: SparkCheckpoint, kind: str) -> str:
+    """
+    Return the name of the next archive: its number follows all moves, including moves with a claim only.
+
+    :raises CheckpointError: if there is no number left.
+    """
+    names = archive_names(checkpoint)
+    taken, last = set(map(archive_number, names)), _last_move(checkpoint, names)
+    number = next(number for number in count(last + 1) if number not in taken)
+    if not ARCHIVE_NAME.fullmatch(name := f"{number:04d}-{kind}"):
+        raise _no_number(checkpoint, max(names, key=archive_number))
+    return name
+
+
+def _last_move(checkpoint: SparkCheckpoint, names: Iterable[str]) -> int:
+    """Return the number of the last directory with a manifest or a claim, 0 without any."""
+    for name in sorted(names, key=archive_number, reverse=True):
+        path = f"{DIRECTORY}/{name}"
+        if checkpoint.read_file(f"{path}/{MANIFEST}") is not None or any(
+            file.endswith(CLAIM) for file in checkpoint.list_names(path)
+        ):
+            return archive_number(name)
+    return 0
+
+
+def _no_number(checkpoint: SparkCheckpoint, name: str) -> CheckpointError:
+    return CheckpointError(
+        f"{checkpoint.name(DIRECTORY)}: found {name}, and archives are numbered from 0001 in the "
+        "order of their moves: check the directory, and move it away if no move created it"
+    )

@@ -19,8 +19,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.checkpoint.archive import moves_of_batch, read_archived_move
-from airflow_kafka_offsets.checkpoint.archive_names import archive_names
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_moves import archive_names
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, check_commit_log, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageUnavailableError

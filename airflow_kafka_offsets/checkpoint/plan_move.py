@@ -26,9 +26,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from airflow_kafka_offsets.checkpoint.archive import read_copy
-from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, next_archive_name
 from airflow_kafka_offsets.checkpoint.guards import (
     CheckpointBatches,
     file_refusals,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import click
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import (
     BrokerOptions,
     broker_options,
@@ -34,8 +35,6 @@ from airflow_kafka_offsets.model.text import plural, shorten
 from airflow_kafka_offsets.model.wording import parameter_text, worded
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.pipeline import KafkaPipeline
     from airflow_kafka_offsets.readings.drift import CheckedPipeline
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.cli.options import (
     Option,
     add_options,
@@ -41,8 +42,6 @@ from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.receipt import outcome_lines
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 

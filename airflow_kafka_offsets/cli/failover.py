@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 
+from airflow_kafka_offsets.annotation_types import SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import (
     BrokerOptions,
     broker_options,
@@ -50,9 +51,6 @@ from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import CHECK_VERSION
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 
 @click.group(cls=CommandGroup)
@@ -108,7 +106,7 @@ def failover_apply(
         _move(back=False, checkpoint=checkpoint, groups=groups, **options)
         return
     refuse_with_plan("to_bootstrap_server", "to_command_config", "to_kafka_config_id")
-    from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
+    from airflow_kafka_offsets.moves.saved import plan_saved_failover
 
     start_admin_process()
     mirror = options["to"].open_client()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.cli.connections import BrokerOptions, admin_client_options, broker_options
 from airflow_kafka_offsets.cli.execution import (
     REFUSED,
@@ -38,10 +39,6 @@ from airflow_kafka_offsets.model.table import align_rows, offset_cell
 from airflow_kafka_offsets.model.text import escape_controls, plural, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-
 
 Keep = Callable[[Mapping[str, Positions]], object]
 """Saves the offsets of groups before they are deleted."""

@@ -7,10 +7,11 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import admin_client_options, checkpoint_option
 from airflow_kafka_offsets.cli.execution import Execution, execution_options, move_options, reset_options
 from airflow_kafka_offsets.cli.options import (
@@ -46,10 +47,6 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.text import describe_type, escape_controls
 from airflow_kafka_offsets.model.topics import TopicScope
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 CHECKPOINT_OPTIONS = (*POLICY, "quiet_period")
 """Parameters of :data:`move_options` that only affect a checkpoint."""
@@ -137,7 +134,7 @@ def reset(
         apply_saved_plan(execution, str(plan_file), client, max_age, plan_again, checkpoint)
         return
     refuse_unused("without --plan", "max_age")
-    from airflow_kafka_offsets.moves.group_reset import plan_resets
+    from airflow_kafka_offsets.moves.groups import plan_resets
     from airflow_kafka_offsets.moves.reset import plan_reset
     from airflow_kafka_offsets.readings.log_checks import LogCheck
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from airflow_kafka_offsets.annotation_types import SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import checkpoint_argument
 from airflow_kafka_offsets.cli.execution import print_result
 from airflow_kafka_offsets.cli.options import StrictCommand, output_option
@@ -19,7 +20,6 @@ from airflow_kafka_offsets.model.text import escape_controls
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.history import PastBatch
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 _WIDEST = 40

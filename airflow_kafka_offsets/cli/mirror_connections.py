@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.cli.connections import BrokerOptions, open_client
 from airflow_kafka_offsets.cli.options import EXISTING_FILE, choice_option, combine_options
 from airflow_kafka_offsets.errors import BrokerUnavailableError, TokenUnavailableError
 from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
 from airflow_kafka_offsets.model.mirror import Mirror, SyncsOn
 from airflow_kafka_offsets.model.wording import unexpected
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _SOURCE_TIMEOUT = 10.0
 """Seconds in which the old cluster must answer; otherwise the failover uses the data of earlier commits."""

@@ -109,7 +109,7 @@ def plan_command(
     **policies: Any,
 ) -> None:
     """Plan to move each pipeline of FILE to the same target. Nothing is moved."""
-    from airflow_kafka_offsets.moves.fleet_plans import plan_resets
+    from airflow_kafka_offsets.moves.fleet import plan_resets
 
     every = _pipelines_to_plan(file, execution)
     with_checkpoint = all(names.checkpoint_location for names in every)
@@ -153,7 +153,7 @@ def plan_failover_command(
     A pipeline that cannot be moved is named, and left out of the plan; exit 1 then. Options of the broker
     name the cluster to leave; for the commands that follow they name the mirror.
     """
-    from airflow_kafka_offsets.moves.fleet_plans import check_disjoint, plan_failovers, refused_by_all
+    from airflow_kafka_offsets.moves.fleet import check_disjoint, plan_failovers, refused_by_all
 
     every = _pipelines_to_plan(file, execution)
     for names in every:
@@ -285,7 +285,7 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
 
     Exit 1 if that is unknown for a pipeline, such as on another cluster than that of the plan.
     """
-    from airflow_kafka_offsets.readings.planned_move import pipeline_state
+    from airflow_kafka_offsets.readings.pipeline_state import pipeline_state
 
     fleet = StateFile(file).require()
     open_one = _connect(fleet, broker)

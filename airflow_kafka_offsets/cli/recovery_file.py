@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint, open_client
 from airflow_kafka_offsets.cli.mirror_connections import reachable
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
@@ -18,9 +19,7 @@ from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.text import plural, shorten
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.moves.fleet import Open, Opened
-    from airflow_kafka_offsets.moves.fleet_plans import BothClusters
+    from airflow_kafka_offsets.moves.fleet import BothClusters, Open, Opened
 
 
 class StateFile:

@@ -7,22 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import open_checkpoint
 from airflow_kafka_offsets.cli.execution import Execution, print_result, write_new_file
 from airflow_kafka_offsets.cli.options import NEW_FILE, Option, duration_option, refuse_unused
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.groups import GroupIds
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names
 from airflow_kafka_offsets.model.topics import plain_names
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.groups import GroupIds
-    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 save_plan_option: Option = click.option(
     "--save-plan",

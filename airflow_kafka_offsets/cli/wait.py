@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from airflow_kafka_offsets.annotation_types import SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import (
     CALL_TIMEOUT,
     BrokerOptions,
@@ -32,7 +33,6 @@ from airflow_kafka_offsets.model.formats import as_usage_error
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 

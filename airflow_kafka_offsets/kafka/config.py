@@ -1,7 +1,8 @@
-"""Selects the connection settings that our clients use, and reads files of settings."""
+"""Selects and checks the connection settings that our clients use, and reads files of settings."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.kafka.guarded_settings import check_guarded
 from airflow_kafka_offsets.kafka.oauth_token import needs_token
 from airflow_kafka_offsets.model.kafka_security import PROBE, SERVERS, check_servers
 from airflow_kafka_offsets.model.text import MAX_SIZE, escape_controls, is_plain, shorten, size_error
@@ -62,6 +62,22 @@ _SETTING = re.compile(r"((?:\\.|[^\\\s=:]){1,1000})(?:\s*[=:]\s*|\s+)(.*)", re.D
 # Escapes as java.util.Properties reads them.
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+ALLOWED_SETTINGS = "AIRFLOW_KAFKA_OFFSETS_ALLOWED_SETTINGS"
+"""Environment variable: a JSON object of settings and the values that connections may have."""
+
+# A user who may edit a connection must not be able to run code in workers, triggerer or API server. The
+# official provider guards its callbacks in the same way (``[apache_kafka] callback_allowlist``).
+_GUARDED = {
+    "ssl.engine.location": "loads a library into this process",
+    "ssl.engine.id": "loads a library into this process",
+    "ssl.providers": "loads libraries into this process",
+    "sasl.kerberos.kinit.cmd": "runs a command in a shell",
+    "sasl.oauthbearer.assertion.file": "sends a file to the token endpoint",
+    "sasl.oauthbearer.assertion.jwt.template.file": "sends a file to the token endpoint",
+}
+_IN_SHELL_COMMAND = frozenset(("sasl.kerberos.principal", "sasl.kerberos.keytab"))
+"""librdkafka inserts these values into its ``kinit`` command without quoting."""
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_./@:+][A-Za-z0-9_./@:+-]*")
 
 
 def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -267,3 +283,34 @@ def _unescaped(found: re.Match[str]) -> str:
     if escaped == "u":
         raise ValueError("a character's code is cut off")
     return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _ESCAPES.get(escaped, escaped)
+
+
+def check_guarded(key: str, value: object) -> None:
+    """Refuse a guarded setting, whose value is never named, that the environment does not allow."""
+    if key in _IN_SHELL_COMMAND and not _PLAIN_WORD.fullmatch(str(value)):
+        raise UsageError(
+            f"{key} of the Kafka configuration has characters with a meaning in a shell, and the client "
+            "runs kinit with it; expected letters, digits and _ . / @ : + -: correct the Kafka connection"
+        )
+    if key in _GUARDED and value not in _allowed(key):
+        raise UsageError(
+            f"{key} of the Kafka configuration {_GUARDED[key]}, and the environment does not allow this "
+            f"value: remove it from the Kafka connection, or add it to {ALLOWED_SETTINGS} in the environment "
+            f'of each process that uses the connection, as JSON: {{"{key}": "the value"}}'
+        )
+
+
+def _allowed(key: str) -> list[str]:
+    text = os.environ.get(ALLOWED_SETTINGS, "").strip() or "{}"
+    try:
+        settings = json.loads(text)
+    except (ValueError, RecursionError):
+        settings = None
+    values: Any = settings.get(key, []) if isinstance(settings, dict) else [None]
+    values = [values] if isinstance(values, str) else values
+    if isinstance(values, list) and all(isinstance(each, str) for each in values):
+        return values
+    raise UsageError(
+        f"{ALLOWED_SETTINGS} in the environment cannot be read; expected a JSON object of settings and their "
+        f'values, such as {{"{key}": "the value"}}: correct it where this process is started'
+    )

@@ -1,20 +1,12 @@
-"""Protocols of the clients: what reads offsets, from a broker or from a cache, and what commits them."""
+"""Protocols for reading offsets and for commits, which each client follows, also that in a Spark driver."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import (
-    Commit,
-    Commits,
-    IsolationLevel,
-    LogRange,
-    OffsetRange,
-    TopicPartition,
-)
+from airflow_kafka_offsets.model.offsets import Commits, IsolationLevel, LogRange, TopicPartition
 
 
 class PositionsReader(Protocol):
@@ -36,41 +28,6 @@ class PositionsReader(Protocol):
         self, partitions: Iterable[TopicPartition], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, LogRange]:
         """Return the start and end offsets of logs."""
-
-
-class OffsetsReader(PositionsReader, Protocol):
-    """The methods of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient` that change nothing."""
-
-    def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
-        """Return all commits of a group."""
-
-    def sees_all_topics(self) -> bool:
-        """Return whether the user may see all topics, as far as the client can tell."""
-
-    def assigned(self, group_id: str) -> Collection[TopicPartition]:
-        """Return the partitions that the members of a group read, as far as known."""
-
-    def offsets_for_time(
-        self, partitions: Iterable[TopicPartition], timestamp_ms: int
-    ) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after a time."""
-
-    def record_times(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        *,
-        within: float | None = None,
-        isolation_level: IsolationLevel = "read_uncommitted",
-    ) -> dict[TopicPartition, int | None]:
-        """Return the time of the first record at or after each offset."""
-
-    def first_since(
-        self, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
-    ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Return the offset and the time of the first record in each range that is not older than a time."""
-
-    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
-        """Return the settings of topics that decide when records are deleted, or an error for each topic."""
 
 
 class CommitPort(PositionsReader, Protocol):

@@ -102,7 +102,7 @@ class CheckpointPlan:
     @property
     def number(self) -> int | None:
         """The number of the move among the moves of the checkpoint; ``None`` if no file changes."""
-        # An archive is named by its number and its kind, see checkpoint/archive_names.py.
+        # An archive is named by its number and its kind, see checkpoint/archived_moves.py.
         return None if self.archive is None else int(self.archive.partition("-")[0])
 
     def with_group_plans(self, group_plans: Iterable[OffsetPlan]) -> CheckpointPlan:

@@ -11,8 +11,9 @@ that were written before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -23,12 +24,8 @@ from airflow_kafka_offsets.moves.write import (
     recommit_overtaken,
     write_plan,
 )
+from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import check_logs_again
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.readings.known_moves import KnownMoves
 
 
 def apply_groups(client: OffsetsClient, plan: PipelinePlan, metadata: CommitMetadata) -> dict[str, Any]:

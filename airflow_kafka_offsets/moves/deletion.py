@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError
 from airflow_kafka_offsets.kafka.groups import GroupDescription, name_members
 from airflow_kafka_offsets.model.commit_metadata import foreign_query
@@ -12,9 +12,6 @@ from airflow_kafka_offsets.model.offsets import Commit, Positions, TopicPartitio
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.positions import group_positions
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
 def plan_deletion(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.archive import read_attachment
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
@@ -31,7 +31,7 @@ from airflow_kafka_offsets.model.pipeline_plan import offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.moves.commit import plan_commits
+from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.readings.failover import (
     gather_evidence,
@@ -50,10 +50,6 @@ from airflow_kafka_offsets.readings.renamed_topics import (
     renamed_sources,
     unread_refusals,
 )
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
 def plan_failover(
@@ -84,14 +80,14 @@ def plan_failover(
     batches = read_checkpoint_batches(checkpoint)
     sources = movable_sources(checkpoint, batches.state)
     by_group = selection.assign_offsets(sources)
-    kept, note = read_kept(checkpoint)
+    kept, notes = read_kept(checkpoint)
     clients = [target] if source is None else [target, source]
     recorded = recorded_cluster(checkpoint, kept, clients, by_group)
     left = _cluster_to_leave(source, checkpoint, entered, recorded, mirror)
     same = left.cluster == entered
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
-        note.append(f"the data kept beside the checkpoint is ignored: it is of cluster {kept.cluster}")
+        notes.append(f"the data kept beside the checkpoint is ignored: it is of cluster {kept.cluster}")
     scoped = selected_sources(selection, sources)
     if same:
         scoped = renamed_sources(mirror, sources, scoped)
@@ -113,7 +109,7 @@ def plan_failover(
     if source is not None:
         left = known_log_ids(source, {each.partition.topic for each in translated}, leaves=True)
     running = None if same else running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
-    notes = [*missing, *note, *uncommitted_groups(target if same else source, by_group, groups)]
+    notes = [*missing, *notes, *uncommitted_groups(target if same else source, by_group, groups)]
     if running:
         (notes if policy.allow_running_mirror else refusals).append(running)
     moved = plan_checkpoint_failover(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import (
     BrokerError,
     CommitError,
@@ -19,6 +19,7 @@ from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
     PlanRefusedError,
 )
+from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import (
     Commits,
@@ -32,16 +33,12 @@ from airflow_kafka_offsets.model.offsets import (
 )
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_read_back
 from airflow_kafka_offsets.model.text import plural
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.kafka.protocols import CommitPort
-    from airflow_kafka_offsets.model.window import OffsetWindow
-
-    Write = Callable[[OffsetsClient, OffsetPlan, Mapping[str, str]], None]
-    """Commits one group's plan with metadata (topic -> text) and reads it back."""
+from airflow_kafka_offsets.model.window import OffsetWindow
 
 log = logging.getLogger(__name__)
+
+Write = Callable[[OffsetsClient, OffsetPlan, Mapping[str, str]], None]
+"""Commits one group's plan with metadata (topic -> text) and reads it back."""
 
 AHEAD = "GROUP_AHEAD"
 """Error code of partitions in which the group is ahead of the offsets to commit."""

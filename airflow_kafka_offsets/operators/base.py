@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.kafka.worker import start_worker_early
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -21,7 +22,6 @@ from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_lite
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.lineage import Lineage
     from airflow_kafka_offsets.task.mapped import OperatorPartial
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import Context, XComArg
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.drift import parse_grace
@@ -26,9 +27,6 @@ from airflow_kafka_offsets.readings.drift import CheckedPipeline, pipeline_drift
 from airflow_kafka_offsets.task.metrics import report_drift
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import check_rendered
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 DriftPolicy = Literal["fail", "warn"]
 """Action if a pipeline has drifted."""

@@ -50,7 +50,7 @@ class CheckMirrorOperator(OffsetsOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check the mirror, and return the report."""
-        # Imported here because it loads the Kafka client, which a DAG file does not need.
+        # Imported here because a DAG file does not need the code that reads.
         from airflow_kafka_offsets.readings.mirror_check import check_mirror
 
         with self.run_checked(), ExitStack() as clients:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import format_csv, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
@@ -27,9 +29,6 @@ from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.metrics import count
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 _MIRROR_TIMEOUT = 15.0
@@ -62,7 +61,7 @@ class CommitOffsetsOperator(MovingOperator):
     results.
 
     With a ``mirror``, the task also keeps the data for a failover beside the checkpoint, see
-    :mod:`airflow_kafka_offsets.readings.readiness`. If the data cannot be kept, the commit still succeeds:
+    :mod:`airflow_kafka_offsets.readings.failover`. If the data cannot be kept, the commit still succeeds:
     the task logs a warning and counts ``kafka_offsets.unready``.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
@@ -143,7 +142,7 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
         from airflow_kafka_offsets.moves.apply import apply_groups
         from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
-        from airflow_kafka_offsets.moves.commit import check_not_overtaken, plan_commits
+        from airflow_kafka_offsets.moves.groups import check_not_overtaken, plan_commits
         from airflow_kafka_offsets.readings.log_checks import LogCheck
         from airflow_kafka_offsets.readings.positions import assign_offsets
 
@@ -245,7 +244,7 @@ class CommitOffsetsOperator(MovingOperator):
             return
         from airflow_kafka_offsets.checkpoint.readiness_file import write_readiness
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-        from airflow_kafka_offsets.readings.readiness import read_newest
+        from airflow_kafka_offsets.readings.failover import gather_readiness
 
         mirror = Mirror.parse(self.mirror)
         with ExitStack() as stack:
@@ -254,7 +253,7 @@ class CommitOffsetsOperator(MovingOperator):
                 target = stack.enter_context(hook.get_offsets_client(total=_MIRROR_TIMEOUT))
                 # Both clusters are read while the offsets are committed.
                 threads = stack.enter_context(ThreadPoolExecutor(1, "readiness"))
-                reading = threads.submit(read_newest, client, target, checkpoint, mirror)
+                reading = threads.submit(gather_readiness, client, target, checkpoint, mirror)
             except Exception as raised:  # noqa: BLE001 - the offsets are to be committed all the same
                 reading = Future()
                 reading.set_exception(raised)

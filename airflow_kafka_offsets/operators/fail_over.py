@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.errors import BrokerUnavailableError, TokenUnavailableError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPolicy, UnknownPolicy
@@ -16,12 +18,11 @@ from airflow_kafka_offsets.model.lineage import Operation
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE
+from airflow_kafka_offsets.moves.failover import plan_failover
+from airflow_kafka_offsets.moves.saved import plan_saved_failover
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.planned_move import PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
 class FailOverOperator(PlannedMoveOperator):
@@ -125,10 +126,6 @@ class FailOverOperator(PlannedMoveOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the pipeline, and return the receipt."""
-        from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-        from airflow_kafka_offsets.moves.failover import plan_failover
-        from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
-
         with self.run_checked(), ExitStack() as clients:
             approved = self.approved_plan(context)
             if approved is not None and self.mirror is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.parameters import exactly_one
@@ -19,10 +20,6 @@ from airflow_kafka_offsets.operators.check_drift import named_pipelines, read_pi
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
 class PlanResetsOperator(ResetOffsetsOperator):
@@ -79,7 +76,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
     def execute(self, context: Context) -> Any:
         """Plan each pipeline, and return the plans."""
         # It also plans failovers, which need the Kafka client: a DAG file must not load it.
-        from airflow_kafka_offsets.moves.fleet_plans import plan_resets
+        from airflow_kafka_offsets.moves.fleet import plan_resets
 
         with self.run_checked(), ExitStack() as clients:
             place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))

@@ -8,11 +8,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from datetime import timezone as timezones
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import Context, XComArg
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule, parse_timezone
@@ -30,15 +31,11 @@ from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow, check_bounds
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import parse_location
-from airflow_kafka_offsets.readings.window import plan_window, topics_matching
-from airflow_kafka_offsets.readings.window_checks import check_window
+from airflow_kafka_offsets.readings.window import check_window, plan_window, topics_matching
 from airflow_kafka_offsets.task.interval_memory import check_emitted_interval
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.windows import MAX_ARGUMENT, WindowMemory, window_xcom
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 OnEmpty = Literal["skip", "fail", "continue"]
 """Action for an empty window: skip the downstream tasks, fail, or continue."""

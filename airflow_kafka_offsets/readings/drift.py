@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     DriftError,
@@ -39,11 +41,6 @@ from airflow_kafka_offsets.readings.positions import (
     refuse_missing_partitions,
 )
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.checkpoint.state import CheckpointState
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
 def pipeline_drift(

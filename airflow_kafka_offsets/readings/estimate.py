@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError
 from airflow_kafka_offsets.model.estimate import (
@@ -19,14 +19,10 @@ from airflow_kafka_offsets.model.estimate import (
 )
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.offsets import Logs, Offsets
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import PartitionMove
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.readings.retention import read_headrooms, read_retentions
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 _WITHIN = 5.0
 """Seconds for a sample, a history or timestamps: no move depends on these numbers."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs, log_ids_of
@@ -20,7 +21,6 @@ from airflow_kafka_offsets.readings.topic_times import unread_times
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
     from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 
 log = logging.getLogger(__name__)

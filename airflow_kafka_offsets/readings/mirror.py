@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, Record
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
-from airflow_kafka_offsets.kafka.record_reads import Record
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.headroom import CLEANUP
 from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror, source_aliases
@@ -17,9 +16,6 @@ from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, OffsetRang
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Search, record_digest
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.failover_plan import again_text
@@ -23,10 +22,6 @@ from airflow_kafka_offsets.readings.failover import (
 )
 from airflow_kafka_offsets.readings.mirror import look_for, record_identities
 from airflow_kafka_offsets.readings.recorded_cluster import recorded_cluster
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _SAMPLE = 20
 _BACK = 256

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from airflow_kafka_offsets.annotation_types import OffsetsReader
 from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError, NoCommitError, PlanRefusedError
-from airflow_kafka_offsets.kafka.protocols import OffsetsReader
 from airflow_kafka_offsets.model.formats import OffsetsFile
 from airflow_kafka_offsets.model.offsets import (
     Logs,

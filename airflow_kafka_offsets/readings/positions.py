@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, OffsetsReader
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
@@ -16,7 +16,7 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
 )
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
-from airflow_kafka_offsets.kafka.protocols import OffsetsReader, PositionsReader
+from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import CHECKPOINT, GroupSelection
 from airflow_kafka_offsets.model.lag import Lag
@@ -36,9 +36,6 @@ from airflow_kafka_offsets.model.text import escape_controls
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.retention import read_headrooms
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from airflow_kafka_offsets.kafka.protocols import OffsetsReader
+from airflow_kafka_offsets.annotation_types import OffsetsReader
 from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition, short_of
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.readings.topic_times import (

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.mirror import Mirror
@@ -19,12 +19,9 @@ from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summari
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Search, Translation
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.failover import existing_logs, names_key, read_last
+from airflow_kafka_offsets.readings.failover import existing_logs, names_key, read_last_records
 from airflow_kafka_offsets.readings.mirror import last_reads, look_for
 from airflow_kafka_offsets.readings.positions import existing_partitions
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
 def renamed_sources(
@@ -77,7 +74,7 @@ def gather_records(
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
     logs, notes = existing_logs(client, partitions)
-    read = read_last(client, sources, logs, kept.read)
+    read = read_last_records(client, sources, logs, kept.read)
     return Readiness(read=read, ends={tp: log.end for tp, log in logs.items()}), notes
 
 

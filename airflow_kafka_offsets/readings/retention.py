@@ -6,8 +6,8 @@ import math
 import time
 from collections.abc import Collection, Mapping
 
+from airflow_kafka_offsets.annotation_types import OffsetsReader
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, SetupError
-from airflow_kafka_offsets.kafka.protocols import OffsetsReader
 from airflow_kafka_offsets.model.headroom import (
     Headroom,
     Retention,

@@ -7,8 +7,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from airflow_kafka_offsets.annotation_types import OffsetsReader
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError
-from airflow_kafka_offsets.kafka.protocols import OffsetsReader
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     Logs,

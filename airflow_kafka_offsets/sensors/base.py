@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import (
@@ -17,6 +17,7 @@ from airflow.providers.common.compat.sdk import (
 )
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.operators.links import LINKS
@@ -26,10 +27,6 @@ from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_lite
 from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.waits.progress import Progress
 from airflow_kafka_offsets.waits.wait import Reading, Wait
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 
 class OffsetsSensor(PipelineTask, BaseSensorOperator):

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_kafka_offsets.annotation_types import DataFrame, SparkSession
 from airflow_kafka_offsets.errors import AuditError, UsageError
 from airflow_kafka_offsets.model.audited_rows import (
     MOST_DIFFERENCES,
@@ -26,9 +27,6 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.readings.missing_records import Found, find_missing
 from airflow_kafka_offsets.spark.broker import open_broker_client, refuse_other_ranges
 from airflow_kafka_offsets.spark.read import Window, load_window
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["audit_window"]
 

@@ -9,16 +9,14 @@ may begin or end with transaction markers or compacted records.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_kafka_offsets.annotation_types import SparkSession
 from airflow_kafka_offsets.checkpoint.batch import batch_bounds
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, UsageError
 from airflow_kafka_offsets.model.offsets import OffsetRange, OffsetRanges, Offsets, summarize
 from airflow_kafka_offsets.spark.broker import fails_on_data_loss, open_broker_client
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def batch_ranges(

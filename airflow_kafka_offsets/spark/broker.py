@@ -11,15 +11,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_kafka_offsets.annotation_types import SparkSession
 from airflow_kafka_offsets.errors import SetupError, UsageError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.kafka_security import librdkafka_settings
 from airflow_kafka_offsets.model.offsets import IsolationLevel
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # Seconds of a call; the default of KafkaOffsetsHook too.
 TIMEOUT = 30.0

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
+from airflow_kafka_offsets.annotation_types import SparkSession
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.names import SPARK_CONF_KEY
 from airflow_kafka_offsets.model.text import describe_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def pipeline_names(spark: SparkSession) -> Mapping[str, Any]:

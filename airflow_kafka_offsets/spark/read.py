@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from airflow_kafka_offsets.annotation_types import DataFrame, SparkSession
 from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError, WindowReadError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.formats import load_json
@@ -18,9 +19,6 @@ from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, shorten, t
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 from airflow_kafka_offsets.spark.broker import isolation_level, open_broker_client, refuse_other_ranges
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["read_window", "reading_window"]
 

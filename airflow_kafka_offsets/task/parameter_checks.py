@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator, Context, XComArg
 from jinja2.nativetypes import NativeEnvironment
 
+from airflow_kafka_offsets.annotation_types import SparkCheckpoint
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.parameters import has_template, is_blank
 from airflow_kafka_offsets.model.text import shorten
@@ -28,8 +29,6 @@ from airflow_kafka_offsets.task.outcome import fail_without_retry
 
 if TYPE_CHECKING:
     import jinja2
-
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 
 _HINTS = {
     "data_interval": (

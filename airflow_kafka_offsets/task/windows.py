@@ -11,10 +11,11 @@ import json
 import logging
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk import Context
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_from_connection
 from airflow_kafka_offsets.model.commit_metadata import RunStart
@@ -25,12 +26,9 @@ from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import parse_location
-from airflow_kafka_offsets.readings.window_checks import is_committed_by_run
+from airflow_kafka_offsets.readings.window import is_committed_by_run
 from airflow_kafka_offsets.storage import open_location, read_text, replace_file
 from airflow_kafka_offsets.task.identity import clear_mark, commit_metadata
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 log = logging.getLogger(__name__)
 

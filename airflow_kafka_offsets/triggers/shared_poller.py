@@ -17,14 +17,13 @@ from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError, KafkaOffsetsError, StorageUnavailableError
 from airflow_kafka_offsets.model.offsets import Positions
 from airflow_kafka_offsets.waits.wait import KnownCheckpoint, Reading, Wait
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.waits.cached_reader import CachedReader
+    from airflow_kafka_offsets.kafka.cached_reader import CachedReader
 
 log = logging.getLogger(__name__)
 
@@ -137,8 +136,8 @@ class SharedPoller:
             self._changed.notify()
 
     def _run(self) -> None:
+        from airflow_kafka_offsets.kafka.cached_reader import CachedReader
         from airflow_kafka_offsets.kafka.client import OffsetsClient
-        from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
         # A storage that hangs blocks one thread; the other threads read the other waits' checkpoints.
         storage = ThreadPoolExecutor(4, thread_name_prefix="read checkpoint")

@@ -6,8 +6,9 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
@@ -35,10 +36,6 @@ from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift
 from airflow_kafka_offsets.readings.positions import check_in_log, group_positions, partitions_in_scope
 from airflow_kafka_offsets.readings.retention import read_retentions
 from airflow_kafka_offsets.ui.provenance import read_provenance
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 _TIMES_WITHIN = 1.5
 """Seconds for reading the times of the oldest unread records; after them the other times are unknown."""

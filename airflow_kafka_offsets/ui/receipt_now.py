@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import LogIds
@@ -13,9 +14,6 @@ from airflow_kafka_offsets.model.table import DELETED, furthest_moves, time_text
 from airflow_kafka_offsets.model.text import join_first
 from airflow_kafka_offsets.readings.topic_times import read_times_at
 from airflow_kafka_offsets.ui.provenance import as_provenance
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 Row = tuple[Any, ...]
 """Group, topic, partition, before, after, records, log start, log end and more of a receipt's table."""

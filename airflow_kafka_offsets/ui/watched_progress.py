@@ -8,16 +8,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.pace import ProgressHistory
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
 from airflow_kafka_offsets.waits.wait import Wait
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 WAITS: Mapping[str, type[Wait]] = {"lag": LagWait, "reached": ReachedWait}
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from airflow_kafka_offsets.annotation_types import OffsetsReader
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.kafka.protocols import OffsetsReader
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
 from airflow_kafka_offsets.model.parameters import (

@@ -4,7 +4,7 @@ A wait: the base class, which compares a position with a target.
 A position is a group's commits, or the newest committed batch of a checkpoint. The parameters of a wait are
 plain JSON, so that the same wait runs on a worker and, after it was deferred, in a triggerer. A poll reads
 the positions, then the logs: in this order, the lag of an active group is never too low. Many waits share
-each step, see :class:`~airflow_kafka_offsets.waits.cached_reader.CachedReader`.
+each step, see :class:`~airflow_kafka_offsets.kafka.cached_reader.CachedReader`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from airflow_kafka_offsets.annotation_types import OffsetsReader
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointNotFoundError, DriftError, UsageError
-from airflow_kafka_offsets.kafka.protocols import OffsetsReader
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.groups import GroupSelection

@@ -115,7 +115,7 @@ def imported_by(python, statement):
         ("model.pipeline_plan", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
         ("model.groups", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
         ("checkpoint.reader", {"airflow", "confluent_kafka", "pyspark"}),
-        ("moves.group_reset", {"airflow", "pyspark"}),
+        ("moves.groups", {"airflow", "pyspark"}),
         ("moves.restore", {"airflow", "pyspark"}),
         ("spark", {"airflow", "confluent_kafka", "fsspec", "pyspark", "sqlalchemy", "tenacity"}),
         ("spark.read", {"airflow", "confluent_kafka", "fsspec", "pyspark", "tenacity"}),

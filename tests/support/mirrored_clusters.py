@@ -21,9 +21,8 @@ from airflow_kafka_offsets.local.mirror_maker import IDENTITY, MirrorMaker, mirr
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
-from airflow_kafka_offsets.readings.failover import gather_evidence, translate_sources
+from airflow_kafka_offsets.readings.failover import gather_evidence, gather_readiness, translate_sources
 from airflow_kafka_offsets.readings.mirror import last_reads
-from airflow_kafka_offsets.readings.readiness import read_newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -236,7 +235,7 @@ def keep_readiness(
     source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
 ) -> Readiness:
     """Keep beside a checkpoint what a failover needs, as a commit does."""
-    kept = read_newest(source, target, checkpoint, mirror)
+    kept = gather_readiness(source, target, checkpoint, mirror)
     write_readiness(checkpoint, kept)
     return kept
 

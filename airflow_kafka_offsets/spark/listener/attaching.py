@@ -6,14 +6,12 @@ import logging
 import threading
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import JStreamingQueryListener
 
 from airflow_kafka_offsets.spark.listener.threads import call_on_daemon
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from socket import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
@@ -51,9 +52,6 @@ from airflow_kafka_offsets.spark.listener.threads import (
     NoThreadError,
     call_on_daemon,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,16 @@ from airflow_kafka_offsets.spark.private_tmp_dir import private_tmp_dir
 
 ROOT = Path(airflow_kafka_offsets.__file__).parent
 
-_MODULES = ("__init__", "cleanup", "errors", "local_disk", "pipeline", "storage", "storage_errors")
+_MODULES = (
+    "__init__",
+    "annotation_types",
+    "cleanup",
+    "errors",
+    "local_disk",
+    "pipeline",
+    "storage",
+    "storage_errors",
+)
 PARTS = (*(f"{name}.py" for name in _MODULES), "model", "checkpoint", "kafka", "readings", "moves", "spark")
 """Modules that need no Airflow; other packages are imported on first use."""
 

@@ -26,8 +26,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.apply import apply_groups
-from airflow_kafka_offsets.moves.commit import active_group_refusals
-from airflow_kafka_offsets.moves.group_reset import plan_resets
+from airflow_kafka_offsets.moves.groups import active_group_refusals, plan_resets
 from airflow_kafka_offsets.moves.write import commit_window
 
 pytestmark = pytest.mark.integration

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer
 from waiting import TaskInstance
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, NoCommitError
+from airflow_kafka_offsets.kafka.cached_reader import CachedReader
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -19,7 +20,6 @@ from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.readings.positions import group_positions
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
-from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
 pytestmark = pytest.mark.integration
 

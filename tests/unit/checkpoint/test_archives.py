@@ -9,8 +9,7 @@ import pytest
 from checkpoint_moves import apply_plan, files, interrupt, offset_of, restore, seek, truncate
 
 from airflow_kafka_offsets.checkpoint.archive import file_digest
-from airflow_kafka_offsets.checkpoint.archive_names import next_archive_name
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, next_archive_name
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,

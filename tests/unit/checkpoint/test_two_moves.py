@@ -11,8 +11,8 @@ from checkpoint_moves import apply_plan, files, interrupt, offset_of, restore, s
 
 from airflow_kafka_offsets import cleanup
 from airflow_kafka_offsets.checkpoint import apply_move, archive
+from airflow_kafka_offsets.checkpoint.apply_move import Claim
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.claim import Claim
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointMovedError, GroupMovedError, MoveUnfinishedError
 

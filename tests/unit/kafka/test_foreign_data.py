@@ -10,10 +10,9 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.commit import plan_commits
-from airflow_kafka_offsets.moves.group_reset import plan_resets
+from airflow_kafka_offsets.moves.groups import plan_commits, plan_resets
 from airflow_kafka_offsets.readings.places import read_place
-from airflow_kafka_offsets.readings.window_checks import is_committed_by_run
+from airflow_kafka_offsets.readings.window import is_committed_by_run
 
 METADATA = [
     "[" * 4_000,

@@ -29,8 +29,7 @@ from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.failover import plan_failover
 from airflow_kafka_offsets.moves.restore import plan_restore_archive
-from airflow_kafka_offsets.moves.saved import save_plan
-from airflow_kafka_offsets.moves.saved_failover import plan_saved_failover
+from airflow_kafka_offsets.moves.saved import plan_saved_failover, save_plan
 from airflow_kafka_offsets.readings.failover import translate_sources
 from airflow_kafka_offsets.readings.log_checks import check_logs_again
 from airflow_kafka_offsets.readings.mirror_check import check_mirror

@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_groups, apply_pipeline
-from airflow_kafka_offsets.moves.group_reset import plan_resets
+from airflow_kafka_offsets.moves.groups import plan_resets
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.write import commit_groups, delete_groups, recommit_overtaken
 

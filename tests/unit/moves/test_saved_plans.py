@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan, saved_plan
 from airflow_kafka_offsets.moves import write
 from airflow_kafka_offsets.moves.apply import apply_pipeline
-from airflow_kafka_offsets.moves.fleet_plans import check_disjoint
+from airflow_kafka_offsets.moves.fleet import check_disjoint
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
 from airflow_kafka_offsets.readings.estimate import estimate

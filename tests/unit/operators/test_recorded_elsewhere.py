@@ -14,16 +14,15 @@ from memory_clients import open_client
 from written_query import Query
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.kafka.cached_reader import CachedReader
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.window_commit import plan_window_commits, window_targets
-from airflow_kafka_offsets.readings.window import plan_window
-from airflow_kafka_offsets.readings.window_checks import check_window
+from airflow_kafka_offsets.readings.window import check_window, plan_window
 from airflow_kafka_offsets.spark.commit import commit_ranges
 from airflow_kafka_offsets.spark.read import read_window
-from airflow_kafka_offsets.waits.cached_reader import CachedReader
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
 

@@ -17,11 +17,11 @@ from airflow_kafka_offsets.errors import (
     SetupError,
     UnknownTopicPartitionError,
 )
+from airflow_kafka_offsets.kafka.cached_reader import CachedReader
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
 from airflow_kafka_offsets.readings.positions import measure_group_lags
-from airflow_kafka_offsets.waits.cached_reader import CachedReader
 
 ORDERS, GONE, OWN = (TopicPartition(topic, 0) for topic in ("orders", "gone", "__consumer_offsets"))
 MANY = [f"g{number}" for number in range(7)]

@@ -18,7 +18,7 @@ from airflow_kafka_offsets.waits.reached import ReachedWait
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from airflow_kafka_offsets.kafka.protocols import OffsetsReader
+    from airflow_kafka_offsets.annotation_types import OffsetsReader
     from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

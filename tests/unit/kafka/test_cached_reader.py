@@ -6,9 +6,9 @@ import pytest
 from memory_broker import MemoryBroker
 from memory_clients import open_client
 
+from airflow_kafka_offsets.kafka import cached_reader
+from airflow_kafka_offsets.kafka.cached_reader import CachedReader
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.waits import cached_reader
-from airflow_kafka_offsets.waits.cached_reader import CachedReader
 from airflow_kafka_offsets.waits.lag import LagWait
 
 FIRST = TopicPartition("orders", 0)

@@ -1,4 +1,4 @@
-"""A reader that shares the requests of many waits."""
+"""A client that shares the requests of many waits."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, SetupError
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
 from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
-
-if TYPE_CHECKING:
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 METADATA_AGE = 60.0
 """Seconds after which what is known of topics is read again."""
@@ -63,7 +61,8 @@ def _starting_admin_process() -> Iterator[None]:
 
 class CachedReader:
     """
-    An :class:`~airflow_kafka_offsets.kafka.protocols.OffsetsReader` that sends each request once in a round.
+    Reads like an :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient`, and sends each request once in a
+    round.
 
     A round has two steps for all waits together: first the positions, then the logs. One request reads the
     commits of all groups. What is known of topics is cached for :data:`METADATA_AGE`.
