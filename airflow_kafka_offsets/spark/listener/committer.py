@@ -259,10 +259,12 @@ class Committer:
             self._clients[settings] = self._new_client(dict(settings))
         client = self._clients[settings]
         run.clients.add(settings)
-        logs = target, frozenset(tp.topic for tp in offsets)
-        if logs not in run.log_ids:
-            run.log_ids[logs] = known_log_ids(client, logs[1])
-        log_ids = run.log_ids[logs]
+        topics = {tp.topic for tp in offsets}
+        identified, log_ids = run.log_ids.get(target, (None, UNKNOWN_LOGS))
+        if topics != identified:
+            # A topic keeps its id while it is read: the query does not notice that it was created again.
+            log_ids = known_log_ids(client, topics) | log_ids.restricted_to(topics)
+            run.log_ids[target] = topics, log_ids
         texts = driver_metadata("spark listener", query=query.query_id, batch=batch).texts(offsets, log_ids)
 
         def check(found: Commits) -> None:
