@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     CommitError,
+    DriftError,
     KafkaOffsetsError,
     PlanRefusedError,
     SetupError,
@@ -18,7 +19,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, summarize
 from airflow_kafka_offsets.moves.write import commit_forward
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
@@ -239,6 +240,12 @@ class Committer:
                 self._write(run, target, wanted.settings, wanted.offsets, batch)
                 run.committed = time.monotonic()
                 self.outcomes.record_commit(run.query, target)
+                if run.ended is not None and not self._allow_new_cluster:
+                    # Neither Spark nor the group, whose commits are deleted with the topic, has shown it.
+                    topics, log_ids = run.log_ids[target]
+                    now = known_log_ids(self._clients[wanted.settings], topics)
+                    what = f"what query {run.query.name} has read"
+                    DriftError.raise_if(other_logs_refusals(what, log_ids, now))
             except KafkaOffsetsError as error:  # try the next group
                 if isinstance(error, BrokerUnavailableError):
                     silent[target.cluster] = error

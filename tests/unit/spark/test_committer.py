@@ -300,6 +300,11 @@ def test_a_topic_of_a_pattern_that_comes_back_is_a_new_one_and_one_that_stays_is
     found = {tp.topic: json.loads(commit.metadata)["topic"] for (_, tp), commit in group.held.items()}
     assert found == {"orders": "1st", "leaves": "id 2"}
     assert committer.outcomes.errors == []
+    committer.record_ended("run-1")
+    committer.flush(5)
+    (error,) = committer.outcomes.errors
+    assert "topic 'orders' was deleted and created again: what query q-1 has read is of topic" in str(error)
+    assert committer.outcomes.counts == Counts(committed=4, failed=1)
 
 
 def test_an_error_is_warned_of_once(committer, group, query, caplog):
