@@ -46,8 +46,8 @@ class CheckpointBatches(NamedTuple):
                 "never read the records of the others)"
             )
         return (
-            "run the query once, which finishes the batch (with failOnDataLoss=false for that run if Kafka has "
-            "deleted records of the batch)"
+            "run the query once, which finishes the batch (with failOnDataLoss=false for that run if Kafka "
+            "has deleted records of the batch)"
         )
 
 

@@ -72,8 +72,8 @@ def main(arguments: list[str]) -> None:
             listener.stop(options.timeout)
         if not listeners:
             log.warning(
-                "Kafka offsets: nothing was committed: the launcher has seen no streaming query start; it does "
-                "not see those of Spark Connect sessions, of Java and of Scala"
+                "Kafka offsets: nothing was committed: the launcher has seen no streaming query start; it "
+                "does not see those of Spark Connect sessions, of Java and of Scala"
             )
 
 

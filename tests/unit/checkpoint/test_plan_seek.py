@@ -118,7 +118,7 @@ def test_an_unfinished_batch_is_refused_by_default(begun, assert_refused):
 def test_of_several_unfinished_batches_spark_would_run_only_the_newest(checkpoint, assert_refused):
     # As in a copy that was made while the query ran: the files of commits/ first.
     root = checkpoint(THREE | {3: 9, 4: 11, 5: 13}, [0, 1, 2])
-    lost = r"not finished: put the missing files of commits/ back (Spark would run only batch 5, and never read"
+    lost = "not finished: put the missing files of commits/ back (Spark would run only batch 5, and never"
     assert_refused(root, seek(root), f"batch 3, 4, 5 was begun and {lost}")
 
 
