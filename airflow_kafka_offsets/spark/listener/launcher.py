@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> None:
             listener.stop(options.timeout)
         if not listeners:
             log.warning(
-                "Kafka offsets: nothing was committed: the launcher has seen no streaming query start; it "
+                "Kafka offsets: nothing was committed, because no streaming query was followed: the launcher "
                 "does not see those of Spark Connect sessions, of Java and of Scala"
             )
 

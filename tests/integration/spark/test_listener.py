@@ -203,7 +203,9 @@ def test_a_query_that_goes_on_in_a_topic_that_was_created_again_ends_with_an_err
 
     produce(topic, {0: 3})
     with committing(spark) as listener:
-        query = start(stream(topic, **{OPTION: group}), location, batch_does=collect)
+        query = start(
+            stream(topic, **{OPTION: group}), location, batch_does=collect, processingTime="0 seconds"
+        )
         wait_until(lambda: holds(group) == {(topic, 0): 3})
         produce(topic, {0: 1})
         query.processAllAvailable()

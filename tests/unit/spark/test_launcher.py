@@ -73,7 +73,7 @@ def test_a_job_without_a_query_that_the_launcher_sees_is_warned_of(monkeypatch, 
     job.write_text("import sys\nsys.exit(3)")
     with pytest.raises(SystemExit, match="3"):
         launcher.main(["--group-id", "g", str(job)])
-    assert "nothing was committed: the launcher has seen no streaming query start" in caplog.text
+    assert "nothing was committed, because no streaming query was followed" in caplog.text
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), float("nan"), -1.0])
