@@ -91,8 +91,8 @@ def _first_offsets(checkpoint: SparkCheckpoint, source: str) -> Offsets:
     if data is None:
         raise CheckpointError(
             f"{name}: does not exist; expected the start offsets of source {source}, which Spark writes "
-            "before the source's first batch. A query with named sources needs "
-            "spark.sql.streaming.offsetLog.formatVersion=2: without it, names and offsets cannot be matched"
+            "before the source's first batch. They cannot be matched if the query uses a frame twice, or has "
+            "named sources without spark.sql.streaming.offsetLog.formatVersion=2"
         )
     if not data.startswith(_INITIAL):
         raise CheckpointFormatError(

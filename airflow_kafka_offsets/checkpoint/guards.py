@@ -21,9 +21,6 @@ _INSTEAD = {
     "hdfs": "over HTTP, webhdfs://host:port/path",
 }
 """fsspec's schemes of drivers that rename no file over another -> which location to give."""
-_IF_DELETED = "with failOnDataLoss=false for that run if Kafka has deleted records of the batch"
-"""How a query finishes a batch whose records are no longer complete."""
-_FINISH = f"run the query once, which finishes the batch ({_IF_DELETED}), then move it"
 
 
 class CheckpointBatches(NamedTuple):
@@ -39,6 +36,19 @@ class CheckpointBatches(NamedTuple):
     def pending(self) -> tuple[int, ...]:
         """Batches that were begun after the newest committed one."""
         return tuple(sorted(number for number in self.planned if number > self.batch_id))
+
+    @property
+    def finish_text(self) -> str:
+        """How to finish the pending batches."""
+        if len(self.pending) > 1:
+            return (
+                f"put the missing files of commits/ back (Spark would run only batch {self.pending[-1]}, and "
+                "never read the records of the others)"
+            )
+        return (
+            "run the query once, which finishes the batch (with failOnDataLoss=false for that run if Kafka "
+            "has deleted records of the batch)"
+        )
 
 
 def read_checkpoint_batches(checkpoint: SparkCheckpoint) -> CheckpointBatches:
@@ -131,14 +141,15 @@ def pending_refusals(
     begun = f"batch {', '.join(map(str, batches.pending))}"
     if policy.on_pending_batch == "fail":
         return [
-            f"{checkpoint.location}: {begun} was begun and not finished: running the query once would "
-            f"finish it ({_IF_DELETED}); or set {parameter_text('on_pending_batch', 'discard')} and name the "
-            "sink, if the sink may receive the same batch id with other records"
+            f"{checkpoint.location}: {begun} was begun and not finished: {batches.finish_text}; or set "
+            f"{parameter_text('on_pending_batch', 'discard')} and name the sink, if the sink may receive the "
+            "same batch id with other records"
         ]
     if is_stateful(checkpoint):
         return [
             f"{checkpoint.location}: {begun} was begun and not finished, and the query keeps state, which "
-            f"may include the batch already: the batch cannot be discarded; {_FINISH}"
+            f"may include the batch already: the batch cannot be discarded; {batches.finish_text}, then "
+            "move it"
         ]
     return _sink_refusals(checkpoint, batches, batches.batch_id + 1, f"discarding {begun}", policy)
 
@@ -163,7 +174,9 @@ def _sink_refusals(
     if sink not in RECORDING_SINKS:
         return []
     log = RECORDING_SINKS[sink]
-    instead = _FINISH if batches.pending else "seek, which uses no batch id again"
+    instead = (
+        f"{batches.finish_text}, then move it" if batches.pending else "seek, which uses no batch id again"
+    )
     if location is None:
         return [
             f"{doing} lets the query use the batch id again, and a sink {sink!r} skips ids that it has "

@@ -139,6 +139,7 @@ class SparkCheckpoint:
             pending_batch_id=pending,
             sources=_sources(entry),
             batch_timestamp_ms=entry.batch_timestamp_ms,
+            skipped_batch_ids=tuple(sorted(n for n in planned - committed if min(done) < n < batch_id)),
         )
         return state, entry, planned, committed
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.text import join_first
 from airflow_kafka_offsets.model.wording import parameter_text
 
 
@@ -45,6 +46,7 @@ class CheckpointState:
         batch.
     :param batch_timestamp_ms: when the committed batch was planned, in milliseconds since 1970; ``None`` in
         continuous mode, which does not record it.
+    :param skipped_batch_ids: earlier batches that were planned and never committed.
     """
 
     location: str
@@ -53,11 +55,23 @@ class CheckpointState:
     pending_batch_id: int | None
     sources: tuple[CheckpointSource, ...] = ()
     batch_timestamp_ms: int | None = None
+    skipped_batch_ids: tuple[int, ...] = ()
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:
         """The offsets of each Kafka source, by index or name."""
         return {source.source: source.offsets for source in self.sources if source.offsets is not None}
+
+    @property
+    def skipped(self) -> str:
+        """What is known of the skipped batches; empty if there are none."""
+        if not self.skipped_batch_ids:
+            return ""
+        return (
+            f"{self.location}: commits/ lacks batch {join_first(self.skipped_batch_ids)}, before batch "
+            f"{self.batch_id}: a copy was incomplete, or files were removed. Spark runs only the newest "
+            "batch again, so it may have skipped their records; to read them, move the checkpoint back"
+        )
 
     @property
     def without_kafka(self) -> str | None:

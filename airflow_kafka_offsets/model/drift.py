@@ -39,6 +39,8 @@ class NewestBatch:
     """The batch that is running or was interrupted; it is not compared."""
     ended_at: datetime | None = None
     """When the committed batch ended; ``None`` if unknown."""
+    skipped: str = ""
+    """A sentence about batches that may have been skipped before it, if any."""
 
     def __str__(self) -> str:
         name = "no batch has finished" if self.batch_id is None else f"batch {self.batch_id}"
@@ -126,14 +128,16 @@ class DriftReport:
     @property
     def warnings(self) -> list[str]:
         """Conditions that may become drift."""
+        found = [self.batch.skipped] if self.batch.skipped else []
         age, kept = self.last_commit_age_seconds, (self.retention_minutes or 0) * 60
         # The warning starts at half of the retention, so that there is time to act.
         if age is None or not kept or 2 * age <= kept:
-            return []
+            return found
         return [
+            *found,
             f"the last commit of group {self.group_id!r} is {timedelta(seconds=age)} old, and the broker "
             f"deletes the offsets of a group without members {timedelta(seconds=kept)} after its last "
-            "commit: commit again even if no offset changes, or raise offsets.retention.minutes"
+            "commit: commit again even if no offset changes, or raise offsets.retention.minutes",
         ]
 
     def summary(self) -> str:

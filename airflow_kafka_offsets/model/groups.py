@@ -97,8 +97,8 @@ class GroupSelection:
                     holder[group, tp] = source
                     by_group.setdefault(group, {})[tp] = offset
         refusals = [
-            f"{summarize(partitions)} occurs in source {first} and in source {second} of the query with "
-            f"different positions, and group {quote(group)} holds one position per partition: give "
+            f"{summarize(partitions)} occurs in source {first} and in source {second} of the query, each "
+            f"with its own position, and group {quote(group)} holds one position per partition: give "
             f"each source its own group, {parameter_text('group_id')} as "
             f'{{"{SOURCE_PREFIX}{first}": "...", "{SOURCE_PREFIX}{second}": "..."}}'
             for (group, first, second), partitions in twice.items()

@@ -232,7 +232,8 @@ def newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestB
         if ended_at is None and state.batch_timestamp_ms is not None:
             # The batch was planned before it ended, so the grace can only be shorter.
             ended_at = datetime.fromtimestamp(state.batch_timestamp_ms / 1000, tz=timezone.utc)
-    return NewestBatch(state.location, state.query_id, state.batch_id, state.pending_batch_id, ended_at)
+    known = (state.location, state.query_id, state.batch_id, state.pending_batch_id)
+    return NewestBatch(*known, ended_at, state.skipped)
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,8 @@ def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> l
         f"{found} is newer than the batch of {iso_time(read_at)} that has read up to offset "
         f"{offsets[min(whole or newer)]}: the topic was deleted and created again, or the connection leads "
         "to another cluster; correct the connection, or start the query with a new checkpoint. If producers "
-        "set other times than the time of writing, or the offsets are right here, set "
+        "set other times than the time of writing, the query is in real-time mode (its batches also read "
+        "what comes after their start), or the offsets are right here, set "
         f"{parameter_text('allow_new_cluster', True)} once"
     ]
 

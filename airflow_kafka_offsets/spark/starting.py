@@ -196,8 +196,8 @@ def _pending(batches: CheckpointBatches) -> list[str]:
     numbers, location = ", ".join(map(str, batches.pending)), batches.state.location
     return [
         f"{location}: batch {numbers} was begun and not finished: the sink may have its records already, and "
-        "the new query would write them again in other batches. Run the query once as it was before the "
-        "change, which finishes the batch; or discard the batch if the sink allows that: "
+        f"the new query would write them again in other batches. Before the change, {batches.finish_text}; "
+        "or discard the batch if the sink allows that: "
         f"'airflow-kafka-offsets checkpoint seek {location} --to-current --on-pending-batch discard --sink "
         "SINK --execute'"
     ]

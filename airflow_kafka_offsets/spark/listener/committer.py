@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     CommitError,
+    DriftError,
     KafkaOffsetsError,
     PlanRefusedError,
     SetupError,
@@ -18,7 +19,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, summarize
 from airflow_kafka_offsets.moves.write import commit_forward
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
@@ -239,6 +240,7 @@ class Committer:
                 self._write(run, target, wanted.settings, wanted.offsets, batch)
                 run.committed = time.monotonic()
                 self.outcomes.record_commit(run.query, target)
+                self._check_topics_at_end(run, target, self._clients[wanted.settings])
             except KafkaOffsetsError as error:  # try the next group
                 if isinstance(error, BrokerUnavailableError):
                     silent[target.cluster] = error
@@ -259,10 +261,12 @@ class Committer:
             self._clients[settings] = self._new_client(dict(settings))
         client = self._clients[settings]
         run.clients.add(settings)
-        logs = target, frozenset(tp.topic for tp in offsets)
-        if logs not in run.log_ids:
-            run.log_ids[logs] = known_log_ids(client, logs[1])
-        log_ids = run.log_ids[logs]
+        topics = {tp.topic for tp in offsets}
+        identified, log_ids = run.log_ids.get(target, (None, UNKNOWN_LOGS))
+        if topics != identified:
+            # A topic keeps its id while it is read: the query does not notice that it was created again.
+            log_ids = known_log_ids(client, topics) | log_ids.restricted_to(topics)
+            run.log_ids[target] = topics, log_ids
         texts = driver_metadata("spark listener", query=query.query_id, batch=batch).texts(offsets, log_ids)
 
         def check(found: Commits) -> None:
@@ -280,6 +284,15 @@ class Committer:
                 self.outcomes.record_commit(query, target, wholly=False)
             raise
         log.debug("Committed and read back: group %r, query %s, batch %s", group_id, query.name, batch)
+
+    def _check_topics_at_end(self, run: Run, target: Target, client: CommitPort) -> None:
+        """Raise an error if an ended query has read on in a topic that was created again while it ran."""
+        if run.ended is None or self._allow_new_cluster:
+            return
+        # Spark does not notice it if the new log is long enough, and Kafka deletes commits with their topic.
+        topics, log_ids = run.log_ids[target]
+        what = f"what query {run.query.name} has read"
+        DriftError.raise_if(other_logs_refusals(what, log_ids, known_log_ids(client, topics)))
 
     def _refuse_second(self, run: Run, target: Target, offsets: Offsets) -> None:
         with self._noting:

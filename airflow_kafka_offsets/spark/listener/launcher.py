@@ -19,6 +19,8 @@ from typing import Any
 
 PACKAGE = "airflow_kafka_offsets"
 
+log = logging.getLogger(f"{PACKAGE}.spark.listener.launcher")  # Spark runs this file as __main__
+
 
 def launcher_path() -> str:
     """Return the path of this file, for ``SparkSubmitOperator(application=launcher_path())``."""
@@ -68,6 +70,11 @@ def main(arguments: list[str]) -> None:
         for _, listener in listeners:
             # Also after an exception of the job: the offsets of finished batches are final.
             listener.stop(options.timeout)
+        if not listeners:
+            log.warning(
+                "Kafka offsets: nothing was committed, because no streaming query was followed: the launcher "
+                "does not see those of Spark Connect sessions, of Java and of Scala"
+            )
 
 
 def _attach_before_each_start(listeners: list[tuple[Any, Any]], options: argparse.Namespace) -> None:
@@ -99,7 +106,7 @@ def _attach_before_each_start(listeners: list[tuple[Any, Any]], options: argpars
             try:
                 attach(writer._spark)
             except Exception:
-                logging.getLogger(f"{PACKAGE}.spark.listener.launcher").exception(
+                log.exception(
                     "Kafka offsets: the listener cannot be attached, so nothing of this session is committed"
                 )
             # Start the query after any error above: the job is more important than its commits.

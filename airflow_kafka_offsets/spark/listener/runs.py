@@ -69,8 +69,8 @@ class Run:
     """Seconds that brokers keep the groups' offsets: ``None`` before asking, infinite if unknown."""
     claims: dict[Target, set[TopicPartition]] = field(default_factory=dict)
     clients: set[Settings] = field(default_factory=set)
-    log_ids: dict[tuple[Target, frozenset[str]], LogIds] = field(default_factory=dict)
-    """Ids of each target's topics, read once: a query ends when a topic that it reads is deleted."""
+    log_ids: dict[Target, tuple[set[str], LogIds]] = field(default_factory=dict)
+    """Topics of each target's last commit, and their ids from when the query began to read them."""
     group_moves: dict[Target, int] = field(default_factory=dict)
     """Number of the checkpoint's newest move that a group had at its first commit in this run."""
 

@@ -250,7 +250,7 @@ def test_a_seek_is_refused_while_a_batch_is_unfinished_and_done_after_one_run_ha
     topic, interrupted, read, in_kafka
 ):
     before, ends = _files(interrupted), _ends(interrupted, 3)
-    with pytest.raises(PlanRefusedError, match="batch 3 was begun and not finished: running the query once"):
+    with pytest.raises(PlanRefusedError, match="batch 3 was begun and not finished: run the query once"):
         seek(interrupted, topic, {0: 2})
     assert _files(interrupted) == before
     batches = read(topic, interrupted)

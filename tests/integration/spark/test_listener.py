@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
@@ -26,6 +27,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerUnavailableError,
+    DriftError,
     GroupActiveError,
 )
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -140,6 +142,78 @@ def test_a_last_commit_that_is_late_is_not_made_over_a_move_and_the_run_after_it
     with committing(spark, raise_errors=True):
         run(frame, location)
     assert holds(group) == {(topic, 0): 9}
+
+
+def test_a_topic_of_a_pattern_that_goes_and_comes_back_is_followed_as_a_new_one(
+    spark,
+    stream,
+    start,
+    run,
+    make_topic,
+    produce,
+    location,
+    new_group,
+    holds,
+    bootstrap_servers,
+    wait_for_topic,
+    wait_until,
+):
+    topic, group = make_topic(1), new_group()
+    other = f"{topic}-more"
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+    def create_with(records):
+        def created():
+            error = admin.create_topics([NewTopic(other, 1)])[other].exception(20)
+            assert error is None or "TOPIC_ALREADY_EXISTS" in repr(error), error  # it is not gone yet
+            return error is None
+
+        wait_until(created)
+        wait_for_topic(other, 1)
+        produce(other, {0: records})
+        wait_until(lambda: holds(group).get((other, 0)) == records)
+
+    produce(topic, {0: 1})
+    frame = stream(subscribePattern=f"{topic}.*", failOnDataLoss="false", **{OPTION: group})
+    with committing(spark, raise_errors=True):
+        query = start(frame, location, processingTime="200 milliseconds")
+        create_with(5)
+        admin.delete_topics([other])[other].result(20)
+        wait_until(lambda: (other, 0) not in holds(group))
+        produce(topic, {0: 1})
+        wait_until(lambda: holds(group) == {(topic, 0): 2})
+        create_with(2)
+        query.stop()
+    produce(other, {0: 1})
+    with committing(spark, raise_errors=True):
+        run(frame, location)
+    assert holds(group) == {(topic, 0): 2, (other, 0): 3}
+
+
+def test_a_query_that_goes_on_in_a_topic_that_was_created_again_ends_with_an_error(
+    spark, stream, start, make_topic, produce, location, new_group, holds, recreate, wait_until
+):
+    topic, group, read = make_topic(1), new_group(), []
+
+    def collect(batch, batch_id):
+        read.extend(sorted(row.offset for row in batch.select("offset").collect()))
+        if batch_id == 1:
+            recreate(topic, 1)
+            produce(topic, {0: 6})
+
+    produce(topic, {0: 3})
+    with committing(spark) as listener:
+        query = start(
+            stream(topic, **{OPTION: group}), location, batch_does=collect, processingTime="0 seconds"
+        )
+        wait_until(lambda: holds(group) == {(topic, 0): 3})
+        produce(topic, {0: 1})
+        query.processAllAvailable()
+        query.stop()
+    with pytest.raises(DriftError, match=f"topic '{topic}' was deleted and created again: what query"):
+        listener.raise_errors()
+    # Spark has not noticed it: the first four records of the new topic were never read.
+    assert (read, holds(group)) == ([0, 1, 2, 3, 4, 5], {(topic, 0): 6})
 
 
 @pytest.mark.long

@@ -111,8 +111,15 @@ def test_an_empty_state_directory_is_no_state(three):
 
 
 def test_an_unfinished_batch_is_refused_by_default(begun, assert_refused):
-    assert_refused(begun, seek(begun), "batch 3 was begun and not finished: running the query once")
-    assert_refused(begun, seek(begun, 7), "batch 3 was begun and not finished: running the query once")
+    assert_refused(begun, seek(begun), "batch 3 was begun and not finished: run the query once")
+    assert_refused(begun, seek(begun, 7), "batch 3 was begun and not finished: run the query once")
+
+
+def test_of_several_unfinished_batches_spark_would_run_only_the_newest(checkpoint, assert_refused):
+    # As in a copy that was made while the query ran: the files of commits/ first.
+    root = checkpoint(THREE | {3: 9, 4: 11, 5: 13}, [0, 1, 2])
+    lost = "not finished: put the missing files of commits/ back (Spark would run only batch 5, and never"
+    assert_refused(root, seek(root), f"batch 3, 4, 5 was begun and {lost}")
 
 
 @pytest.mark.parametrize("allow_stateful", [False, True])

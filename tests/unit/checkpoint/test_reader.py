@@ -55,21 +55,23 @@ def test_batches_are_compared_as_numbers(checkpoint):
 
 
 @pytest.mark.parametrize(
-    ("offsets", "commits", "batch_id", "pending"),
+    ("offsets", "commits", "batch_id", "pending", "skipped"),
     [
-        ([0, 1, 3, 5, 7], [0, 1, 3, 5, 7], 7, None),
-        ([0, 1, 3, 5, 7], [0, 1, 3, 5], 5, 7),
-        ([10, 11, 12], [10, 11, 12], 12, None),
-        ([10, 11, 12, 13], [10, 12], 12, 13),
-        ([0, 1, 2], [0, 2], 2, None),
-        ([0, 1], [0, 1, 2], 1, None),
-        ([0], [], None, 0),
-        ([], [], None, None),
+        ([0, 1, 3, 5, 7], [0, 1, 3, 5, 7], 7, None, ()),
+        ([0, 1, 3, 5, 7], [0, 1, 3, 5], 5, 7, ()),
+        ([10, 11, 12], [10, 11, 12], 12, None, ()),
+        ([9, 10, 11, 12, 13], [8, 10, 12], 12, 13, (11,)),
+        ([0, 1, 2, 3, 4], [0, 4], 4, None, (1, 2, 3)),
+        ([0, 1], [0, 1, 2], 1, None, ()),
+        ([0], [], None, 0, ()),
+        ([], [], None, None, ()),
     ],
 )
-def test_gaps_and_purged_history_are_normal(offsets, commits, batch_id, pending, checkpoint):
+def test_gaps_and_purged_history_are_normal(offsets, commits, batch_id, pending, skipped, checkpoint):
     state = read(checkpoint({batch: batch for batch in offsets}, commits))
     assert (state.batch_id, state.pending_batch_id) == (batch_id, pending)
+    # A batch without a commit before the newest one is not.
+    assert state.skipped_batch_ids == skipped
 
 
 def test_a_query_that_never_finished_a_batch_has_no_sources(checkpoint):

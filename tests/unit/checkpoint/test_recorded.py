@@ -128,7 +128,7 @@ def test_spark_does_not_start_from_a_damaged_checkpoint(damage, three):
 REFUSED = {
     "stateful": "the query keeps state",
     "stateful-ckpt-v2": "the query keeps state",
-    "uncommitted-last": "batch 2 was begun and not finished: running the query once would finish it",
+    "uncommitted-last": "batch 2 was begun and not finished: run the query once, which finishes",
     "async-progress": "does not exist, and Spark starts only if the two newest batches exist",
     "continuous": "has no metadata, as in continuous mode",
 }

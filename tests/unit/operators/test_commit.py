@@ -16,6 +16,7 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     SetupError,
 )
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -152,6 +153,21 @@ def test_a_query_that_takes_over_must_have_begun_where_the_other_query_ended(
         commit(context, group_id=group, offsets={topic: {0: 7}})
         commit(context, **take_over)
         assert holds(group) == {0: 9}
+
+
+def test_batches_that_spark_may_have_skipped_are_named_by_a_commit_and_a_drift_check(
+    new_query, topic, new_group, context, caplog
+):
+    # As after a run on a copy that was made while the query ran, or after files of commits/ were removed.
+    query, group = new_query({topic: {0: 2}}), new_group()
+    query.plan(2, {topic: {0: 4}})
+    query.plan(3, {topic: {0: 6}})
+    query.run(4, {topic: {0: 10}})
+    commit(context, group_id=group, checkpoint_location=query.location)
+    text = "commits/ lacks batch 2, 3, before batch 4: a copy was incomplete, or files were removed"
+    assert text in caplog.text
+    (report,) = KafkaOffsetsHook().check_drift(group, query.location)["groups"]
+    assert [text in warning for warning in report["warnings"]] == [True]
 
 
 def test_the_receipt_is_in_xcom_also_when_the_plan_is_refused(new_query, topic, new_group, context):

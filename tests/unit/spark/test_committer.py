@@ -285,6 +285,28 @@ def test_a_broker_that_does_not_name_its_topics_for_a_moment_is_asked_again(
     assert json.loads(group.held["g", ORDERS].metadata)["topic"] == "id of orders"
 
 
+def test_a_topic_of_a_pattern_that_comes_back_is_a_new_one_and_one_that_stays_is_not(
+    committer, group, query, monkeypatch
+):
+    ids, leaves = {"orders": "1st"}, TopicPartition("leaves", 0)
+    monkeypatch.setattr(group, "log_ids", lambda topics: LogIds("cluster-1", ids).restricted_to(topics))
+    for batch, ends in enumerate([{ORDERS: 1, leaves: 5}, {ORDERS: 2}, {ORDERS: 3, leaves: 2}]):
+        group.held.pop(("g", leaves), None)  # Kafka deletes the offsets of a topic with the topic
+        query.ends, ids["leaves"] = ends, f"id {batch}"
+        committer.record_finished("run-1", batch)
+        committer.flush(5)
+        # This one is created again between two batches: the query goes on in it where it was.
+        ids["orders"] = "2nd"
+    found = {tp.topic: json.loads(commit.metadata)["topic"] for (_, tp), commit in group.held.items()}
+    assert found == {"orders": "1st", "leaves": "id 2"}
+    assert committer.outcomes.errors == []
+    committer.record_ended("run-1")
+    committer.flush(5)
+    (error,) = committer.outcomes.errors
+    assert "topic 'orders' was deleted and created again: what query q-1 has read is of topic" in str(error)
+    assert committer.outcomes.counts == Counts(committed=4, failed=1)
+
+
 def test_an_error_is_warned_of_once(committer, group, query, caplog):
     query.ends = {ORDERS: 1}
     group.failures = 3

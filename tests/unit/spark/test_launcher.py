@@ -1,3 +1,4 @@
+import sys
 import zipfile
 from argparse import Namespace
 from pathlib import Path
@@ -61,6 +62,18 @@ def test_a_listener_that_cannot_be_attached_keeps_no_query_from_starting(monkeyp
     writer._spark = object()
     assert writer.start() == "started"
     assert "the listener cannot be attached, so nothing of this session is committed" in caplog.text
+
+
+def test_a_job_without_a_query_that_the_launcher_sees_is_warned_of(monkeypatch, tmp_path, caplog):
+    for name in ("start", "toTable"):
+        monkeypatch.setattr(DataStreamWriter, name, getattr(DataStreamWriter, name))
+    for name in ("argv", "path"):
+        monkeypatch.setattr(sys, name, [*getattr(sys, name)])
+    job = tmp_path / "job.py"
+    job.write_text("import sys\nsys.exit(3)")
+    with pytest.raises(SystemExit, match="3"):
+        launcher.main(["--group-id", "g", str(job)])
+    assert "nothing was committed, because no streaming query was followed" in caplog.text
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), float("nan"), -1.0])
