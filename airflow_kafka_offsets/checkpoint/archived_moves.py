@@ -242,7 +242,7 @@ class ArchivedMoves:
         if failover is None:
             return []
         return [
-            f"{self.checkpoint.location}: failover {failover} has moved the query to another cluster or "
+            f"{self.checkpoint.location}: move {failover} has moved the query to another cluster or "
             f"topic after batch {failover.batch_id - 1}, where the offsets of batch {batch_id} are other "
             f"records: give batch {failover.batch_id} or a later one, or a time"
         ]

@@ -182,9 +182,9 @@ def _past_failover(moves: ArchivedMoves, archived: ArchivedMove, *, moved: bool)
     if failover is None or (archived.undone and not moved):
         return None
     return (
-        f"{moves.checkpoint.location}: failover {failover} has moved the query to another cluster or topic, "
+        f"{moves.checkpoint.location}: move {failover} has moved the query to another cluster or topic, "
         "where the offsets of before are other records: move it back with a failover in the other direction "
-        "('failover back'), which translates its position there"
+        "('failover back'), which translates its position there, or reset it to a time"
     )
 
 

@@ -77,8 +77,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
         except AirflowNotFoundException as error:
             raise UsageError(
                 f"connection {self.kafka_config_id!r} is not defined: correct "
-                f"{parameter_text('kafka_config_id')}, or add a connection of type kafka whose extra has "
-                f"{SERVERS}",
+                f"{parameter_text('kafka_config_id')}, or add a connection of type kafka (in a variable: as "
+                f"valid JSON) whose extra has {SERVERS}",
                 parameter="kafka_config_id",
             ) from error
         except (ValueError, AttributeError, ImportError, AirflowOptionalProviderFeatureException) as error:

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from airflow_kafka_offsets.kafka.config import RETENTION, missing_file
+from airflow_kafka_offsets.kafka.config import RETENTION, unusable_setting
 from airflow_kafka_offsets.kafka.connection import DEFAULTS
 from airflow_kafka_offsets.kafka.failures import UNANSWERED, BackgroundErrors, CallError, Deadline, Failure
 from airflow_kafka_offsets.kafka.groups import OTHER
@@ -78,7 +78,7 @@ class AdminSession:
             return AdminClient(settings)
         except KafkaException as error:
             failure = Failure.from_error(error)
-            raise CallError(Failure(failure.code, missing_file(self.config) or failure.text)) from None
+            raise CallError(Failure(failure.code, unusable_setting(self.config) or failure.text)) from None
 
     def _connect(self) -> None:
         """Wait for a connection: without one, a group call may abort, and reports no cause."""

@@ -119,13 +119,15 @@ def dropped_keys(config: Mapping[str, Any]) -> list[str]:
     return sorted(key for key, value in config.items() if not _passes(key, value))
 
 
-def missing_file(config: Mapping[str, Any]) -> str | None:
-    """Name a setting whose file cannot be read; ``None`` if all files can."""
+def unusable_setting(config: Mapping[str, Any]) -> str | None:
+    """Name a setting that is missing or whose file cannot be read, of a configuration that was refused."""
     for key in sorted(_FILES & config.keys()):
         path = str(config[key])
         if path != PROBE and not os.access(path, os.R_OK):
             found = "cannot be read by this user" if os.path.exists(path) else "does not exist"  # noqa: PTH110
             return f"{key}={path} {found} on this machine"
+    if "sasl.username" in config and not {"sasl.mechanism", "sasl.mechanisms"} & config.keys():
+        return "sasl.mechanism is missing, and the client then logs in by Kerberos (GSSAPI)"
     return None
 
 

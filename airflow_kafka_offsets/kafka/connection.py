@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.errors import BrokerError
-from airflow_kafka_offsets.kafka.config import missing_file, scrubber
+from airflow_kafka_offsets.kafka.config import scrubber, unusable_setting
 from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError, Failure
 from airflow_kafka_offsets.kafka.listener_probe import find_cause
 from airflow_kafka_offsets.kafka.oauth_token import get_token
@@ -99,7 +99,7 @@ class Connection:
             self.consumer = Consumer(settings)
         except (KafkaException, ValueError, TypeError) as error:
             reason = Failure.from_error(error).text if isinstance(error, KafkaException) else str(error)
-            text = missing_file(config) or reason
+            text = unusable_setting(config) or reason
             raise BrokerError(
                 f"the client for {config.get(SERVERS)} refused its configuration: {self.scrub(text)}; "
                 "correct the Kafka connection, or the file or option that names the broker",

@@ -66,7 +66,8 @@ class CheckpointPlan:
         finish.
     :param times: the timestamps of records at offsets of the plan, as far as they are known.
     :param log_ids: ids of the cluster and the topics that the offsets belong to, as far as they are known.
-    :param left: for a failover, ids of the cluster and the topics that the offsets belonged to before.
+    :param left: for a move to another cluster, ids of the cluster and the topics that the offsets belonged to
+        before.
     """
 
     kind: MoveKind
@@ -97,7 +98,7 @@ class CheckpointPlan:
     @property
     def leaves_mirror(self) -> bool:
         """Whether it takes a failover back: its offsets count on the cluster that was left then."""
-        return self.kind == "restore" and self.undoes is not None and self.undoes.endswith("-failover")
+        return self.kind == "restore" and bool(self.left)
 
     @property
     def number(self) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
@@ -115,11 +116,24 @@ def plan_reset(
         old_offsets=None if targets is None else saved is None,
     )
     of_sources = selection.to_sources(sources, offsets_after(groups))
+    left = _cluster_left(moves, groups) if allow_new_cluster else UNKNOWN_LOGS
     if open_move is None:
-        return PipelinePlan.combine(groups, plan_seek(checkpoint, of_sources, policy, request=request))
+        checkpoint_plan = plan_seek(checkpoint, of_sources, policy, request=request)
+        return PipelinePlan.combine(groups, replace(checkpoint_plan, left=left))
     resumes = resumed is not None
     checkpoint_plan = _plan_from(open_move, moves, of_sources, policy, request, resumes=resumes)
+    checkpoint_plan = replace(checkpoint_plan, left=left or open_move.left)
     return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
+
+
+def _cluster_left(moves: KnownMoves, groups: Sequence[OffsetPlan]) -> LogIds:
+    """Return the cluster that a pipeline leaves, as recorded by its groups' commits or its newest move."""
+    made = [CommitMetadata.parse(text) for each in groups for text in each.metadata.values()]
+    recorded = {each.cluster for each in made if each is not None and each.cluster}
+    if not recorded and (newest := moves.on_cluster) is not None:
+        recorded = {newest.log_ids.cluster}
+    now = LogIds.union(each.log_ids for each in groups).cluster
+    return LogIds(min(recorded - {now}, default="")) if now else UNKNOWN_LOGS
 
 
 def _exact_scopes(targets: Mapping[str, Offsets]) -> dict[str, TopicScope]:

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.readings.missing_records import find_missing
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import is_template
 from airflow_kafka_offsets.task.run_tasks import clear_command
-from airflow_kafka_offsets.task.windows import load_window, split_window, write_text
+from airflow_kafka_offsets.task.windows import load_window, split_window, write_certificate
 
 LONGEST_TIMEOUT = 3_600.0
 """Maximum seconds for reading from Kafka."""
@@ -161,7 +161,7 @@ class AuditWindowOperator(OffsetsOperator):
             level = logging.INFO if certificate.verdict == "complete" else logging.WARNING
             self.log.log(level, "%s", "\n  ".join([certificate.summary(), *certificate.findings()]))
             if self.save_to is not None:
-                write_text(self.save_to, certificate.as_text(), self.save_conn_id, "save_to", "save_conn_id")
+                write_certificate(self.save_to, certificate, self.save_conn_id)
             if failure is not None:
                 raise failure
             certificate.require_complete(self._remedy(context, window), undecided=undecided_is_good)

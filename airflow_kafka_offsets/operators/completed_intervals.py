@@ -177,7 +177,7 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     self.log.info("The checkpoint has not finished its first batch: no interval is complete")
                 else:
                     if not found.times.has_position:
-                        self.log.info("The group has no committed offset: no interval is complete")
+                        self.log.warning("The group has no committed offset: no interval is complete")
                     for memory, feed in feeds:
                         emitted, notes = feed.continued(memory.emitted, found)
                         self._note(feed, notes)

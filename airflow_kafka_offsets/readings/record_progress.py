@@ -157,7 +157,8 @@ class RecordProgress:
             active = {tp.topic for tp in self._at if tp not in missing and tp not in silent}
             idle = set(idle_partitions(self._client, silent, active, self._idle_after))
             idle -= times.unread.keys() | times.unknown
-            missing |= {tp: "holds no record since, and is not idle" for tp in silent if tp not in idle}
+            why = "holds no record since, and is not idle, or no partition of its topic holds one"
+            missing |= {tp: why for tp in silent if tp not in idle}
         return missing
 
     def taken_back(self, moment: int) -> int | None:

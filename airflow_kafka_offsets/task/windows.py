@@ -18,6 +18,7 @@ from airflow.sdk import Context
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.hooks.checkpoint import storage_from_connection
+from airflow_kafka_offsets.model.certificate import Certificate
 from airflow_kafka_offsets.model.commit_metadata import RunStart
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import load_json
@@ -97,7 +98,7 @@ class WindowMemory:
         """Return the window in a file; refuse another run's window, which must not be read or overwritten."""
         window = read_window_file(uri, self._conn_id)
         if window is not None and not is_same_task_run(window.source, self.run):
-            raise other_run_refusal(uri, window)
+            raise other_run_refusal(uri, window.source)
         return window
 
     def keep(self, window: OffsetWindow) -> None:
@@ -169,6 +170,17 @@ def write_text(uri: str, text: str, conn_id: str | None, parameter: str, conn_pa
     replace_file(*open_location(uri, storage_from_connection(uri, conn_id, conn_parameter)), text.encode())
 
 
+def write_certificate(uri: str, certificate: Certificate, conn_id: str | None) -> None:
+    """Write a certificate to a file; refuse a file with another run's certificate or with anything else."""
+    check_location(uri, "save_to", "save_conn_id")
+    text = read_text(uri, storage_from_connection(uri, conn_id, "save_conn_id"))
+    if text is not None:
+        source = Certificate.parse(text, f"save_to={uri}", describe=describe_type).window["source"]
+        if not is_same_task_run(source, certificate.window["source"]):
+            raise other_run_refusal(uri, source, "save_to", "certificate")
+    write_text(uri, certificate.as_text(), conn_id, "save_to", "save_conn_id")
+
+
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
     """Return the window in a file, ``None`` if the file does not exist."""
     check_location(uri, "window_file", "window_conn_id")
@@ -203,7 +215,7 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
         return window
     source = given.get("source") or {}
     if not isinstance(source, Mapping) or not is_same_task_run(window.source, source):
-        raise other_run_refusal(uri, window)
+        raise other_run_refusal(uri, window.source)
     found = _marks(window)
     planned = _marks(whole) if whole is not None else {**given, "ranges": source.get("ranges")}
     if others := [name for name in found if planned.get(name) not in (None, found[name])]:
@@ -228,13 +240,15 @@ def is_same_task_run(source: Mapping[str, Any], other: Mapping[str, Any]) -> boo
     return all(source.get(name) == other.get(name) for name in RUN)
 
 
-def other_run_refusal(uri: str, window: OffsetWindow) -> PlanRefusedError:
-    """Return the refusal of a file that contains another run's window."""
-    names = (name for name in RUN if window.source.get(name) is not None)
-    found = ", ".join(f"{name}={shorten(window.source[name])}" for name in names)
+def other_run_refusal(
+    uri: str, source: Mapping[str, Any], parameter: str = "window_file", what: str = "window"
+) -> PlanRefusedError:
+    """Return the refusal of a file that contains another run's window or certificate."""
+    names = (name for name in RUN if source.get(name) is not None)
+    found = ", ".join(f"{name}={shorten(source[name])}" for name in names)
     return PlanRefusedError(
-        f"window_file={shorten(uri)} contains the window of another run ({found}): use a different file "
-        'for each run, such as window_file=\'.../{{ run_id | replace(":", "") }}.json\', and for each '
+        f"{parameter}={shorten(uri)} contains the {what} of another run ({found}): use a different file "
+        f'for each run, such as {parameter}=\'.../{{{{ run_id | replace(":", "") }}}}.json\', and for each '
         "mapped task or loop iteration"
     )
 

@@ -26,7 +26,7 @@ from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.triggers.refusable import RefusableTrigger, defer_refusal
 from airflow_kafka_offsets.waits.lag import THRESHOLDS, LagWait
-from airflow_kafka_offsets.waits.wait import PositionSource
+from airflow_kafka_offsets.waits.wait import SHOWN, PositionSource
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,8 @@ class LagEventTrigger(RefusableTrigger, BaseEventTrigger):
                     waiting, time.time(), self.refire_after, position=outcome.position
                 )
                 if news:
-                    log.info("Unread records: %s", outcome.text)
+                    tables = "\n".join(lag.table(SHOWN) for lag in outcome.lags)
+                    log.info("Unread records: %s", tables)
                     # Without partitions, since Airflow keeps events for long, and without a wait's progress.
                     reading = outcome.as_json().items()
                     left_out = ("partitions", "groups", "progress")

@@ -38,8 +38,8 @@ from airflow_kafka_offsets.kafka.config import (
     client_config,
     dropped_keys,
     load_properties,
-    missing_file,
     scrubber,
+    unusable_setting,
 )
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.model.audited_rows import parse_where
@@ -398,7 +398,7 @@ def _read_extra(data: bytes) -> None:
     scrub = scrubber(value)
     dropped_keys(value)
     try:
-        missing_file(client_config(value))
+        unusable_setting(client_config(value))
     except KafkaOffsetsError as error:
         if scrub(str(error)) != str(error) and "hunter2" in str(error):
             raise HostileInputError("an error text holds a secret") from None

@@ -311,6 +311,21 @@ def test_the_certificate_is_saved_also_of_a_table_that_is_not_complete(audit, ta
     assert Certificate.parse(file.read_text()).verdict == "incomplete"
 
 
+def test_no_other_file_is_overwritten_by_a_certificate(audit, table, topic, window, tmp_path):
+    table.add(topic, {0: range(10), 1: range(6)})
+    file = tmp_path / "certificate.json"
+    audit.run(window, save_to=str(file))
+    another = window | {"source": window["source"] | {"run_id": "manual__another"}}
+    for kept, says in (
+        (file.read_text(), "contains the certificate of another run"),
+        ("notes", "certificate.json: a text of 5 characters is not JSON"),
+    ):
+        file.write_text(kept)
+        error, _ = audit.refused(another, save_to=str(file))
+        assert says in error
+        assert file.read_text() == kept
+
+
 def test_a_window_may_be_in_a_file(audit, table, topic, window, tmp_path):
     table.add(topic, {0: range(10), 1: range(6)})
     file = tmp_path / "window.json"

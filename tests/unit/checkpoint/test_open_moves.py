@@ -123,6 +123,6 @@ def test_a_failover_of_a_query_that_was_replaced_keeps_no_batch_from_the_new_one
         query.run(batch, {"orders": {0: 5 + batch}})
     apply_plan(tmp_path, replace(seek(tmp_path), kind="failover", archive="0001-failover"))
     spark, policy = SparkCheckpoint(query.location), CheckpointPolicy(sink="noop")
-    assert "failover 0001-failover" in plan_truncate(spark, 1, policy).refusals[0]
+    assert "move 0001-failover" in plan_truncate(spark, 1, policy).refusals[0]
     Query(tmp_path, NEW_QUERY_ID).run(2, {"orders": {0: 7}})
     assert plan_truncate(spark, 1, policy).refusals == ()

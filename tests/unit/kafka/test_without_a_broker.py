@@ -123,6 +123,14 @@ def test_a_setting_that_the_client_refuses_is_named_without_secrets():
         assert "hunter2" not in str(caught.value)
 
 
+def test_a_login_without_a_mechanism_is_not_sent_to_kerberos():
+    login = {"security.protocol": "SASL_SSL", "sasl.username": "orders", "sasl.password": "hunter2hunter2"}
+    with OffsetsClient({"bootstrap.servers": "127.0.0.1:1", **login}, timeout=5) as client:
+        for call in (client.partitions, client.list_groups):
+            with pytest.raises(BrokerError, match=r"sasl\.mechanism is missing"):
+                call()
+
+
 def test_the_connections_own_error_callback_is_called_and_its_failure_does_not_matter(caplog):
     seen = []
 

@@ -46,6 +46,12 @@ def lead_to_other(other_cluster):
 
 
 @pytest.fixture
+def lead_back(memory):
+    """lead_back(): from now on all connections lead to the first cluster again."""
+    return partial(memory.config, address=SERVERS)
+
+
+@pytest.fixture
 def mirrored(make_topic, produce, other_cluster):
     """A topic of both clusters: 14 records on this one, the last 10 of them on the other."""
     topic = make_topic(1)
@@ -184,6 +190,56 @@ def test_a_receipt_is_not_restored_on_another_cluster(
     assert (at(other, group, mirrored), query.files()) == (None, files)
     restore(group, receipt=receipt, allow_new_cluster=True, **joint)
     assert (at(other, group, mirrored), query.stands()) == (9, {0: 9})
+
+
+def test_a_move_to_another_cluster_is_taken_back_to_the_cluster_that_it_left(
+    mirrored,
+    new_query,
+    new_group,
+    commit_checkpoint,
+    reset,
+    restore,
+    lead_to_other,
+    lead_back,
+    context,
+    cli,
+    other,
+):
+    group, query = new_group(), new_query({mirrored: {0: 12}})
+    joint = {"checkpoint_location": query.location, "quiet_period": 0}
+    commit_checkpoint(group, query)
+    reset(group, to_offset=9, **joint)
+
+    def move(run):
+        lead_to_other()
+        context["ti"].run_id = run
+        return reset(group, to_offset=5, allow_new_cluster=True, **joint)
+
+    restore(group, receipt=move("manual__2"), **joint)
+    assert (query.stands(), at(other, group, mirrored)) == ({0: 9}, 5)
+    # Offset 9 is a record of the cluster that the move has left, and not of this one.
+    with pytest.raises(AirflowFailException, match="0003-restore.* is of cluster cluster-in-memory"):
+        commit_checkpoint(group, query)
+    assert at(other, group, mirrored) == 5
+    lead_back()
+    commit_checkpoint(group, query)
+
+    move("manual__3")
+    done = cli("checkpoint", "restore", query.location, "--quiet-period", 0, "--execute")
+    assert (done.code, query.stands()) == (0, {0: 9})
+    with pytest.raises(AirflowFailException, match="is of cluster cluster-in-memory"):
+        commit_checkpoint(group, query)
+
+    receipt = move("manual__4")
+    query.run(2, {mirrored: {0: 6}})
+    context["ti"].run_id = "manual__5"
+    for take_back in (
+        lambda: restore(group, receipt=receipt, allow_stale=True, **joint),
+        lambda: reset(group, to_batch=0, **joint),
+    ):
+        with pytest.raises(AirflowFailException, match="0006-seek .* has moved the query to another cluster"):
+            take_back()
+    assert query.stands() == {0: 6}
 
 
 def test_where_nothing_was_recorded_the_record_before_the_position_is_not_newer_than_the_batch(

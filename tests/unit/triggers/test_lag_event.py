@@ -1,6 +1,7 @@
 """When does a backlog start a DAG?"""
 
 import asyncio
+import logging
 
 import pytest
 from airflow.sdk import Asset, AssetWatcher
@@ -99,8 +100,9 @@ def fired(watched, rounds, count):
     return asyncio.run(run())
 
 
-def test_it_fires_once_for_each_crossing_with_the_totals(group, topic, commit, rounds):
+def test_it_fires_once_for_each_crossing_with_the_totals(group, topic, commit, caplog, rounds):
     state = AssetState()
+    caplog.set_level(logging.INFO)
 
     async def run():
         async with Watch(trigger(group, topic), rounds, state) as watch:
@@ -124,6 +126,8 @@ def test_it_fires_once_for_each_crossing_with_the_totals(group, topic, commit, r
         "topics": {topic: 10},
     }
     assert second["total_lag"] == 5
+    assert f"Unread records: {group}: total lag 10" in caplog.text
+    assert "max_lag" not in caplog.text  # which the watcher does not name
 
 
 def test_it_fires_again_while_the_backlog_stays(group, topic, rounds):
