@@ -1,6 +1,6 @@
 """
-A connection that cannot be used fails the task at once, and says what to set. Airflow tries the task again if the
-connection is not defined: it says so, too, while a secrets backend does not answer.
+A connection that cannot be used fails the task at once, and says what to set. Airflow tries the task again if
+the connection is not defined: it says so, too, while a secrets backend does not answer.
 """
 
 import json
