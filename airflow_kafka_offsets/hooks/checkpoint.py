@@ -52,6 +52,7 @@ def storage_from_connection(
             f"connection {conn_id!r} is not defined: correct {parameter_text(conn_parameter)}, or add a "
             "connection of the storage's type",
             parameter=conn_parameter,
+            retriable=True,  # as in KafkaOffsetsHook: the secrets backend may answer again
         ) from error
     source = f"Airflow connection {conn_id!r} ({parameter_text(conn_parameter)})"
     try:

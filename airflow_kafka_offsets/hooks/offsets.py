@@ -80,6 +80,8 @@ class KafkaOffsetsHook(KafkaBaseHook):
                 f"{parameter_text('kafka_config_id')}, or add a connection of type kafka (in a variable: as "
                 f"valid JSON) whose extra has {SERVERS}",
                 parameter="kafka_config_id",
+                # Airflow also reports a connection as not defined while its secrets backend does not answer.
+                retriable=True,
             ) from error
         except (ValueError, AttributeError, ImportError, AirflowOptionalProviderFeatureException) as error:
             raise UsageError(self._what_is_wrong(error)) from error

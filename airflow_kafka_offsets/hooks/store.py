@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow.providers.common.compat.sdk import AirflowException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
 from airflow.sdk import BaseHook
 
 from airflow_kafka_offsets.errors import NoCommitError, SetupError, StorageUnavailableError, UsageError
@@ -74,7 +74,8 @@ def sql_engine(conn_id: str, parameter: str) -> Engine:
     except (AirflowException, AttributeError) as error:
         raise UsageError(
             f"connection {conn_id!r} has no usable hook ({error}): correct {parameter_text(parameter)}, add "
-            "the connection, or install the provider of its type"
+            "the connection, or install the provider of its type",
+            retriable=isinstance(error, AirflowNotFoundException),
         ) from error
     if not hasattr(hook, "get_sqlalchemy_engine"):
         raise UsageError(

@@ -211,15 +211,14 @@ class SavedPlan:
         :param max_age: ``None`` for any age.
         :param begun: whether its move has started; it is finished at any age.
         """
-        found = other_logs_refusals("the plan", self.log_ids, plan.log_ids, remedy="plan again")
-        found += self._checkpoint_differences(plan.checkpoint_plan)
+        found = self._checkpoint_differences(plan.checkpoint_plan)
         planned = {each.group_id: each for each in plan.group_plans}
         for group in self.groups:
             found += _group_differences(group, planned.get(group.group_id))
-        if found:
-            raise PlanRefusedError(
-                [f"plan {self.digest[:8]} is no longer valid: {each}; plan again" for each in found]
-            )
+        again = "plan again"
+        logs = other_logs_refusals("the plan", self.log_ids, plan.log_ids, remedy=again)
+        found = [*logs, *(f"{each}; {again}" for each in found)]
+        PlanRefusedError.raise_if([f"plan {self.digest[:8]} is no longer valid: {each}" for each in found])
         age = now - self.created
         if not begun and max_age is not None and age > max_age:
             raise PlanRefusedError(

@@ -99,7 +99,8 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
             try:
                 reading, progress = self._poll(memory)
             except KafkaOffsetsError as error:
-                if not error.retriable:
+                # A wait for a connection that is not defined would not end: it is for the task's retries.
+                if not error.retriable or isinstance(error, UsageError):
                     raise
                 if self._progress is None or self._progress.is_new_error(error):
                     self.log.warning("This poll failed, and the wait continues: %s", error)

@@ -9,10 +9,12 @@ from typing import Any
 from airflow.sdk import Context
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
-from airflow_kafka_offsets.model.offsets import Positions, summarize
+from airflow_kafka_offsets.model.offsets import Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.task.identity import clear_mark
 
 
@@ -48,7 +50,12 @@ class BeforeImages:
     def with_first(
         self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata, *, has_followers: bool
     ) -> PipelinePlan:
-        """Return the plan with the groups' offsets from before the first write."""
+        """
+        Return the plan with the groups' offsets from before the first write.
+
+        :raises PlanRefusedError: if an interrupted try has moved partitions that the plan does not have.
+        """
+        self._refuse_left(plan, client, metadata)
         # If other tasks follow this one, it continues its earlier move even after a Clear.
         if not (has_followers or self.interrupted or self._kept.get("mark") == self._mark):
             return plan
@@ -65,6 +72,24 @@ class BeforeImages:
             }
         )
 
+    def _refuse_left(self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata) -> None:
+        # The names were changed since. The move of the others would be in no receipt.
+        planned = {
+            (group.group_id, tp) for group in plan.group_plans for tp in (*group.before, *group.skipped)
+        }
+        for group_id in self._kept.get("groups", ()) if self._unfinished else ():
+            moved = {
+                tp: self._first(group_id)[tp]
+                for tp, by in self._commits_since(client, group_id).items()
+                if (group_id, tp) not in planned and by and metadata.is_same_task(by)
+            }
+            if moved:
+                raise PlanRefusedError(
+                    f"an earlier try of this task was interrupted, and has moved group {group_id!r} on "
+                    f"{summarize(moved)}, which this task does not name any more: name it again to finish "
+                    f"the move, or reset it to {shorten(offsets_json(moved))} and trigger a new run"
+                )
+
     def refuse_unknown(
         self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata
     ) -> PipelinePlan:
@@ -78,13 +103,10 @@ class BeforeImages:
             return plan
         groups = []
         for group in plan.group_plans:
-            first = self._first(group.group_id)
             others = {
                 tp: str(by or "another client")
-                for tp, commit in client.committed(group.group_id, first).items()
-                if commit is not None
-                and commit.offset != first[tp]
-                and not ((by := CommitMetadata.of(commit)) and metadata.is_same_task(by))
+                for tp, by in self._commits_since(client, group.group_id).items()
+                if not (by and metadata.is_same_task(by))
             }
             refusal = (
                 f"group {group.group_id!r} was committed on {summarize(others)} by "
@@ -94,6 +116,17 @@ class BeforeImages:
             )
             groups.append(replace(group, refusals=(*group.refusals, refusal)) if others else group)
         return replace(plan, group_plans=groups)
+
+    def _commits_since(
+        self, client: OffsetsClient, group_id: str
+    ) -> dict[TopicPartition, CommitMetadata | None]:
+        """Return who has committed other offsets than those from before the first write."""
+        first = self._first(group_id)
+        return {
+            tp: CommitMetadata.of(commit)
+            for tp, commit in client.committed(group_id, first).items()
+            if commit is not None and commit.offset != first[tp]
+        }
 
     def _first(self, group_id: str) -> Positions:
         """Return a group's offsets before the first write; empty if they were not kept."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from airflow.triggers.base import TriggerEvent
 
-from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.triggers.refusable import RefusableTrigger, defer_refusal
@@ -32,8 +32,8 @@ class WaitTrigger(RefusableTrigger):
 
     - ``done``: the wait is over.
     - ``timeout``: the sensor's timeout has passed.
-    - ``failed``: the wait is stalled, or every poll would repeat the error, such as an undefined connection.
-    - ``error``: a retry may fix the error, such as an error in Airflow itself.
+    - ``failed``: the wait is stalled, or every poll would repeat the error, such as a wrong password.
+    - ``error``: a retry may fix the error, such as an undefined connection or an error in Airflow itself.
 
     The event also has the last ``reading``, its ``text`` and, unless the status is ``done``, a ``message``. A
     temporary error, such as an unreachable broker, is logged, and the wait continues. The trigger only reads,
@@ -94,10 +94,10 @@ class WaitTrigger(RefusableTrigger):
                         return _event("done", outcome)
                     if stalled := progress.stalled:
                         return _event("failed", outcome, stalled)
-                elif not isinstance(outcome, KafkaOffsetsError):
-                    return _event("error", last, str(outcome) or repr(outcome))
-                elif not outcome.retriable:
+                elif not getattr(outcome, "retriable", True):
                     return _event("failed", last, str(outcome))
+                elif isinstance(outcome, UsageError) or not isinstance(outcome, KafkaOffsetsError):
+                    return _event("error", last, str(outcome) or repr(outcome))
                 elif progress.is_new_error(outcome):
                     log.warning("This poll failed, and the wait continues: %s", outcome)
                 if self._time_left() == 0:

@@ -85,7 +85,7 @@ def test_a_wait_in_the_triggerer_ends_at_once_for_a_connection_that_is_not_defin
         checkpoint_location="s3a://lake/cp", checkpoint_conn_id="lakee", max_lag=0, poll_interval=60
     )
     event = asyncio.run(asyncio.wait_for(anext(trigger.run()), DEADLINE))
-    assert event.payload["status"] == "failed"
+    assert event.payload["status"] == "error"
     assert "connection 'lakee' is not defined: correct checkpoint_conn_id" in event.payload["message"]
 
 

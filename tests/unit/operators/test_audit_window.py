@@ -1,8 +1,8 @@
 """What an audit leaves behind when Kafka cannot be asked."""
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
 
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.audited_rows import TableRows
 from airflow_kafka_offsets.model.offset_ranges import merge
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
@@ -18,7 +18,7 @@ def test_a_mistyped_kafka_connection_hides_nothing_of_the_table(context, monkeyp
     names = {"conn_id": "lake", "table": "events", "kafka_config_id": "nowhere"}
     task = AuditWindowOperator(task_id="audit", window=WINDOW.as_json(), **names)
     monkeypatch.setattr(task, "_read_table", lambda *_: rows)
-    with pytest.raises(AirflowFailException, match="nowhere") as refused:
+    with pytest.raises(UsageError, match="nowhere") as refused:
         task.execute(context)
     found = context["ti"].xcoms["return_value"]
     assert found["doubled"] == {"orders": {"0": [[7, 8]]}}

@@ -1,12 +1,16 @@
-"""A connection that cannot be used fails the task at once, and says what to set."""
+"""
+A connection that cannot be used fails the task at once, and says what to set. Airflow tries the task again if
+the connection is not defined: it says so, too, while a secrets backend does not answer.
+"""
 
 import json
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from waiting import TaskInstance, deferred, end_of
 
+from airflow_kafka_offsets.errors import DriftError, UsageError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -17,11 +21,11 @@ from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 
 NOTHING = None
+UNDEFINED = "connection 'other' is not defined: correct kafka_config_id, or add"
 SET = "set the extra of a connection of type 'kafka'"
 # Airflow 3.1 reports an extra that is no object to its log, and not to the caller.
 EXTRA = f"{SET}|whose extra has bootstrap.servers"
 WRONG = {
-    "missing": (NOTHING, "connection 'other' is not defined: correct kafka_config_id, or add"),
     "of another type": (
         {"conn_type": "aws", "login": "a"},
         f"'other' of type 'aws' has no bootstrap.servers .*{SET}",
@@ -85,13 +89,15 @@ def test_what_is_wrong_is_said_with_the_connections_id(connect, context, wrong):
         (TopicReachedSensor, {"topics": "t", "target": "2013-01-01"}),
     ],
 )
-def test_every_task_fails_at_once(connect, context, operator: Any, parameters: dict[str, Any]):
+def test_every_task_is_tried_again_if_it_is_not_defined(
+    connect, context, operator: Any, parameters: dict[str, Any]
+):
     connect(NOTHING)
-    with pytest.raises(AirflowFailException, match="connection 'other' is not defined"):
+    with pytest.raises(UsageError, match=UNDEFINED):
         operator(task_id="t", kafka_config_id="other", **parameters).execute(context)
 
 
-def test_a_connection_that_the_triggerer_does_not_have_fails_the_sensor_at_once(
+def test_a_sensor_is_tried_again_if_the_triggerer_does_not_find_the_connection(
     connect, context, bootstrap_servers, make_topic, new_group, commit
 ):
     topic, group = make_topic(1), new_group()
@@ -103,18 +109,19 @@ def test_a_connection_that_the_triggerer_does_not_have_fails_the_sensor_at_once(
     trigger = deferred(sensor, context)
     connect(NOTHING)
     event = end_of(trigger)
-    assert event["status"] == "failed"
-    with pytest.raises(AirflowFailException, match="connection 'other' is not defined"):
+    assert event["status"] == "error"
+    with pytest.raises(AirflowException, match=UNDEFINED) as raised:
         sensor.execute_complete(context, event)
+    assert not isinstance(raised.value, AirflowFailException)
 
 
-def test_a_drift_check_names_the_pipeline_with_it_and_is_not_tried_again(connect, context, new_query):
+def test_a_drift_check_names_the_pipeline_with_it_and_is_tried_again(connect, context, new_query):
     connect(NOTHING)
     query = new_query({"t": {0: 5}})
     check = CheckOffsetDriftOperator(
         task_id="d", group_id="g", checkpoint_location=query.location, kafka_config_id="other"
     )
-    with pytest.raises(AirflowFailException, match="connection 'other' is not defined"):
+    with pytest.raises(DriftError, match=UNDEFINED):
         check.execute(context)
 
 
@@ -125,12 +132,12 @@ def test_the_hook_of_ones_own_task_says_the_same(connect):
     assert KafkaOffsetsHook("other").test_connection()[0] is False
 
 
-@pytest.mark.parametrize("store_conn_id", ["nowhere", "of_no_type"])
-def test_a_store_that_is_not_there_fails_at_once(context, monkeypatch, store_conn_id):
+@pytest.mark.parametrize(
+    ("store_conn_id", "error"), [("nowhere", UsageError), ("of_no_type", AirflowFailException)]
+)
+def test_a_store_that_is_not_there_fails_at_once(context, monkeypatch, store_conn_id, error):
     # Airflow finds no hook of this type, and raises an AttributeError.
     monkeypatch.setenv("AIRFLOW_CONN_OF_NO_TYPE", '{"conn_type": "generic"}')
     task = CommitOffsetsOperator(task_id="c", group_id="g", store_conn_id=store_conn_id, store_pipeline="p")
-    with pytest.raises(
-        AirflowFailException, match=f"connection '{store_conn_id}' has no usable hook .*store_conn_id"
-    ):
+    with pytest.raises(error, match=f"connection '{store_conn_id}' has no usable hook .*store_conn_id"):
         task.execute(context)

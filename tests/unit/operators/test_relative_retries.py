@@ -29,9 +29,9 @@ class Group:
         self.client.commit("g", {FIRST: 50, SECOND: 60})
 
     def reset(self, clears: int = 0, **parameters: Any) -> list[int | None]:
-        operator = ResetOffsetsOperator(
-            task_id="reset", group_id="g", topics="orders", **parameters or {"shift_by": 1}
-        )
+        target = {} if "to_offset" in parameters else {"shift_by": 1}
+        named: dict[str, Any] = {"group_id": "g", "topics": "orders", **target, **parameters}
+        operator = ResetOffsetsOperator(task_id="reset", **named)
         names = {"dag_id": "d", "run_id": "r", "task_id": "reset", "map_index": -1, "try_number": 2}
         ti = SimpleNamespace(**names, max_tries=clears, xcom_push=lambda **_: None)
         context: Any = {"ti": ti, "task_state_store": self.store}
@@ -108,6 +108,28 @@ def test_a_try_that_has_written_nothing_is_no_reason(group):
     group.die(after=False, error=GroupMovedError("the group was committed"))
     group.commit(first=55, second=65)
     assert group.reset() == [56, 66]
+
+
+@pytest.mark.parametrize("clears", [0, 1])
+@pytest.mark.parametrize(
+    "edited", [{"group_id": "h"}, {"group_id": "h", "to_offset": 20}, {"topics": "orders:0"}]
+)
+def test_a_try_that_no_longer_names_what_was_moved_is_refused(group, edited, clears):
+    group.client.commit("h", {FIRST: 50, SECOND: 60})
+    group.die(after=True)
+    with pytest.raises(
+        AirflowFailException, match="has moved group 'g' on .*orders-1, which .* name it again"
+    ):
+        group.reset(clears, **edited)
+    assert [*committed_offsets(group.client.committed("h", [FIRST, SECOND])).values()] == [50, 60]
+    assert group.reset(clears) == [51, 61]
+
+
+def test_another_group_is_moved_if_the_earlier_try_has_written_nothing(group):
+    group.client.commit("h", {FIRST: 50, SECOND: 60})
+    group.die(after=False)
+    group.reset(group_id="h")
+    assert group.at() == [50, 60]
 
 
 def test_offsets_do_not_depend_on_what_an_earlier_try_has_done(group):
