@@ -67,8 +67,8 @@ class ArchivedMove(CheckpointPlan):
 
     @property
     def is_failover(self) -> bool:
-        """Whether it was a move to another cluster; a reset records the cluster that it has left."""
-        return self.name.endswith("-failover") or (self.kind == "seek" and bool(self.left))
+        """Whether it was a move to another cluster, and not the restore of one."""
+        return self.kind == "failover" or (bool(self.left) and not self.copies)
 
     @property
     def fails_over(self) -> bool:

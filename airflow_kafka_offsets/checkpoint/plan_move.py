@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from airflow_kafka_offsets.checkpoint.archive import read_copy
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
@@ -58,6 +59,7 @@ def plan_seek(
     undoes: str | None = None,
     request: str = "",
     keep_pending_batch: bool = False,
+    left: LogIds = UNKNOWN_LOGS,
 ) -> CheckpointPlan:
     """
     Plan to let the query continue from other offsets.
@@ -68,6 +70,8 @@ def plan_seek(
         target keep their offsets.
     :param request: identifies the request; by default a digest of the targets.
     :param keep_pending_batch: whether an unfinished batch that began at the targets may stay.
+    :param left: the id of the cluster that the query leaves; unknown ids if it stays where it is. The file of
+        the newest batch is then written even if it stays the same, as in a failover.
     """
     policy = policy or CheckpointPolicy()
     request = request or digest(kind, undoes, sources_json(targets))
@@ -83,13 +87,13 @@ def plan_seek(
         refusals += pending_refusals(checkpoint, batches, policy)
     # Newest first: after each removal the previous batch is the newest, and its files are complete.
     steps = [Step(f"offsets/{number}", None) for number in reversed(discarded)]
-    if after != before and not refusals:
+    if (after != before or left) and not refusals:
         steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(after).encode()))
     without = [source.source for source in batches.state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
     moves = ArchivedMoves(checkpoint)
     plan = _plan(moves, batches, kind, after, steps, request, refusals, discarded=discarded, undoes=undoes)
-    return replace(plan, notes=notes)
+    return replace(plan, notes=notes, left=left)
 
 
 def plan_truncate(
@@ -125,15 +129,20 @@ def plan_truncate(
 
 
 def plan_put_back_archive(
-    checkpoint: SparkCheckpoint, archive: str | None = None, policy: CheckpointPolicy | None = None
+    checkpoint: SparkCheckpoint,
+    archive: str | None = None,
+    policy: CheckpointPolicy | None = None,
+    *,
+    left: LogIds = UNKNOWN_LOGS,
 ) -> CheckpointPlan:
     """
     Plan to take a move back.
 
-    If the query has not run since, the files are restored, including an unfinished batch. If it has run, the
-    checkpoint is moved to its offsets before the move.
+    If the query has not run since, the files are restored, including an unfinished batch. If it has run, or
+    leaves its cluster, the checkpoint is moved to its offsets before the move.
 
     :param archive: name of the archive; by default the newest move that was not taken back.
+    :param left: as in :func:`plan_seek`.
     :raises CheckpointError: if there is no such archive, or for the reasons that all plans share.
     :raises PlanRefusedError: if the archive is of another query, or of the time before a failover.
     """
@@ -150,14 +159,15 @@ def plan_put_back_archive(
     # An interrupted restore continues in the way it began: its files may look as if the query had not run.
     begun = [one for one in moves if one.undoes == archived.name and not one.copies]
     moved = begun or archived.carried or moves.has_run_since(archived, batches)
-    if refusal := _past_failover(moves, archived, moved=bool(moved)):
-        raise PlanRefusedError(refusal)
-    if moved:
-        return plan_seek(
-            checkpoint, archived.before, policy, kind="restore", undoes=archived.name, request=request
-        )
+    refuse_past_failover(moves, archived, moved=bool(moved))
+    if moved or left:
+        how: Any = {"undoes": archived.name, "request": request, "left": left}
+        return plan_seek(checkpoint, archived.before, policy, kind="restore", **how)
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
-    steps = [step for step in known if checkpoint.read_file(step.path) != step.data]
+    # The archive of a restore records that the query returns to another cluster, also without a change.
+    steps = [
+        step for step in known if archived.is_failover or checkpoint.read_file(step.path) != step.data
+    ]
     # First remove files, newest first; then write files, oldest first.
     steps.sort(key=_put_back_order)
     plan = _plan(moves, batches, "restore", archived.before, steps, request, undoes=archived.name)
@@ -166,26 +176,32 @@ def plan_put_back_archive(
     return replace(plan, log_ids=archived.left, left=archived.log_ids) if archived.is_failover else plan
 
 
-def _past_failover(moves: ArchivedMoves, archived: ArchivedMove, *, moved: bool) -> str | None:
+def refuse_past_failover(moves: ArchivedMoves, archived: ArchivedMove, *, moved: bool = False) -> None:
     """
-    Return why a move cannot be taken back: a failover has moved the query to another cluster since.
+    Raise a PlanRefusedError if a move cannot be taken back: the query has gone to another cluster since.
 
     :param moved: whether the query has run since the move.
     """
+    location = moves.checkpoint.location
     if archived.abandoned:
-        return (
-            f"{moves.checkpoint.location}: failover {archived} was interrupted before it changed the "
-            "checkpoint, and the query has run since: there is nothing to take back"
+        raise PlanRefusedError(
+            f"{location}: failover {archived} was interrupted before it changed the checkpoint, and the "
+            "query has run since: there is nothing to take back"
         )
-    later = (each for each in moves.of_query if each.has_failed_over and each.number > archived.number)
+    if archived.leaves_mirror:
+        raise PlanRefusedError(
+            f"{location}: {archived.name} has taken a move to another cluster back, and cannot be taken back "
+            "itself: move the query there again"
+        )
+    others = (each for each in moves.of_query if each.undoes != archived.name)
+    later = (each for each in others if each.has_failed_over and each.number > archived.number)
     failover = archived if archived.fails_over and moved else next(later, None)
-    if failover is None or (archived.undone and not moved):
-        return None
-    return (
-        f"{moves.checkpoint.location}: move {failover} has moved the query to another cluster or topic, "
-        "where the offsets of before are other records: move it back with a failover in the other direction "
-        "('failover back'), which translates its position there, or reset it to a time"
-    )
+    if failover is not None and (moved or not archived.undone):
+        raise PlanRefusedError(
+            f"{location}: move {failover} has moved the query to another cluster or topic, where the offsets "
+            "of before are other records: move it back with a failover in the other direction ('failover "
+            "back'), which translates its position there, or reset it to a time"
+        )
 
 
 def plan_checkpoint_failover(

@@ -98,7 +98,7 @@ class CheckpointPlan:
     @property
     def leaves_mirror(self) -> bool:
         """Whether it takes a failover back: its offsets count on the cluster that was left then."""
-        return self.kind == "restore" and bool(self.left)
+        return self.copies and bool(self.left)
 
     @property
     def number(self) -> int | None:

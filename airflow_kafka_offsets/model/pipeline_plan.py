@@ -86,7 +86,8 @@ class PipelinePlan:
     @property
     def is_empty(self) -> bool:
         """Whether there are groups, but nothing to write, because every partition is left alone."""
-        moves = self.checkpoint_plan is not None and bool(self.checkpoint_plan.steps)
+        of = self.checkpoint_plan
+        moves = of is not None and bool(of.steps or of.resumes)
         # Without groups, only the checkpoint moves, and its plan handles a move without steps.
         return bool(self.group_plans) and not moves and not any(plan.after for plan in self.group_plans)
 

@@ -239,7 +239,7 @@ def plan_resets(
             log_ids=ids,
         )
         again = log_ids_of(commits, ids).recreated_topics(ids)
-        plan = plan.with_note(
+        plan = replace(plan, metadata=committed_texts(commits)).with_note(
             [tp for tp in plan.before if tp.topic in again], "its topic was recreated since the last commit"
         )
         without = [move.topic_partition for move in plan.moves if move.before is None]

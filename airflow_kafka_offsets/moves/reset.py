@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -18,7 +18,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
@@ -28,7 +28,12 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
 from airflow_kafka_offsets.moves.groups import plan_positions, plan_resets
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
-from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
+from airflow_kafka_offsets.readings.log_checks import (
+    LogCheck,
+    cluster_left,
+    current_logs_refusals,
+    known_log_ids,
+)
 from airflow_kafka_offsets.readings.places import explicit_offsets
 
 
@@ -105,7 +110,8 @@ def plan_reset(
         before, planned = moves.group_offsets(open_move)
         if resumed is not None:
             # An interrupted move has saved its target offsets, which are used now.
-            targets, log_check = planned, _check_of(resumed, allow_new_cluster)
+            _refuse_elsewhere(client, moves, resumed)
+            targets, log_check = planned, LogCheck(allow_new_cluster)
     if resumed is None and place.batch_id is not None:
         targets = selection.assign_offsets(_at_batch(checkpoint, place.batch_id, sources, selection.scope))
     groups = plan(
@@ -116,24 +122,14 @@ def plan_reset(
         old_offsets=None if targets is None else saved is None,
     )
     of_sources = selection.to_sources(sources, offsets_after(groups))
-    left = _cluster_left(moves, groups) if allow_new_cluster else UNKNOWN_LOGS
+    left = cluster_left(moves, groups)
     if open_move is None:
-        checkpoint_plan = plan_seek(checkpoint, of_sources, policy, request=request)
-        return PipelinePlan.combine(groups, replace(checkpoint_plan, left=left))
+        checkpoint_plan = plan_seek(checkpoint, of_sources, policy, request=request, left=left)
+        return PipelinePlan.combine(groups, checkpoint_plan)
     resumes = resumed is not None
-    checkpoint_plan = _plan_from(open_move, moves, of_sources, policy, request, resumes=resumes)
+    checkpoint_plan = _plan_from(open_move, moves, of_sources, policy, request, left, resumes=resumes)
     checkpoint_plan = replace(checkpoint_plan, left=left or open_move.left)
     return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
-
-
-def _cluster_left(moves: KnownMoves, groups: Sequence[OffsetPlan]) -> LogIds:
-    """Return the cluster that a pipeline leaves, as recorded by its groups' commits or its newest move."""
-    made = [CommitMetadata.parse(text) for each in groups for text in each.metadata.values()]
-    recorded = {each.cluster for each in made if each is not None and each.cluster}
-    if not recorded and (newest := moves.on_cluster) is not None:
-        recorded = {newest.log_ids.cluster}
-    now = LogIds.union(each.log_ids for each in groups).cluster
-    return LogIds(min(recorded - {now}, default="")) if now else UNKNOWN_LOGS
 
 
 def _exact_scopes(targets: Mapping[str, Offsets]) -> dict[str, TopicScope]:
@@ -159,13 +155,16 @@ def _plan_from(
     targets: Mapping[str, Offsets],
     policy: CheckpointPolicy | None,
     request: str,
+    left: LogIds,
     *,
     resumes: bool,
 ) -> CheckpointPlan:
     """Plan the checkpoint's part of a reset whose task has already moved the checkpoint."""
-    if resumes and not moves.has_run_since(open_move):
+    if resumes and not (left or moves.has_run_since(open_move)):
         return open_move.resume(plan_seek(moves.checkpoint, targets, policy, request=open_move.request))
-    plan = plan_seek(moves.checkpoint, targets, policy, request=request, keep_pending_batch=resumes)
+    plan = plan_seek(
+        moves.checkpoint, targets, policy, request=request, keep_pending_batch=resumes, left=left
+    )
     plan = replace(plan, before=open_move.before, carried=True)
     if resumes and not plan.steps and plan.after == open_move.after:
         # The query has started a batch at the target, and has not finished it.
@@ -250,10 +249,9 @@ def plan_checkpoint_seek(
     moves = KnownMoves(checkpoint)
     unfinished = moves.unfinished()
     if unfinished is not None and unfinished.request == request:
+        _refuse_elsewhere(client, moves, unfinished)
         plan = plan_seek(checkpoint, unfinished.after, policy, request=request)
-        ids = known_log_ids(client, {tp.topic for offsets in unfinished.after.values() for tp in offsets})
-        refusals = _check_of(unfinished, allow_new_cluster).refusals(ids)
-        return PipelinePlan((), replace(plan, refusals=(*refusals, *plan.refusals), log_ids=ids))
+        return PipelinePlan((), replace(plan, log_ids=unfinished.log_ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
     MisnamedError.raise_if(GroupSelection(None, scope).unmatched_names(sources, partitions=True))
     log_check = LogCheck(allow_new_cluster, moves=moves)
@@ -290,12 +288,17 @@ def plan_checkpoint_seek(
             log_ids=ids,
         )
     targets = {source: group_plan.after for source, group_plan in group_plans.items()}
-    checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)
+    left = cluster_left(moves, group_plans.values())
+    checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request, left=left)
     return PipelinePlan((), checkpoint_plan.with_group_plans(group_plans.values()))
 
 
-def _check_of(move: ArchivedMove, allow_new_cluster: bool) -> LogCheck:
-    return LogCheck(allow_new_cluster, f"the unfinished move (archive {move.name})", move.log_ids)
+def _refuse_elsewhere(client: OffsetsClient, moves: KnownMoves, begun: ArchivedMove) -> None:
+    """Refuse to finish a move on another cluster than that for which its offsets were planned."""
+    what, remedy = f"the unfinished move (archive {begun.name})", moves.restore_command(begun.name)
+    PlanRefusedError.raise_if(
+        current_logs_refusals(client, what, begun.log_ids, remedy=f"take it back: {remedy}")
+    )
 
 
 def _at_batch(

@@ -9,11 +9,12 @@ from typing import Any
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, refuse_past_failover
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
@@ -25,7 +26,12 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.moves.stale import refuse_stale
-from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
+from airflow_kafka_offsets.readings.log_checks import (
+    LogCheck,
+    cluster_left,
+    current_logs_refusals,
+    known_log_ids,
+)
 from airflow_kafka_offsets.readings.places import read_file
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 
@@ -70,8 +76,14 @@ def plan_restore_receipt(
             "nothing to restore"
         )
     # The restore of a failover counts on the cluster that the query goes back to. An interrupted one is
-    # finished on the mirror, which the failover has recorded.
-    compared = None if archive is not None and archive.fails_over else moves
+    # finished on the mirror, which the failover has recorded, and where its groups are.
+    compared = moves
+    if moves is not None and archive is not None:
+        refuse_past_failover(moves, archive)
+        if archive.fails_over:
+            compared, mirror = None, LogIds(receipt.log_ids.cluster)
+            remedy = "move the pipeline back with a failover in the other direction"
+            PlanRefusedError.raise_if(current_logs_refusals(client, f"the {origin}", mirror, remedy=remedy))
     log_check = LogCheck(allow_new_cluster, f"the {origin}", receipt.log_ids, compared)
     group_plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
     # Only groups are restored. A note says so, because a checkpoint that stays behind makes its query read
@@ -209,7 +221,8 @@ def plan_restore_file(
     targets = everywhere.to_sources(sources, offsets_after(group_plans))
     reached = {tp for positions in targets.values() for tp in positions}
     outside = [tp for group_plan in group_plans for tp in group_plan.after if tp not in reached]
-    checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore")
+    left = cluster_left(ArchivedMoves(checkpoint), group_plans)
+    checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", left=left)
     group_plans = [
         group_plan.with_note(
             [tp for tp in outside if tp in group_plan.after], "not in the checkpoint, only the group moves"
@@ -267,11 +280,12 @@ def _with_checkpoint(
             for source, offsets in before.items()
         }
         targets = {source: source_plan.after for source, source_plan in compared.items()}
+        left = cluster_left(moves, [*group_plans, *compared.values()])
         # If offsets were clamped, they differ from the archived files, so the restore is a seek.
         if undoes is not None and targets == before:
-            restored = plan_put_back_archive(checkpoint, undoes, policy)
+            restored = plan_put_back_archive(checkpoint, undoes, policy, left=left)
         else:
-            restored = plan_seek(checkpoint, targets, policy, kind="restore", undoes=undoes)
+            restored = plan_seek(checkpoint, targets, policy, kind="restore", undoes=undoes, left=left)
         restored = restored.with_group_plans(compared.values())
     plan = PipelinePlan.combine(group_plans, restored)
     if restored.resumes:

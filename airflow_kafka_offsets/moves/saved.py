@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offsets import Commits, Positions, committed_offsets, committed_texts
+from airflow_kafka_offsets.model.offsets import Commits, Positions, committed_offsets
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -135,7 +135,7 @@ def newest_move_of(saved: SavedPlan, checkpoint: SparkCheckpoint | None) -> Arch
     return next((each for each in moves if each.made_by.plan == saved.digest), None)
 
 
-def with_saved_parts(group: OffsetPlan, saved: SavedPlan, commits: Commits) -> OffsetPlan:
+def with_saved_parts(group: OffsetPlan, saved: SavedPlan) -> OffsetPlan:
     """Return a group's plan with the exceptions and the source of the saved plan that it applies."""
     then = saved.receipt.group(group.group_id)
     source = {name: value for name, value in group.source.items() if name != "to_offset"}
@@ -143,7 +143,6 @@ def with_saved_parts(group: OffsetPlan, saved: SavedPlan, commits: Commits) -> O
         group,
         skipped=then.skipped,
         clamped=then.clamped,
-        metadata=committed_texts(commits),
         source={**saved.receipt.source, **source, "plan": saved.digest},
     )
 
@@ -193,7 +192,7 @@ def plan_saved(
         begun = begun or bool(mine)
         # The archive of a checkpoint has the earlier offsets of the groups.
         group = group if plan.checkpoint_plan is not None else group.with_before(mine)
-        groups.append(with_saved_parts(group, saved, commits))
+        groups.append(with_saved_parts(group, saved))
     plan = replace(
         plan, group_plans=groups, provenance={"plan": saved.digest, "names": saved.names.as_json()}
     )
@@ -230,10 +229,7 @@ def plan_saved_failover(
         plan = _plan(target, checkpoint, saved, saved.checkpoint, saved.left, request)
     else:
         plan = resume_failover(begun, target, checkpoint, saved.policy)
-    groups = [
-        with_saved_parts(group, saved, target.committed(group.group_id, group.after))
-        for group in plan.group_plans
-    ]
+    groups = [with_saved_parts(group, saved) for group in plan.group_plans]
     named = saved.target_names.as_json()  # for a restore
     plan = replace(plan, group_plans=groups, provenance={"plan": saved.digest, "names": named})
     saved.check(plan, now, max_age, begun=begun is not None)

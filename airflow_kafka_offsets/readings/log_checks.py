@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs, log_ids_of
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.topic_times import unread_times
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
     from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+    from airflow_kafka_offsets.model.plan import OffsetPlan
 
 log = logging.getLogger(__name__)
 
@@ -94,39 +94,47 @@ class LogCheck:
         )
 
     def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
-        """Return why a checkpoint counts elsewhere, unless its group was committed here since."""
-        if self.moves is None or not current.cluster:
+        """Return why a checkpoint counts elsewhere, unless its query has committed its group here since."""
+        if self.moves is None or (archive := self.moves.on_cluster) is None:
             return []
-        archive = self.moves.on_cluster
-        if archive is None:
+        if newest_cluster(self.moves, map(CommitMetadata.of, commits.values())) == current.cluster:
             return []
         what = f"the newest move of {self.moves.checkpoint.location} (archive {archive.name})"
-        refusals = other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
-        if not refusals or not log_ids_of(commits, current).cluster:
-            return refusals
-        since = committed_after(commits.values(), archive)
-        if since is None:
-            # A commit of many partitions has no time. Only a failover then shows that the pipeline has left.
-            since = not any(each.has_failed_over for each in self.moves.of_query)
-        return [] if since else refusals
+        return other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
 
 
-def committed_after(commits: Iterable[Commit | None], move: ArchivedMove) -> bool | None:
+def newest_cluster(moves: ArchivedMoves, commits: Iterable[CommitMetadata | None]) -> str:
     """
-    Return whether a group was committed after a move of its checkpoint, and not by it or an earlier move.
+    Return the cluster of a checkpoint's offsets; empty if unknown.
 
-    A move that takes a failover back commits the group on the mirror, which the pipeline leaves. ``None`` if
-    no commit records its time.
+    Its newest move names it, and so does each commit of its query since. Other commits, as of a reset without
+    the checkpoint, say nothing about it, and neither do those of the move itself: a move that takes a
+    failover back commits the group on the mirror, which the pipeline leaves.
     """
-    made = map(CommitMetadata.of, commits)
-    timed = [(each, each.at) for each in made if each is not None and each.at is not None]
-    if not timed:
-        return None
-    return any(
-        at >= move.created_at
-        and not (each.is_move and each.query == move.query_id and (each.move or 0) <= move.number)
-        for each, at in timed
-    )
+    archive = moves.on_cluster
+
+    def follows(made: CommitMetadata) -> bool:
+        if archive is None:
+            return True
+        if made.query != archive.query_id:
+            return False
+        if made.is_move or made.at is None:  # a commit of many partitions has no time
+            return (made.move or 0) >= archive.number + made.is_move
+        return made.at >= archive.created_at
+
+    since = [each for each in commits if each is not None and each.cluster and follows(each)]
+    if archive is not None and not since:
+        return archive.log_ids.cluster
+    return max(since, key=lambda each: each.at or 0, default=CommitMetadata()).cluster
+
+
+def cluster_left(moves: ArchivedMoves, plans: Iterable[OffsetPlan]) -> LogIds:
+    """Return the cluster that a checkpoint leaves with a move to the offsets of plans; empty if unknown."""
+    plans = [*plans]
+    texts = [text for plan in plans for text in plan.metadata.values()]
+    recorded = LogIds(newest_cluster(moves, map(CommitMetadata.parse, texts)))
+    leaves = recorded.is_other_cluster(LogIds.union(plan.log_ids for plan in plans))
+    return recorded if leaves else UNKNOWN_LOGS
 
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
