@@ -616,6 +616,20 @@ def test_a_group_of_several_that_has_gone_on_is_left_alone(
 # A topic that was deleted and created again.
 
 
+def test_a_cleared_commit_is_refused_where_the_topic_was_created_again_since(
+    run, make_topic, produce, recreate, new_group, broker
+):
+    topic, group, cleared = make_topic(1), new_group(), Run("1")
+    produce(topic, {0: 5})
+    window = plan(run, group_id=group, topics=topic, on_no_commit="earliest")
+    commit(window, cleared, group_id=group)
+    recreate(topic, 1)
+    produce(topic, {0: 9})
+    broker.commit(group, {TopicPartition(topic, 0): 9})
+    with pytest.raises(AirflowFailException, match="was deleted and created again: the window"):
+        commit(window, cleared.clear(), group_id=group)
+
+
 def test_a_window_of_a_topic_that_was_created_again_is_refused(
     run, make_topic, produce, recreate, new_group, broker
 ):

@@ -36,9 +36,11 @@ pytestmark = pytest.mark.usefixtures("memory")
 # --- a Clear
 
 
-def test_a_commit_that_is_cleared_alone_does_not_drag_the_pipeline_back(pipeline, capsys):
+def test_a_commit_that_is_cleared_alone_does_not_drag_the_pipeline_back(pipeline, capsys, grow):
     receipt = pipeline.recover()
     assert pipeline.at() == (ENDS, ENDS)
+    # The new partition has no commit yet.
+    grow(pipeline.topic, 3)
     # Airflow clears setup and teardown with it, and not the job.
     again = pipeline.run("reset", tries=1, states={"job": "success"})
     assert pipeline.at() == (ENDS, ENDS)

@@ -285,10 +285,15 @@ def test_a_restore_that_is_tried_again_after_it_was_done_changes_nothing(pipelin
 def test_a_teardown_that_is_tried_again_after_it_was_done_says_the_same(pipeline):
     pipeline.query.plan(2, {pipeline.topic: ENDS})
     receipt = pipeline.run("reset", on_pending_batch="discard", idempotent_sink=True)
+    before = []
     for _ in range(2):
-        pipeline.restore_fails(receipt, ": everything was put back", **FAILED)
+        task, context = pipeline.tasks(receipt)["restore"], pipeline.context("restore", **FAILED)
+        with pytest.raises(AirflowFailException, match=": everything was put back"):
+            task.execute(context)
+        before.append(context["ti"].xcoms["return_value"]["before"])
         assert pipeline.at() == (READ, READ)
         assert "offsets/2" in pipeline.query.files()
+    assert before == [receipt["after"]] * 2
     assert archives(pipeline) == {"0001-seek": True, "0002-restore": False}
 
 

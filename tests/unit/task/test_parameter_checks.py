@@ -298,11 +298,14 @@ def test_an_index_of_a_mapped_task_that_has_lost_its_approval_is_refused():
         alone = ResetOffsetsOperator(task_id="alone", **values)
         mapped = ResetOffsetsOperator.partial(task_id="t").expand_kwargs([values])
         without = ResetOffsetsOperator.partial(task_id="w", approval=None).expand(plan=["/plan.json"])
+        shared = ResetOffsetsOperator.partial(task_id="s", approval="{{ it }}").expand(plan=["/plan.json"])
     with pytest.raises(AirflowFailException, match="task t: found approval=None in an index of this mapped"):
         mapped.unmap(values)
     other: Any = mapped.unmap({"plan": "/plan.json"})
     none: Any = without.unmap({"plan": "/plan.json"})
     assert alone.approval is other.approval is none.approval is None
+    of_all: Any = shared.unmap({"plan": "/plan.json"})
+    assert of_all.approval == "{{ it }}"
 
 
 @pytest.mark.parametrize(
