@@ -125,6 +125,16 @@ def test_a_job_that_is_cleared_before_it_was_committed_does_not_move_the_pipelin
     assert pipeline.at() == (READ, READ)
 
 
+def test_a_group_whose_reset_is_cleared_with_its_work_is_put_back_to_where_it_was_at_first(pipeline):
+    del pipeline.names["checkpoint_location"]
+    kept, receipt = {"task_state_store": Store()}, {}
+    for tries in (0, 1):
+        reset = pipeline.tasks(group_only=True)["reset"]
+        receipt = reset.execute(pipeline.context("reset", tries) | kept)
+        assert pipeline.at()[0] == BACK
+    assert receipt["before"] == {pipeline.topic: {"0": 60, "1": 62}}
+
+
 def test_a_reset_with_other_parameters_keeps_what_was_there_at_first_or_is_refused(pipeline):
     pipeline.run("reset")
     with pytest.raises(AirflowFailException, match="already moved the checkpoint with other parameters"):

@@ -5,6 +5,7 @@ states of its tasks say.
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG
 from recovery_pipeline import BACK, DONE, ENDS, FAILED, READ
 
 from airflow_kafka_offsets.checkpoint import apply_move
@@ -346,7 +347,9 @@ def test_a_recovery_that_is_finished_or_taken_back_is_no_drift(pipeline, caplog)
 
 
 def test_a_reset_without_a_teardown_is_no_recovery(pipeline):
-    reset = ResetOffsetsOperator(task_id="reset", shift_by=-3, quiet_period=0, **pipeline.names)
+    with DAG("flights"):
+        reset = ResetOffsetsOperator(task_id="reset", shift_by=-3, quiet_period=0, **pipeline.names)
+        reset >> RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **pipeline.names)
     reset.execute(pipeline.context("reset"))
     check_drift(pipeline)
 
