@@ -689,7 +689,7 @@ def test_a_kept_window_is_looked_up_in_the_log(run, topic, group, delete_records
 
 
 def test_without_a_memory_a_cleared_run_is_refused_unless_its_bounds_say_the_same(topic, group, produce):
-    run, times = Run(store=False), Run(store=False)
+    run, times, half = Run(store=False), Run(store=False), Run(store=False)
     plan(run, group_id=group)
     produce(topic, {0: 3})
     # Nothing that follows has run, for it was this task that failed.
@@ -698,7 +698,10 @@ def test_without_a_memory_a_cleared_run_is_refused_unless_its_bounds_say_the_sam
         plan(run.clear(), group_id=group)
     first = plan(times, group_id=group, start=HALF, end=ONE)
     second = plan(times.clear(), group_id=group, start=HALF, end=ONE)
-    assert first["start"], first["end"] == (second["start"], second["end"])
+    assert (first["start"], first["end"]) == (second["start"], second["end"])
+    plan(half, group_id=group, start=HALF, end="latest")
+    with pytest.raises(AirflowFailException, match="this run was cleared.*trigger a new run"):
+        plan(half.clear(), group_id=group, start=HALF, end="latest")
 
 
 def test_without_a_memory_the_group_tells_that_the_run_has_committed(topic, group, produce):
