@@ -560,6 +560,8 @@ def test_a_cleared_commit_is_done_where_later_windows_were_committed(
     cleared = Run("1")
     first = plan(Run("1"), group_id=group)
     commit(first, cleared, group_id=group, fenced=fenced)
+    # A group that is at the end is committed again, because Kafka deletes offsets that are too old.
+    assert "committed_at" not in commit(first, cleared.clear(), group_id=group, fenced=fenced)["source"]
     produce(topic, {0: 3})
     commit(plan(Run("2"), group_id=group), Run("2"), group_id=group, fenced=fenced)
     again = commit(first, cleared.clear(), group_id=group, fenced=fenced)

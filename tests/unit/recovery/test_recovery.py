@@ -327,6 +327,16 @@ def test_another_run_does_not_finish_what_depends_on_the_time(pipeline, scenario
     assert pipeline.at() == (ENDS, ENDS)
 
 
+def test_another_run_finishes_what_does_not_depend_on_the_time(pipeline):
+    to: dict[str, Any] = {"shift_by": None, "to_offset": 40}
+    with broken_commit(), pytest.raises(BrokerUnavailableError):
+        pipeline.run("reset", **to)
+    other = pipeline.context("reset")
+    other["ti"].run_id = "next_day"
+    assert pipeline.tasks(**to)["reset"].execute(other)["verified"]
+    assert pipeline.at() == ({0: 40, 1: 40}, {0: 40, 1: 40})
+
+
 def test_a_move_that_was_given_up_before_it_wrote_lets_nobody_go_back(
     pipeline, monkeypatch, cli, bootstrap_servers
 ):
