@@ -214,7 +214,8 @@ def plan_restore_file(
     checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore")
     group_plans = [
         group_plan.with_note(
-            [tp for tp in group_plan.after if tp not in reached], "not in the checkpoint, only the group moves"
+            [tp for tp in group_plan.after if tp not in reached],
+            "not in the checkpoint, only the group moves",
         )
         for group_plan in group_plans
     ]

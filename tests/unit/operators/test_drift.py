@@ -113,7 +113,9 @@ def test_all_pipelines_are_checked_before_one_that_cannot_be_fails_the_task(
         check(context, pipelines=[pipelines[0], pipelines[3]], on_drift="warn")
 
 
-def test_an_error_that_nobody_expects_is_only_in_the_log_and_is_tried_again(checkpoint, topic, context, monkeypatch):
+def test_an_error_that_nobody_expects_is_only_in_the_log_and_is_tried_again(
+    checkpoint, topic, context, monkeypatch
+):
     def fails(*_, **how):
         raise ValueError("password=secret")
 
