@@ -189,9 +189,9 @@ class GroupSelection:
         # An empty selection would mean all topics; names must never lead to it.
         if self.scope.partitions is not None and not left:
             raise PlanRefusedError(
-                f"{parameter_text('topics')} names {_join_names(without)}, which the window does not have (it "
-                f"has {_join_names(sorted(topics))}): correct {parameter_text('topics')}, or plan the window "
-                "with them"
+                f"{parameter_text('topics')} names {_join_names(without)}, which the window does not have "
+                f"(it has {_join_names(sorted(topics))}): correct {parameter_text('topics')}, or plan the "
+                "window with them"
             )
         return GroupSelection(group_id, replace(self.scope, partitions=left or None)), without
 
