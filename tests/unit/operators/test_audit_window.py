@@ -1,7 +1,7 @@
 """What an audit leaves behind when Kafka cannot be asked."""
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.audited_rows import TableRows
