@@ -174,7 +174,7 @@ def _past_failover(moves: ArchivedMoves, archived: ArchivedMove, *, moved: bool)
     """
     if archived.abandoned:
         return (
-            f"{moves.checkpoint.location}: failover {archived} was interrupted before it changed the "
+            f"{moves.checkpoint.location}: move {archived} was interrupted before it changed the "
             "checkpoint, and the query has run since: there is nothing to take back"
         )
     later = (each for each in moves.of_query if each.has_failed_over and each.number > archived.number)

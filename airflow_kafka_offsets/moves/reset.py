@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -116,7 +116,7 @@ def plan_reset(
         old_offsets=None if targets is None else saved is None,
     )
     of_sources = selection.to_sources(sources, offsets_after(groups))
-    left = _cluster_left(moves, groups) if allow_new_cluster else UNKNOWN_LOGS
+    left = _cluster_left(client, moves, groups) if allow_new_cluster else UNKNOWN_LOGS
     if open_move is None:
         checkpoint_plan = plan_seek(checkpoint, of_sources, policy, request=request)
         return PipelinePlan.combine(groups, replace(checkpoint_plan, left=left))
@@ -126,14 +126,13 @@ def plan_reset(
     return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
 
 
-def _cluster_left(moves: KnownMoves, groups: Sequence[OffsetPlan]) -> LogIds:
+def _cluster_left(client: OffsetsClient, moves: KnownMoves, groups: Iterable[OffsetPlan]) -> LogIds:
     """Return the cluster that a pipeline leaves, as recorded by its groups' commits or its newest move."""
-    made = [CommitMetadata.parse(text) for each in groups for text in each.metadata.values()]
-    recorded = {each.cluster for each in made if each is not None and each.cluster}
-    if not recorded and (newest := moves.on_cluster) is not None:
-        recorded = {newest.log_ids.cluster}
-    now = LogIds.union(each.log_ids for each in groups).cluster
-    return LogIds(min(recorded - {now}, default="")) if now else UNKNOWN_LOGS
+    check = LogCheck(moves=moves)
+    found = (
+        check.cluster_left(each.log_ids, client.committed(each.group_id, each.before)) for each in groups
+    )
+    return LogIds(next(filter(None, found), ""))
 
 
 def _exact_scopes(targets: Mapping[str, Offsets]) -> dict[str, TopicScope]:
@@ -290,7 +289,8 @@ def plan_checkpoint_seek(
             log_ids=ids,
         )
     targets = {source: group_plan.after for source, group_plan in group_plans.items()}
-    checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request)
+    left = LogIds(LogCheck(moves=moves).cluster_left(ids, {}) if allow_new_cluster else "")
+    checkpoint_plan = replace(plan_seek(checkpoint, targets, policy, request=request), left=left)
     return PipelinePlan((), checkpoint_plan.with_group_plans(group_plans.values()))
 
 

@@ -93,22 +93,33 @@ class LogCheck:
             or self._other_cluster(current, commits)
         )
 
+    def cluster_left(self, current: LogIds, commits: Commits) -> str:
+        """Return the id of the other cluster that commits or the newest move name; empty if there is none."""
+        made = log_ids_of(commits, current)
+        if made.is_other_cluster(current):
+            return made.cluster
+        archive = self._move_elsewhere(current, commits)
+        return "" if archive is None else archive.log_ids.cluster
+
     def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
-        """Return why a checkpoint counts elsewhere, unless its group was committed here since."""
-        if self.moves is None or not current.cluster:
-            return []
-        archive = self.moves.on_cluster
-        if archive is None:
+        archive = self._move_elsewhere(current, commits)
+        if self.moves is None or archive is None:
             return []
         what = f"the newest move of {self.moves.checkpoint.location} (archive {archive.name})"
-        refusals = other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
-        if not refusals or not log_ids_of(commits, current).cluster:
-            return refusals
+        return other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
+
+    def _move_elsewhere(self, current: LogIds, commits: Commits) -> ArchivedMove | None:
+        """Return the newest move if it is of another cluster, unless the group was committed here since."""
+        archive = None if self.moves is None else self.moves.on_cluster
+        if self.moves is None or archive is None or not archive.log_ids.is_other_cluster(current):
+            return None
+        if not log_ids_of(commits, current).cluster:
+            return archive
         since = committed_after(commits.values(), archive)
         if since is None:
             # A commit of many partitions has no time. Only a failover then shows that the pipeline has left.
-            since = not any(each.has_failed_over for each in self.moves.of_query)
-        return [] if since else refusals
+            since = not any(each.has_failed_over or each.leaves_mirror for each in self.moves.of_query)
+        return None if since else archive
 
 
 def committed_after(commits: Iterable[Commit | None], move: ArchivedMove) -> bool | None:
