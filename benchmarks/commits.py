@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_groups
-from airflow_kafka_offsets.moves.group_reset import plan_resets
+from airflow_kafka_offsets.moves.groups import plan_resets
 
 OURS = "ours"
 OURS_READ_BACK = "ours, and read back"

@@ -165,9 +165,7 @@ def plan_put_back_archive(
         return plan_seek(checkpoint, archived.before, policy, kind="restore", **how)
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     # The archive of a restore records that the query returns to another cluster, also without a change.
-    steps = [
-        step for step in known if archived.is_failover or checkpoint.read_file(step.path) != step.data
-    ]
+    steps = [step for step in known if archived.is_failover or checkpoint.read_file(step.path) != step.data]
     # First remove files, newest first; then write files, oldest first.
     steps.sort(key=_put_back_order)
     plan = _plan(moves, batches, "restore", archived.before, steps, request, undoes=archived.name)
@@ -185,7 +183,7 @@ def refuse_past_failover(moves: ArchivedMoves, archived: ArchivedMove, *, moved:
     location = moves.checkpoint.location
     if archived.abandoned:
         raise PlanRefusedError(
-            f"{location}: failover {archived} was interrupted before it changed the checkpoint, and the "
+            f"{location}: move {archived} was interrupted before it changed the checkpoint, and the "
             "query has run since: there is nothing to take back"
         )
     if archived.leaves_mirror:

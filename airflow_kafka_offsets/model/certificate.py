@@ -271,7 +271,7 @@ class Certificate:
 
 
 def _identity(window: OffsetWindow) -> dict[str, Any]:
-    names = ("group_id", "dag_id", "run_id", "task_id", "map_index", "planned_at")
+    names = ("group_id", "dag_id", "run_id", "task_id", "map_index", "iteration", "planned_at")
     return {
         "start": offsets_json(window.start),
         "end": offsets_json(window.end),

@@ -161,8 +161,8 @@ class GroupSelection:
         groups, asked_for = asked.get("group_id"), asked.get("topics_pattern")
         pattern = parse_pattern(asked_for, "topics_pattern") if isinstance(asked_for, str) else None
 
-        def was_asked(topic: str) -> bool:
-            return (
+        def is_left_out(topic: str) -> bool:
+            return topic not in topics and (
                 topic in scope_asked
                 or (isinstance(groups, Mapping) and topic in groups)
                 or (pattern is not None and pattern.fullmatch(topic) is not None)
@@ -178,27 +178,22 @@ class GroupSelection:
                 without += [str(TopicPartition(topic, number)) for number in sorted(gone)]
                 if kept := numbers - gone:
                     left[topic] = kept
-            elif topic in topics or not was_asked(topic):
-                left[topic] = None
-            else:
+            elif is_left_out(topic):
                 without.append(topic)
+            else:
+                left[topic] = None
         group_id = self.group_id
         if isinstance(group_id, Mapping):
-            unused = [key for key in group_id if key not in topics and was_asked(key)]
-            without += [key for key in unused if key not in without]
-            group_id = {key: group for key, group in group_id.items() if key not in unused}
-        if self.scope.partitions is None:
-            return replace(self, group_id=group_id), without
+            without += [key for key in group_id if is_left_out(key) and key not in without]
+            group_id = {key: group for key, group in group_id.items() if not is_left_out(key)}
         # An empty selection would mean all topics; names must never lead to it.
-        if not left:
+        if self.scope.partitions is not None and not left:
             raise PlanRefusedError(
-                [
-                    f"{parameter_text('topics')} names {_join_names(without)}, which the window does not "
-                    f"have (it has {_join_names(sorted(topics))}): correct {parameter_text('topics')}, or "
-                    "plan the window with them"
-                ]
+                f"{parameter_text('topics')} names {_join_names(without)}, which the window does not have "
+                f"(it has {_join_names(sorted(topics))}): correct {parameter_text('topics')}, or plan the "
+                "window with them"
             )
-        return GroupSelection(group_id, replace(self.scope, partitions=left)), without
+        return GroupSelection(group_id, replace(self.scope, partitions=left or None)), without
 
     def unmatched_names(
         self, sources: Sources | None, origin: str = CHECKPOINT, *, partitions: bool = False

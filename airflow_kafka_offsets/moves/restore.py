@@ -220,12 +220,12 @@ def plan_restore_file(
     everywhere.assign_offsets(sources)  # refuses names that do not match
     targets = everywhere.to_sources(sources, offsets_after(group_plans))
     reached = {tp for positions in targets.values() for tp in positions}
-    outside = [tp for group_plan in group_plans for tp in group_plan.after if tp not in reached]
     left = cluster_left(ArchivedMoves(checkpoint), group_plans)
     checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", left=left)
     group_plans = [
         group_plan.with_note(
-            [tp for tp in outside if tp in group_plan.after], "not in the checkpoint, only the group moves"
+            [tp for tp in group_plan.after if tp not in reached],
+            "not in the checkpoint, only the group moves",
         )
         for group_plan in group_plans
     ]

@@ -138,12 +138,11 @@ def newest_move_of(saved: SavedPlan, checkpoint: SparkCheckpoint | None) -> Arch
 def with_saved_parts(group: OffsetPlan, saved: SavedPlan) -> OffsetPlan:
     """Return a group's plan with the exceptions and the source of the saved plan that it applies."""
     then = saved.receipt.group(group.group_id)
-    source = {name: value for name, value in group.source.items() if name != "to_offset"}
     return replace(
         group,
         skipped=then.skipped,
         clamped=then.clamped,
-        source={**saved.receipt.source, **source, "plan": saved.digest},
+        source={**saved.receipt.source, "plan": saved.digest},
     )
 
 

@@ -321,9 +321,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
 
     def _recovery_tasks(self, context: Context) -> RecoveryTasks:
         """Return the tasks between the reset and this task, and other failed tasks upstream."""
-        upstream = (
-            related_tasks(context, self, upstream=True) if self.upstream_task_ids else RecoveryTasks({}, {})
-        )
+        upstream = related_tasks(context, self, upstream=True)
         if not upstream.states:
             raise UsageError(
                 f"task {self.task_id} has no upstream task that could have failed: make it the teardown of "

@@ -11,6 +11,7 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
+    AirflowNotFoundException,
     AirflowSensorTimeout,
     AirflowTaskTimeout,
     conf,
@@ -100,7 +101,7 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
                 reading, progress = self._poll(memory)
             except KafkaOffsetsError as error:
                 # A wait for a connection that is not defined would not end: it is for the task's retries.
-                if not error.retriable or isinstance(error, UsageError):
+                if not error.retriable or isinstance(error.__cause__, AirflowNotFoundException):
                     raise
                 if self._progress is None or self._progress.is_new_error(error):
                     self.log.warning("This poll failed, and the wait continues: %s", error)

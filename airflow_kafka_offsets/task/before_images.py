@@ -137,9 +137,7 @@ class BeforeImages:
         """Keep the groups' offsets from before the first write."""
         if self._store is None:
             return
-        groups: Any = {
-            group.group_id: offsets_json(group.before) for group in plan.group_plans if group.before
-        }
+        groups: Any = {group.group_id: offsets_json(group.before) for group in plan.group_plans}
         # Kept before the first write: afterwards the earlier offsets cannot be read any more.
         self._kept = {"mark": self._mark, "groups": groups, "done": False, "continues": self.interrupted}
         self._store.set(self._KEY, self._kept)

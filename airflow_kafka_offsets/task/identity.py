@@ -47,9 +47,9 @@ def commit_metadata(context: Context) -> CommitMetadata:
     region = getattr(ti, "region_id", None)
     token = digest(dag, run, task, index, loop, region, clear_mark(context), started_at, length=12)
     return CommitMetadata(
-        dag=dag or "",
-        run=run or "",
-        task=task or "",
+        dag=dag,
+        run=run,
+        task=task,
         map_index=index,
         iteration=loop,
         user=getattr(dag_run, "triggering_user_name", None) or "",

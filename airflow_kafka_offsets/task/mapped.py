@@ -6,7 +6,6 @@ Remove when ``airflow.sdk`` exports their classes, and a documented way to an op
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,17 +17,14 @@ def operator_class(task: Any) -> Any:
     return getattr(task, "operator_class", type(task))
 
 
-def values_of(task: Any, name: str) -> Iterator[Any]:
-    """Yield the values of a task's parameter; for a mapped task, all values that may contain it."""
-    partial = getattr(task, "partial_kwargs", None)
-    value = getattr(task, name, None) if partial is None else partial.get(name)
-    if value is not None:
-        yield value
-    if partial is not None:
+def values_of(task: Any, name: str) -> list[Any]:
+    """Return the values of a task's parameter; for a mapped task, all values that may contain it."""
+    if hasattr(task, "partial_kwargs"):
         mapped = task._get_specified_expand_input().value
-        value = mapped.get(name) if isinstance(mapped, dict) else mapped
-        if value is not None:
-            yield value
+        found = [task.partial_kwargs.get(name), mapped.get(name) if isinstance(mapped, dict) else mapped]
+    else:
+        found = [getattr(task, name, None)]
+    return [value for value in found if value is not None]
 
 
 def is_being_mapped(task: object) -> bool:

@@ -265,16 +265,12 @@ def _templates_in(path: str, given: object, found: object) -> Iterator[tuple[str
 
 
 def _refused(path: str, given: object, found: object) -> UsageError:
-    name = path.partition("[")[0]
-    if not is_template(given):
-        return UsageError(
-            f"{path}={given!r} is empty: expected a value; leave {name} out if it is not needed",
-            parameter=name,
-        )
-    text = str(given)
-    hints = [hint for mark, hint in _HINTS.items() if mark in text]
+    name, shown, correct = path.partition("[")[0], repr(given), ""
+    if is_template(given):
+        shown, correct = f"{shorten(str(given))} rendered to {found!r}, which", "correct the template, or "
+    hints = [hint for mark, hint in _HINTS.items() if mark in str(given)]
     return UsageError(
-        f"{path}={shorten(text)} rendered to {found!r}, which is empty: expected a value; correct the "
-        f"template, or leave {name} out if it is not needed{''.join(hints)}",
+        f"{path}={shown} is empty: expected a value; {correct}leave {name} out if it is not needed"
+        f"{''.join(hints)}",
         parameter=name,
     )

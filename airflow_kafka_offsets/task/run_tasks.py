@@ -34,7 +34,7 @@ def related_tasks(
 
 def work_after(task: BaseOperator, context: Context) -> RecoveryTasks:
     """Return the tasks after a reset; refuse a reset that was cleared without those that have succeeded."""
-    if not hasattr(context.get("ti"), "get_task_states") or not task.has_dag():  # type: ignore[no-untyped-call]
+    if not hasattr(context.get("ti"), "get_task_states"):
         return RecoveryTasks({}, {})
     work = related_tasks(context, task, upstream=False, without=tasks_that_move(task))
     if map_index(context) >= 0 and (parts := work.partly_succeeded):
@@ -180,7 +180,7 @@ def check_restore(restore: Any) -> None:
             f"mapped, so its receipt would be a list: use .partial(...).expand(receipt={mapped[0]}.output), "
             "or put both into a mapped task group"
         )
-    given = list(values_of(restore, "receipt"))
+    given = values_of(restore, "receipt")
     always = "always" in values_of(restore, "restore_when")
     named = {task.task_id for value in given for task, _ in XComArg.iter_xcom_references(value)}
     missing = [name for name in resets if name not in named]

@@ -30,7 +30,7 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
     """
     found: list[dict[str, Any]] = []
     known = unclear = False
-    inlets = {getattr(inlet, "uri", None): inlet for inlet in getattr(task, "inlets", None) or ()}
+    inlets = {getattr(inlet, "uri", None): inlet for inlet in task.inlets}
     for group in saved.groups:
         uri = group_uri(saved.names.kafka_config_id or "kafka_default", group.group_id)
         if uri not in inlets or "inlet_events" not in context:

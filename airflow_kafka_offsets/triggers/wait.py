@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar
 
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.triggers.base import TriggerEvent
 
-from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.triggers.refusable import RefusableTrigger, defer_refusal
@@ -96,7 +97,9 @@ class WaitTrigger(RefusableTrigger):
                         return _event("failed", outcome, stalled)
                 elif not getattr(outcome, "retriable", True):
                     return _event("failed", last, str(outcome))
-                elif isinstance(outcome, UsageError) or not isinstance(outcome, KafkaOffsetsError):
+                elif not isinstance(outcome, KafkaOffsetsError) or isinstance(
+                    outcome.__cause__, AirflowNotFoundException
+                ):
                     return _event("error", last, str(outcome) or repr(outcome))
                 elif progress.is_new_error(outcome):
                     log.warning("This poll failed, and the wait continues: %s", outcome)

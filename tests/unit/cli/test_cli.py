@@ -436,6 +436,12 @@ def test_a_file_that_is_there_is_not_overwritten_with_what_is_saved(tmp_path, ex
     assert saved.read_text() == "the only copy"
 
 
+def test_offsets_that_cannot_be_saved_are_not_overwritten(tmp_path):
+    saved = tmp_path / "nowhere" / "before.csv"
+    with pytest.raises(UsageError, match=r"--save .*: cannot be written \(No such .*; nothing was changed"):
+        save_offsets(saved, BEFORE, execute=True)
+
+
 def test_offsets_are_saved_only_where_they_will_be_overwritten(tmp_path):
     saved = tmp_path / "before.csv"
     save_offsets(saved, BEFORE, execute=False)

@@ -56,6 +56,12 @@ def test_what_is_known_of_a_topic_is_forgotten_after_a_while(broker, reader, mon
     assert now == (known if age > 0 else ({"orders": [0, 1]}, {FIRST: 540}))
 
 
+def test_a_record_that_was_not_there_yet_is_looked_for_again(broker, reader):
+    assert reader.record_times({FIRST: 100}) == {FIRST: None}
+    broker.append("orders", 0, [100])
+    assert reader.record_times({FIRST: 100}) == {FIRST: 100}
+
+
 def test_the_lag_of_an_added_partition_ends_no_wait(broker, reader, monkeypatch):
     monkeypatch.setattr(cached_reader, "METADATA_AGE", -1.0)
     wait = LagWait(group_id="g", topics="orders", max_lag=0, on_no_commit="earliest")

@@ -35,6 +35,7 @@ WINDOW = OffsetWindow(
     source={
         "group_id": "shop",
         "run_id": "r",
+        "iteration": 2,
         "logs": {"cluster": "c", "topics": {"orders": "t"}},
         "asked": "x",
     },
@@ -230,7 +231,7 @@ def test_the_certificate_names_the_window_and_holds_no_other_of_its_source():
         "start": {"orders": {"0": 10, "1": 0}},
         "end": {"orders": {"0": 20, "1": 5}},
         "logs": {"cluster": "c", "topics": {"orders": "t"}},
-        "source": {"group_id": "shop", "run_id": "r"},
+        "source": {"group_id": "shop", "run_id": "r", "iteration": 2},
     }
     assert form["at"] == "2026-03-01T12:30:15Z"
     assert len(form["digest"]) == 64

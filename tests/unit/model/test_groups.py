@@ -209,6 +209,51 @@ def test_names_select_something_each_or_are_refused(group_id, topics, sources):
         assert not sources or set(scope.explicit_partitions) <= selected
 
 
+# --- the names of a window
+
+ASKED_BY_GROUPS = {"group_id": {"a": "g", "b": "h"}}
+
+
+@pytest.mark.parametrize(
+    ("topics", "asked", "left", "removed"),
+    [
+        (None, {}, None, []),
+        (["a", "b"], {"topics": ["a", "b"]}, {"a": None}, ["b"]),
+        (["a", "b"], {"topics_pattern": "a|b"}, {"a": None}, ["b"]),
+        (["a", "b"], ASKED_BY_GROUPS, {"a": None}, ["b"]),
+        (["a", "b"], {"topics": "a"}, {"a": None, "b": None}, []),
+        ("a:0,1,9", {"topics": "a:0,1"}, {"a": {0, 9}}, ["a-1"]),
+        (["a", "b:0"], {"topics": ["a", "b:0"]}, {"a": None}, ["b-0"]),
+    ],
+    ids=[
+        "all topics",
+        "a topic that the plan names",
+        "a topic of the plan's pattern",
+        "a topic of the plan's groups",
+        "another topic is kept and will be refused",
+        "a partition of the plan is removed and another one kept",
+        "all partitions of a topic",
+    ],
+)
+def test_of_a_window_only_names_are_removed_that_its_plan_has_left_out(topics, asked, left, removed):
+    selection = GroupSelection("g", TopicScope.parse(topics))
+    found, without = selection.restricted_to_window([A0], asked)
+    assert (found.group_id, found.scope.partitions, without) == ("g", left, removed)
+
+
+def test_of_a_windows_groups_only_keys_are_removed_that_its_plan_has_left_out():
+    selection = GroupSelection({"a": "g", "b": "h", "oders": "h"})
+    found, without = selection.restricted_to_window([A0], ASKED_BY_GROUPS)
+    assert (found.group_id, without) == ({"a": "g", "oders": "h"}, ["b"])
+
+
+def test_names_of_a_window_of_which_none_is_left_are_refused():
+    with pytest.raises(
+        PlanRefusedError, match=r"topics names b, which the window does not have \(it has a\)"
+    ):
+        GroupSelection("g", TopicScope.parse("b")).restricted_to_window([A0], {"topics": "b"})
+
+
 # --- names of groups
 
 UNCLEAN = ["a\0b", "\0", "\ud800", "a\udfff", "x" * (MAX_GROUP_BYTES + 1), "é" * (MAX_GROUP_BYTES // 2 + 1)]

@@ -64,6 +64,8 @@ def test_the_request_shows_the_plan_and_its_option_has_the_digest(requests):
     assert asked["options"] == [f"Approve {value['digest'][:8]}", "Reject"]
     assert asked["subject"] == f"Move orders-etl? Plan {value['digest'][:8]}"
     assert asked["body"] == value["markdown"]
+    ask(ApprovePlanOperator(task_id="approve", plan=value, subject="Move it?", body="See the ticket."))
+    assert (requests[1]["subject"], requests[1]["body"]) == ("Move it?", "See the ticket.")
 
 
 def test_several_plans_are_one_request_with_one_digest(requests):

@@ -1,6 +1,7 @@
 """What an audit leaves behind when Kafka cannot be asked."""
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.audited_rows import TableRows
@@ -24,3 +25,11 @@ def test_a_mistyped_kafka_connection_hides_nothing_of_the_table(context, monkeyp
     assert found["doubled"] == {"orders": {"0": [[7, 8]]}}
     assert found["undecided"] == {"not_read": {"orders": {"0": [[3, 4]]}}}
     assert found["problems"] == [str(refused.value)]
+
+
+@pytest.mark.parametrize("name", ["oders", "orders:7", "orders:0,7"])
+def test_a_name_that_the_window_does_not_have_is_refused(name, context):
+    names = {"conn_id": "lake", "table": "events", "topics": name}
+    task = AuditWindowOperator(task_id="audit", window=WINDOW.as_json(), **names)
+    with pytest.raises(AirflowFailException, match="topics names .*, which the window does not have"):
+        task.execute(context)

@@ -187,15 +187,15 @@ def test_where_it_begins_is_not_forgotten_if_the_first_task_is_killed():
 # -- limits and gaps --
 
 
-def test_idle_partitions_hold_hours_up_unless_they_are_left_out():
+@pytest.mark.parametrize("idle_after", [{}, {"idle_after": "PT1H"}], ids=["by-default", "given"])
+def test_idle_partitions_hold_hours_up_unless_they_are_left_out(idle_after):
     stream = Stream(2)
     stream.write(0.5, 1.5, 2.5)
     stream.write(0.1, partition=1)
     stream.commit(3, 1)
     stream.run()
     assert stream.hours() == []
-    stream.run(on_idle_partition="ignore", idle_after="PT1H")
-    stream.run(on_idle_partition="ignore")
+    stream.run(on_idle_partition="ignore", **idle_after)
     assert stream.hours() == ["01T00", "01T01"]
 
 

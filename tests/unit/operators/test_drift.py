@@ -10,11 +10,12 @@ from fsspec.implementations.local import LocalFileSystem
 from memory_clients import open_client
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import BrokerAuthenticationError
+from airflow_kafka_offsets.errors import BrokerAuthenticationError, DriftError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.operators import check_drift
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.readings.drift import pipeline_drift
@@ -110,6 +111,19 @@ def test_all_pipelines_are_checked_before_one_that_cannot_be_fails_the_task(
     assert [pipeline["group_id"] for pipeline in shown] == [broken, behind, {topic: fine}, {topic: fine}]
     with pytest.raises(AirflowFailException, match="1 of 2 pipelines"):
         check(context, pipelines=[pipelines[0], pipelines[3]], on_drift="warn")
+
+
+def test_an_error_that_nobody_expects_is_only_in_the_log_and_is_tried_again(
+    checkpoint, topic, context, monkeypatch
+):
+    def fails(*_, **how):
+        raise ValueError("password=secret")
+
+    monkeypatch.setattr(check_drift, "pipeline_drift", fails)
+    with pytest.raises(DriftError, match="could not be checked: ValueError, see the log") as failed:
+        check(context, group_id="g", checkpoint_location=checkpoint({topic: {0: 10}}))
+    assert failed.value.retriable
+    assert "secret" not in str(failed.value)
 
 
 def test_a_pipeline_in_a_list_is_rendered_whether_dict_or_not(checkpoint, topic, new_group, commit, context):

@@ -12,6 +12,7 @@ from airflow.sdk import DAG
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
@@ -26,6 +27,7 @@ from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 GROUP: dict[str, Any] = {"group_id": "orders"}
 CHECKPOINT: dict[str, Any] = {"checkpoint_location": "/cp/orders"}
 ORDERS: dict[str, Any] = GROUP | CHECKPOINT
+MIRROR: dict[str, Any] = {"mirror": {"kafka_config_id": "b"}}
 OFFSETS = GROUP | {"offsets": {"orders": {"0": 1}}}
 WINDOW: dict[str, Any] = GROUP | {"window": "/window.json"}
 WHOLE_WINDOW: dict[str, Any] = {
@@ -261,7 +263,7 @@ def test_templates_may_fill_in_the_scenario(scenarios):
         ),
         (
             FailOverOperator,
-            ORDERS | {"mirror": {"kafka_config_id": "b"}, "plan_only": "true", "quiet_period": 30},
+            ORDERS | MIRROR | {"plan_only": "true", "quiet_period": 30},
             "quiet_period would be ignored with plan_only",
         ),
         (
@@ -301,6 +303,13 @@ def test_templates_may_fill_in_the_scenario(scenarios):
             "receipt and from_file are both given",
         ),
         (CommitOffsetsOperator, OFFSETS | {"store_conn_id": "db"}, "offsets and store_conn_id are both"),
+        (CheckMirrorOperator, ORDERS, "mirror is missing"),
+        (CheckMirrorOperator, GROUP | MIRROR, "checkpoint_location is missing"),
+        (
+            PlanOffsetWindowOperator,
+            GROUP | {"every": "PT15M", "timezone": "Europe/Berlin"},
+            "every='PT15M' is a length, and timezone='Europe/Berlin' has no effect on it",
+        ),
         (AuditWindowOperator, AUDIT | {"save_conn_id": "s3"}, "save_conn_id would be ignored without"),
         (
             AuditWindowOperator,

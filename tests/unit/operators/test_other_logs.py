@@ -218,8 +218,12 @@ def test_a_move_to_another_cluster_is_taken_back_to_the_cluster_that_it_left(
     restore(group, receipt=move("manual__2"), **joint)
     assert (query.stands(), at(other, group, mirrored)) == ({0: 9}, 5)
     # Offset 9 is a record of the cluster that the move has left, and not of this one.
-    with pytest.raises(AirflowFailException, match="0003-restore.* is of cluster cluster-in-memory"):
-        commit_checkpoint(group, query)
+    for _ in range(2):
+        with pytest.raises(AirflowFailException, match="0003-restore.* is of cluster cluster-in-memory"):
+            commit_checkpoint(group, query)
+        # As in a commit of many partitions, which has no time.
+        text = CommitMetadata(cluster="another-cluster").text()
+        other.commit(group, {TopicPartition(mirrored, 0): 5}, text)
     assert at(other, group, mirrored) == 5
     lead_back()
     commit_checkpoint(group, query)
@@ -240,6 +244,43 @@ def test_a_move_to_another_cluster_is_taken_back_to_the_cluster_that_it_left(
         with pytest.raises(AirflowFailException, match="0006-seek .* has moved the query to another cluster"):
             take_back()
     assert query.stands() == {0: 6}
+
+
+@pytest.mark.parametrize("by", ["commit", "move"])
+def test_a_move_back_is_to_the_cluster_that_a_commit_or_a_move_has_recorded(
+    by,
+    mirrored,
+    new_query,
+    new_group,
+    commit_checkpoint,
+    reset,
+    lead_to_other,
+    context,
+    cli,
+    bootstrap_servers,
+    broker,
+    other,
+):
+    group, query = new_group(), new_query({mirrored: {0: 10}})
+    joint = {"checkpoint_location": query.location, "quiet_period": 0}
+    commit_checkpoint(group, query)
+    copy_commit(broker, other, group, mirrored, 6)
+    if by == "move":
+        reset(group, to_offset=9, **joint)
+    lead_to_other()
+    context["ti"].run_id = "manual__2"
+    if by == "commit":
+        reset(group, to_offset="committed", allow_new_cluster=True, **joint)
+    else:
+        how = ["--to-offset", 5, "--allow-new-cluster", "--bootstrap-server", bootstrap_servers]
+        cli("checkpoint", "seek", query.location, *how, "--quiet-period", 0, "--execute")
+        other.commit(group, {TopicPartition(mirrored, 0): 6})
+    done = cli("checkpoint", "restore", query.location, "--quiet-period", 0, "--execute")
+    assert (done.code, query.stands()) == (0, {0: 10 if by == "commit" else 9})
+    context["ti"].run_id = "manual__3"
+    with pytest.raises(AirflowFailException, match="-restore.* is of cluster cluster-in-memory"):
+        commit_checkpoint(group, query)
+    assert at(other, group, mirrored) == 6
 
 
 def test_where_nothing_was_recorded_the_record_before_the_position_is_not_newer_than_the_batch(

@@ -114,6 +114,9 @@ def test_a_reset_that_skips_everything_is_refused(parameters, says, topic, new_g
         task.execute(context)
     assert holds(group) == {0: 5, 1: 2}
     assert task.outlets == []  # no event
+    plan = ResetOffsetsOperator(task_id="plan", plan_only=True, **names, **asked)
+    with pytest.raises(AirflowFailException, match=f"nothing is left to write: {says}"):
+        plan.execute(context)
 
 
 def test_a_window_that_is_committed_just_now_is_moved_from_where_it_ends(

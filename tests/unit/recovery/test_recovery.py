@@ -36,9 +36,11 @@ pytestmark = pytest.mark.usefixtures("memory")
 # --- a Clear
 
 
-def test_a_commit_that_is_cleared_alone_does_not_drag_the_pipeline_back(pipeline, capsys):
+def test_a_commit_that_is_cleared_alone_does_not_drag_the_pipeline_back(pipeline, capsys, grow):
     receipt = pipeline.recover()
     assert pipeline.at() == (ENDS, ENDS)
+    # The new partition has no commit yet.
+    grow(pipeline.topic, 3)
     # Airflow clears setup and teardown with it, and not the job.
     again = pipeline.run("reset", tries=1, states={"job": "success"})
     assert pipeline.at() == (ENDS, ENDS)
@@ -121,6 +123,16 @@ def test_a_job_that_is_cleared_before_it_was_committed_does_not_move_the_pipelin
     assert again["checkpoint"]["before"] == first["checkpoint"]["before"]
     pipeline.restore_fails(again, "everything was put back", job="failed", commit="upstream_failed")
     assert pipeline.at() == (READ, READ)
+
+
+def test_a_group_whose_reset_is_cleared_with_its_work_is_put_back_to_where_it_was_at_first(pipeline):
+    del pipeline.names["checkpoint_location"]
+    kept, receipt = {"task_state_store": Store()}, {}
+    for tries in (0, 1):
+        reset = pipeline.tasks(group_only=True)["reset"]
+        receipt = reset.execute(pipeline.context("reset", tries) | kept)
+        assert pipeline.at()[0] == BACK
+    assert receipt["before"] == {pipeline.topic: {"0": 60, "1": 62}}
 
 
 def test_a_reset_with_other_parameters_keeps_what_was_there_at_first_or_is_refused(pipeline):
@@ -313,6 +325,16 @@ def test_another_run_does_not_finish_what_depends_on_the_time(pipeline, scenario
         pipeline.tasks(shift_by=None, **scenario)["reset"].execute(other)
     pipeline.run("reset", tries=1, shift_by=None, **scenario)
     assert pipeline.at() == (ENDS, ENDS)
+
+
+def test_another_run_finishes_what_does_not_depend_on_the_time(pipeline):
+    to: dict[str, Any] = {"shift_by": None, "to_offset": 40}
+    with broken_commit(), pytest.raises(BrokerUnavailableError):
+        pipeline.run("reset", **to)
+    other = pipeline.context("reset")
+    other["ti"].run_id = "next_day"
+    assert pipeline.tasks(**to)["reset"].execute(other)["verified"]
+    assert pipeline.at() == ({0: 40, 1: 40}, {0: 40, 1: 40})
 
 
 def test_a_move_that_was_given_up_before_it_wrote_lets_nobody_go_back(

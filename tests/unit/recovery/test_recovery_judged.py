@@ -5,6 +5,7 @@ states of its tasks say.
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import DAG
 from recovery_pipeline import BACK, DONE, ENDS, FAILED, READ
 
 from airflow_kafka_offsets.checkpoint import apply_move
@@ -285,10 +286,15 @@ def test_a_restore_that_is_tried_again_after_it_was_done_changes_nothing(pipelin
 def test_a_teardown_that_is_tried_again_after_it_was_done_says_the_same(pipeline):
     pipeline.query.plan(2, {pipeline.topic: ENDS})
     receipt = pipeline.run("reset", on_pending_batch="discard", idempotent_sink=True)
+    before = []
     for _ in range(2):
-        pipeline.restore_fails(receipt, ": everything was put back", **FAILED)
+        task, context = pipeline.tasks(receipt)["restore"], pipeline.context("restore", **FAILED)
+        with pytest.raises(AirflowFailException, match=": everything was put back"):
+            task.execute(context)
+        before.append(context["ti"].xcoms["return_value"]["before"])
         assert pipeline.at() == (READ, READ)
         assert "offsets/2" in pipeline.query.files()
+    assert before == [receipt["after"]] * 2
     assert archives(pipeline) == {"0001-seek": True, "0002-restore": False}
 
 
@@ -341,7 +347,9 @@ def test_a_recovery_that_is_finished_or_taken_back_is_no_drift(pipeline, caplog)
 
 
 def test_a_reset_without_a_teardown_is_no_recovery(pipeline):
-    reset = ResetOffsetsOperator(task_id="reset", shift_by=-3, quiet_period=0, **pipeline.names)
+    with DAG("flights"):
+        reset = ResetOffsetsOperator(task_id="reset", shift_by=-3, quiet_period=0, **pipeline.names)
+        reset >> RestoreOffsetsOperator(task_id="restore", receipt=reset.output, **pipeline.names)
     reset.execute(pipeline.context("reset"))
     check_drift(pipeline)
 

@@ -156,7 +156,7 @@ def test_a_partition_that_had_no_commit_is_left_or_goes_to_its_log_start(
     topic, committed, reset, restore, capsys
 ):
     receipt = reset()
-    restore(receipt)
+    assert restore(receipt)["skipped"] == {topic: {"2": 1}}
     assert committed()[2] == 1
     assert (
         f"had no committed offset, which cannot be restored; left alone: {topic}-2" in capsys.readouterr().out
@@ -178,6 +178,13 @@ def test_a_restore_that_leaves_everything_alone_goes_on_and_writes_nothing(
     assert restored is not None
     assert (restored["after"], restored["verified"]) == ({}, False)
     assert "Nothing was written" in capsys.readouterr().out
+
+
+def test_a_group_that_the_reset_left_alone_is_left_alone(topic, group, committed, restore):
+    moved = {"group_id": group, "before": {topic: {"0": 4}}, "after": {topic: {"0": 5}}}
+    left = {"group_id": "others", "before": {}, "after": {}}
+    restore({"version": 1, "groups": [moved, left]})
+    assert committed() == COMMITTED | {0: 4}
 
 
 def test_a_receipt_may_be_json_text(query, committed, reset, restore):
@@ -347,8 +354,10 @@ def test_each_group_of_a_pipeline_is_restored(
         broker.commit(groups[name], {tp: 6})
     before = query.sparks_files()
     receipt = ResetOffsetsOperator(task_id="reset", to_offset="earliest", **names).execute(context)
-    RestoreOffsetsOperator(task_id="restore", receipt=receipt, restore_when="always", **names).execute(
-        context
-    )
+    restore = RestoreOffsetsOperator(task_id="restore", receipt=receipt, restore_when="always", **names)
+    with broken_commit(of=groups[other]), pytest.raises(BrokerUnavailableError):
+        restore.execute(context)
+    restored: Any = restore.execute(context)
+    assert [each["before"] for each in restored["groups"]] == [{name: {"0": 0}} for name in held]
     assert [broker.committed(groups[name], [tp])[tp].offset for name, tp in held.items()] == [6, 6]
     assert query.sparks_files() == before

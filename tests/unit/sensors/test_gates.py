@@ -6,6 +6,7 @@ import threading
 import time
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import (
@@ -78,6 +79,18 @@ def test_records_that_retention_took_are_lost_and_not_waited_for(
     done, value = reading_of(reached_sensor(group))
     assert done
     assert (value["remaining"], value["lost"]) == (0, 8)
+
+
+def test_the_reading_of_several_groups_has_those_of_each(make_topic, new_group, commit):
+    groups: Any = {make_topic(partitions=1): new_group() for _ in range(2)}
+    for topic, group in groups.items():
+        commit(group, topic, {0: 0})
+    done, value = reading_of(lag_sensor(groups, max_lag=0))
+    assert done
+    assert {each["name"]: len(each["partitions"]) for each in value["groups"]} == dict.fromkeys(
+        groups.values(), 1
+    )
+    assert "partitions" not in value
 
 
 def test_an_empty_topic_is_not_waited_for(group, make_topic, commit):

@@ -68,6 +68,15 @@ def test_a_time_is_the_first_record_at_or_after_it(group, topic, commit):
     sensor._close()
 
 
+def test_a_time_that_comes_soon_is_waited_for(group, topic, commit):
+    commit(10, 4)
+    soon = datetime.now(tz=timezone.utc) + timedelta(seconds=30)
+    sensor = OffsetsReachedSensor(task_id="s", group_id=group, target=soon)
+    # As for a run that starts at its target on a worker whose clock is slow.
+    assert sensor.poke({}).is_done is False
+    sensor._close()
+
+
 def test_a_target_may_be_given_before_the_first_commit(group, topic, commit):
     sensor = OffsetsReachedSensor(task_id="s", group_id=group, target={topic: {"0": 5, "2": 0}})
     assert sensor.poke({}).is_done is False

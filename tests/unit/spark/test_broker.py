@@ -43,9 +43,10 @@ def test_skipping_lost_records_is_refused(value):
     assert not fails_on_data_loss({"failOnDataLoss": value})
 
 
-def test_the_brokers_must_be_named():
+@pytest.mark.parametrize("options", [{"minPartitions": 3}, {"kafka.bootstrap.servers": " "}])
+def test_the_brokers_must_be_named(options):
     with pytest.raises(UsageError, match=r"options has no kafka\.bootstrap\.servers"):
-        refuse_other_ranges({"minPartitions": 3})
+        refuse_other_ranges(options)
 
 
 def test_options_that_only_say_how_are_let_through():

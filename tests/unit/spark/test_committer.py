@@ -412,6 +412,7 @@ def test_a_group_that_is_ahead_is_not_taken_back(committer, group, query):
     finish(committer)
     assert {tp: commit.offset for (_, tp), commit in group.held.items()} == {ORDERS: 9, other: 2}
     assert "is ahead of query q-1 on orders-0 (orders-0: 9" in str(committer.outcomes.errors[0])
+    assert committer.outcomes.counts.refused == 1
 
 
 @pytest.mark.parametrize(

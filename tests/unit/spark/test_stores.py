@@ -85,6 +85,11 @@ def test_every_record_is_counted_once_however_often_a_batch_is_interrupted(plann
         assert Counter(job.store.load("shop")) == ends
 
 
+def test_ranges_that_end_before_they_start_are_refused():
+    with new_job() as job, pytest.raises(UsageError, match="ranges end before they start on orders-0"):
+        job.run({TopicPartition("orders", 0): OffsetRange(8, 2)})
+
+
 @given(st.lists(batches, max_size=3), st.lists(odd_ranges, max_size=6))
 @example([], [[(0, 5), (0, 5)], [(0, 5), (5, 3)]])  # one was saved, the other one comes next
 def test_ranges_from_anywhere_are_counted_whole_or_refused(regular, odd):

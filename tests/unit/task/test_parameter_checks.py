@@ -298,11 +298,14 @@ def test_an_index_of_a_mapped_task_that_has_lost_its_approval_is_refused():
         alone = ResetOffsetsOperator(task_id="alone", **values)
         mapped = ResetOffsetsOperator.partial(task_id="t").expand_kwargs([values])
         without = ResetOffsetsOperator.partial(task_id="w", approval=None).expand(plan=["/plan.json"])
+        shared = ResetOffsetsOperator.partial(task_id="s", approval="{{ it }}").expand(plan=["/plan.json"])
     with pytest.raises(AirflowFailException, match="task t: found approval=None in an index of this mapped"):
         mapped.unmap(values)
     other: Any = mapped.unmap({"plan": "/plan.json"})
     none: Any = without.unmap({"plan": "/plan.json"})
     assert alone.approval is other.approval is none.approval is None
+    of_all: Any = shared.unmap({"plan": "/plan.json"})
+    assert of_all.approval == "{{ it }}"
 
 
 @pytest.mark.parametrize(
@@ -465,6 +468,7 @@ def test_templates_are_not_judged_before_they_are_rendered():
             max_lag=0,
         )
         OffsetsReachedSensor(task_id="u", group_id="g", target=names.output)
+        OffsetsReachedSensor(task_id="v", group_id="g", target=lambda context, jinja_env: TIME)  # type: ignore[arg-type]
 
 
 # -- mapped tasks --
@@ -498,6 +502,12 @@ def test_the_name_of_a_mapped_task_may_be_given():
         ).expand(group_id=["a", "b"])
     context = rendered_index(mapped, dag, map_index_template=mapped.map_index_template)
     assert context["map_index_template"] == "{{ mine }}"
+
+
+def test_an_index_that_names_no_pipeline_has_the_name_that_airflow_gives_it():
+    with DAG("d") as dag:
+        mapped = ResetOffsetsOperator.partial(task_id="t").expand(plan=["/plan.json"])
+    assert not rendered_index(mapped, dag, map_index_template=None)["map_index_template"]
 
 
 # -- JSON, as the filter tojson writes it --

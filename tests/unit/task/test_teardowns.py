@@ -64,15 +64,32 @@ def test_a_task_after_the_restore_that_runs_whatever_happens_is_refused(rules, r
         read(recovery)
 
 
+def test_a_later_teardown_by_whose_state_airflow_judges_the_run_is_refused(recovery):
+    teardown = EmptyOperator(task_id="release", dag=recovery).as_teardown(setups=recovery.get_task("reset"))
+    recovery.get_task("restore") >> teardown
+    read(recovery)
+    teardown.on_failure_fail_dagrun = True
+    with pytest.raises(UsageError, match="would succeed although this task fails: .* release always runs"):
+        read(recovery)
+
+
+def test_a_reset_before_the_restore_whose_teardown_it_is_not_may_have_another_receipt(recovery):
+    with recovery:
+        reset("another") >> recovery.get_task("restore")
+    read(recovery)
+
+
 def test_a_task_beside_the_restore_may_run_whatever_happens(recovery):
     recovery.get_task("job") >> EmptyOperator(task_id="notify", trigger_rule="all_done", dag=recovery)
     read(recovery)
 
 
-def test_a_restore_that_always_restores_may_be_followed_by_anything():
+@pytest.mark.parametrize("file", [None, "/saved.csv"])
+def test_a_restore_that_always_restores_may_be_followed_by_anything(file):
     with DAG("d") as dag:
         first = reset()
-        last = restore(first.output, restore_when="always")
+        receipt = None if file else first.output
+        last = restore(receipt, from_file=file, restore_when="always")
         first >> EmptyOperator(task_id="job") >> last.as_teardown(setups=first)
     after(dag, "all_done")
     read(dag)

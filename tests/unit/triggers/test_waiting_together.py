@@ -236,6 +236,16 @@ def test_an_error_nobody_thought_of_ends_one_wait_and_not_the_thread(groups, cli
     assert all(isinstance(outcome, ZeroDivisionError) for outcome in broken)
     assert all(isinstance(outcome, Reading) for outcome in fine)
 
+    class BrokenTrigger(ConsumerGroupLagTrigger):
+        wait_class = Broken
+
+    async def run():
+        trigger = BrokenTrigger(group_id=group, topics=topic, max_lag=0, poll_interval=0.1)
+        return await anext(trigger.run())
+
+    event = asyncio.run(run()).payload
+    assert (event["status"], event["message"]) == ("error", "oops")
+
 
 def test_a_wait_that_is_cancelled_leaves_the_others_alone(groups, clients, commit):
     (group,), (topic,) = groups(1)

@@ -12,7 +12,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointFormatError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -128,6 +128,11 @@ def test_moves_of_a_checkpoint_by_a_command_are_moves(tmp_path):
     for file in root.rglob("*.json"):
         file.write_text(file.read_text().replace("+00:00", ""))
     assert batches(root)["moves"] == [move]
+    for _ in range(2):
+        spark, by = SparkCheckpoint(str(root)), CommitMetadata(tool="airflow-kafka-offsets group restore")
+        plan = plan_put_back_archive(spark, policy=policy)
+        apply_checkpoint_plan(spark, plan, made_by=by, quiet_period=0)
+    assert [each["state"] for each in batches(root)["moves"]] == ["taken back", None, None]
 
 
 def test_sums_of_batches_are_of_the_partitions_that_the_pipeline_names():
