@@ -33,7 +33,6 @@ from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.positions import group_commits
 from airflow_kafka_offsets.readings.topic_times import unread_times
-from airflow_kafka_offsets.storage import read_text
 
 
 def read_place(parameter: str, value: object) -> Place:
@@ -44,6 +43,9 @@ def read_place(parameter: str, value: object) -> Place:
 
 def read_file(uri: str) -> OffsetsFile:
     """Read a file of offsets in Kafka's CSV, from any storage that fsspec supports."""
+    # The driver of a Spark job needs no fsspec.
+    from airflow_kafka_offsets.storage import read_text
+
     try:
         text, why = read_text(uri), f"{shorten(uri)}: there is no such file"
     except KafkaOffsetsError as error:

@@ -118,6 +118,7 @@ def imported_by(python, statement):
         ("moves.groups", {"airflow", "pyspark"}),
         ("moves.restore", {"airflow", "pyspark"}),
         ("spark", {"airflow", "confluent_kafka", "fsspec", "pyspark", "sqlalchemy", "tenacity"}),
+        ("spark.listener.committer", {"airflow", "confluent_kafka", "fsspec", "pyspark", "tenacity"}),
         ("spark.read", {"airflow", "confluent_kafka", "fsspec", "pyspark", "tenacity"}),
         ("cli", {"airflow", "confluent_kafka", "fsspec", "pyspark"}),
     ],
