@@ -92,11 +92,22 @@ class PartitionState(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Records from the group's position, or :attr:`position`, to the log end; ``None`` if unknown."""
-        log, position = self.log, self.committed
-        if position is None:
-            position = self.position
-        return None if position is None or log is None else log.lag(position)
+        """
+        Records from the group's position, or :attr:`position`, to the log end.
+
+        ``None`` without a position in this log.
+        """
+        position = self.position if self.committed is None else self.committed
+        if position is None or self.log is None or self._is_of_other_log:
+            return None
+        return self.log.lag(position)
+
+    @property
+    def _is_of_other_log(self) -> bool:
+        """Whether a position belongs to another log. The end of a log only grows."""
+        if self.log is None:
+            return False
+        return self.recreated or max(self.checkpoint or 0, self.committed or 0) > self.log.end
 
     @property
     def uncounted(self) -> int:
@@ -130,8 +141,7 @@ class PartitionState(NamedTuple):
         """The verdict; the module's docstring lists the order of the checks."""
         if self.log is None:
             return "topic gone"
-        # The end of a log only grows: a position beyond it belongs to another log.
-        if self.recreated or max(self.checkpoint or 0, self.committed or 0) > self.log.end:
+        if self._is_of_other_log:
             return "topic recreated"
         if not self.is_read:
             return "not read"
@@ -162,7 +172,7 @@ class PartitionState(NamedTuple):
     @property
     def lag_is_known(self) -> bool:
         """Whether the group's position belongs to this log, or the log is empty."""
-        if self.log is None or self.verdict == "topic recreated":
+        if self.log is None or self._is_of_other_log:
             return False
         # Without a commit the lag depends on where a consumer would start, except in an empty log.
         return self.committed is not None or self.log.end == self.log.start

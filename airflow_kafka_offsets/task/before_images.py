@@ -87,7 +87,7 @@ class BeforeImages:
                 raise PlanRefusedError(
                     f"an earlier try of this task was interrupted, and has moved group {group_id!r} on "
                     f"{summarize(moved)}, which this task does not name any more: name it again to finish "
-                    f"the move, or reset it to {shorten(offsets_json(moved))} and trigger a new run"
+                    f"the move (before it: {shorten(offsets_json(moved))})"
                 )
 
     def refuse_unknown(

@@ -106,7 +106,7 @@ class PipelineNow:
             for row in report.partitions
         ]
         state, members = self._members(self.selection.group_ids and [report.group_id for report in reports])
-        lags = [lag for row in rows if (lag := _lag(row)) is not None]
+        lags = [lag for row in rows if (lag := row.lag) is not None]
         uncounted = sum(row.uncounted for row in rows)
         ages = [row.time_lag for row in rows if row.lag]
         worst = headrooms_json([row.headroom for row in rows if row.headroom is not None])
@@ -261,17 +261,12 @@ def hide_servers(text: str, servers: str) -> str:
     return shorten(text, 500)
 
 
-def _lag(row: PartitionState) -> int | None:
-    """Return the lag of a partition; ``None`` also for positions of another log, which would have none."""
-    return None if row.verdict == "topic recreated" else row.lag
-
-
 def _line(group: str | None, row: PartitionState, *, compared: bool) -> tuple[Any, ...]:
     """Return the row of a partition, in the order of :data:`_COLUMNS`."""
     headroom = row.headroom or Headroom("unknown")
     return (
         *(group, *row.topic_partition, row.committed, row.checkpoint, row.log_start, row.log_end),
-        *(_lag(row), row.time_lag, headroom.seconds, headroom.state, row.verdict if compared else None),
+        *(row.lag, row.time_lag, headroom.seconds, headroom.state, row.verdict if compared else None),
     )
 
 

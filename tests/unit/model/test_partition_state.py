@@ -22,7 +22,7 @@ def state(committed, checkpoint=None, log=LOG, **more):
         (state(4), 4, 90, 6),
         (state(4, 70), 70, 90, 0),
         (state(100, 4), 4, 0, 6),
-        (state(120), 120, 0, 0),
+        (state(120), 120, None, 0),
         (state(None), None, None, 0),
         (state(40, 70, None), 70, None, 0),
     ],
