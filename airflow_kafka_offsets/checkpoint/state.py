@@ -64,7 +64,7 @@ class CheckpointState:
 
     @property
     def skipped(self) -> str:
-        """What is known of the skipped batches; empty if there are none."""
+        """A warning that names the skipped batches; empty without them."""
         if not self.skipped_batch_ids:
             return ""
         return (

@@ -171,14 +171,25 @@ def write_text(uri: str, text: str, conn_id: str | None, parameter: str, conn_pa
 
 
 def write_certificate(uri: str, certificate: Certificate, conn_id: str | None) -> None:
-    """Write a certificate to a file; refuse a file with another run's certificate or with anything else."""
+    """Write a certificate to a file; refuse another audit's certificate and any other file."""
     check_location(uri, "save_to", "save_conn_id")
     text = read_text(uri, storage_from_connection(uri, conn_id, "save_conn_id"))
     if text is not None:
-        source = Certificate.parse(text, f"save_to={uri}", describe=describe_type).window["source"]
+        earlier = Certificate.parse(text, f"save_to={uri}", describe=describe_type)
+        source = earlier.window["source"]
         if not is_same_task_run(source, certificate.window["source"]):
             raise other_run_refusal(uri, source, "save_to", "certificate")
+        if (found := _subject(earlier)) != _subject(certificate):
+            raise PlanRefusedError(
+                f"save_to={shorten(uri)} contains the certificate of another audit of this run ({found}): "
+                "use a different file for each audit, or delete this one if it is not needed"
+            )
     write_text(uri, certificate.as_text(), conn_id, "save_to", "save_conn_id")
+
+
+def _subject(certificate: Certificate) -> str:
+    audited, topics = certificate.audited, ", ".join(sorted(certificate.window["end"]))
+    return shorten(f"table {audited.get('table')} of {audited.get('conn_id')}, topics {topics}")
 
 
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:

@@ -325,6 +325,27 @@ def test_no_other_file_is_overwritten_by_a_certificate(audit, table, topic, wind
         assert file.read_text() == kept
 
 
+def test_audits_of_one_run_do_not_overwrite_each_others_certificates(
+    audit, broker, table, make_topic, produce, tmp_path
+):
+    topic, other = make_topic(1), make_topic(1)
+    for each in (topic, other):
+        produce(each, {0: 3})
+        table.add(each, {0: range(3)})
+    table.run("CREATE VIEW {0}_view AS SELECT * FROM {0}")
+    both, file = window_of(broker, [topic, other]), tmp_path / "certificate.json"
+    try:
+        audit.run(both, topics=topic, save_to=str(file))
+        kept = file.read_text()
+        for parts in ({"topics": other}, {"topics": topic, "table": f"{table.name}_view"}):
+            error, _ = audit.refused(both, save_to=str(file), **parts)
+            assert f"another audit of this run (table {table.name} of lake, topics {topic})" in error
+        assert file.read_text() == kept
+        audit.run(both, topics=topic, save_to=str(file))
+    finally:
+        table.run("DROP VIEW {}_view")
+
+
 def test_a_window_may_be_in_a_file(audit, table, topic, window, tmp_path):
     table.add(topic, {0: range(10), 1: range(6)})
     file = tmp_path / "window.json"
