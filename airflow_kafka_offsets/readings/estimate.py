@@ -41,7 +41,7 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
     size, why_bytes = _size(client, after, logs, found.lag)
     time_lag, why_time_lag = _time_lag(client, after, logs)
     try:
-        kept = read_retentions(client, {tp.topic for tp in after}, strict=False)
+        kept = read_retentions(client, {tp.topic for tp in after}, explain=str)
         rooms = read_headrooms(client, after, logs, kept, strict=False)
         verdict, within, why_retention = judge_retention(rooms, kept, seconds)
         found = replace(found, retention=verdict, begin_within=within)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from airflow_kafka_offsets.annotation_types import OffsetsReader
-from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, SetupError
+from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerError, KafkaOffsetsError, SetupError
 from airflow_kafka_offsets.model.headroom import (
     Headroom,
     Retention,
@@ -22,12 +22,15 @@ _BY_TOPIC = 10.0
 
 
 def read_retentions(
-    client: OffsetsReader, topics: Collection[str], *, strict: bool = True
+    client: OffsetsReader,
+    topics: Collection[str],
+    *,
+    explain: Callable[[KafkaOffsetsError], str] | None = None,
 ) -> dict[str, Retention | str]:
     """
     Return the retention of topics, or the reason why it is unknown.
 
-    :param strict: whether to raise an error if the broker refuses the request, else the error is the reason.
+    :param explain: turns an error of the broker into the reason; by default the error is raised.
     """
     # Without topics, no request is sent, so no right is needed.
     if not topics:
@@ -35,18 +38,18 @@ def read_retentions(
     try:
         found = client.topic_settings(topics)
     except (BrokerError, SetupError) as error:
-        if strict:
+        if explain is None:
             raise
-        return dict.fromkeys(topics, str(error))
+        return dict.fromkeys(topics, explain(error))
     result: dict[str, Retention | str] = {}
     for topic, settings in found.items():
         if not isinstance(settings, BrokerError):
             result[topic] = Retention.from_settings(settings)
-        elif strict:
+        elif explain is None:
             # The broker answers for each topic, so a right may be missing on a single topic.
             raise settings
         else:
-            result[topic] = str(settings)
+            result[topic] = explain(settings)
     return result
 
 
@@ -60,13 +63,13 @@ def read_headrooms(
     strict: bool = True,
 ) -> dict[TopicPartition, Headroom]:
     """
-    Return the headroom of positions; ``strict`` as in :func:`read_retentions`.
+    Return the headroom of positions; ``strict``: an error of the broker is raised.
 
     :param logs: logs up to the log end, because retention also deletes uncommitted records.
     :param min_headroom: required headroom in seconds.
     """
     if retentions is None:
-        retentions = read_retentions(client, {tp.topic for tp in positions}, strict=strict)
+        retentions = read_retentions(client, {tp.topic for tp in positions}, explain=None if strict else str)
     wanted = positions_needing_time(positions, logs, retentions)
     try:
         times = client.record_times(wanted)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
@@ -182,12 +183,12 @@ class PipelineNow:
         # The lag is the group's. The headroom is that of the records that Spark has not read.
         behind = {row.topic_partition: at for row in rows if (at := row.first_unread) is not None}
         unread = offsets_to_read(rows)
-        known = read_retentions(self.client, {tp.topic for tp in unread}, strict=False)
+        # Not the whole error, which may have the addresses that brokers advertise.
+        explain = partial(error_text, servers=self.client.servers)
+        known = read_retentions(self.client, {tp.topic for tp in unread}, explain=explain)
         for topic, found in known.items():
             if isinstance(found, str):
-                self.problems.append(
-                    f"the retention of topic {topic} is not known: {hide_servers(found, self.client.servers)}"
-                )
+                self.problems.append(f"the retention of topic {topic} is not known: {found}")
         times = self._record_times(behind)
         more = {
             tp: at for tp, at in positions_needing_time(unread, logs, known).items() if behind.get(tp) != at
@@ -250,12 +251,7 @@ def error_text(error: KafkaOffsetsError, servers: str = "") -> str:
         return "it refuses the connection's user: see the log of a task of this pipeline"
     if isinstance(error, BrokerUnavailableError):
         return "it does not answer"
-    return hide_servers(str(error), servers)
-
-
-def hide_servers(text: str, servers: str) -> str:
-    """Return the first line of a text without the broker's addresses."""
-    text = text.split("\n")[0]
+    text = str(error).split("\n")[0]
     for address in filter(None, map(str.strip, (servers, *servers.split(",")))):
         text = text.replace(address, "the broker")
     return shorten(text, 500)

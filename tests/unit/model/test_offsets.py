@@ -130,6 +130,11 @@ def test_the_log_end_is_a_position_in_the_log_and_one_more_is_not():
     assert [offset in log for offset in (4, 5, 10, 11)] == [False, True, True, False]
 
 
+def test_the_lag_of_a_position_outside_the_log_is_that_of_the_nearest_one_in_it():
+    log = LogRange(5, 10)
+    assert [log.lag(position) for position in (0, 5, 8, 10, 11)] == [5, 5, 2, 0, 0]
+
+
 def test_many_partitions_are_summarized():
     assert summarize([TopicPartition("t", n) for n in range(7)], limit=2) == "t-0, t-1 and 5 more"
 

@@ -9,6 +9,7 @@ from checkpoint_moves import TimelessFileSystem, interrupt
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -71,6 +72,16 @@ def test_a_position_beyond_the_log_end_has_no_lag_of_0(
         assert found["drift"]["verdict"] == "topic recreated"
     else:
         assert f"is beyond the log end in {topic}-0" in found["problems"][0]
+
+
+def test_no_problem_names_an_address_of_a_broker(broker, make_topic, produce, new_group, monkeypatch):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 10})
+    broker.commit(group, {TopicPartition(topic, 0): 4})
+    lost = BrokerUnavailableError("no usable answer from b1.lake:9092")  # an address that it advertises
+    monkeypatch.setattr(broker, "topic_settings", lambda topics: dict.fromkeys(topics, lost))
+    found = now(broker, GroupSelection(group))
+    assert found["problems"] == [f"the retention of topic {topic} is not known: it does not answer"]
 
 
 def test_a_group_of_which_topics_leaves_out_all_is_not_read(broker, make_topic, produce, new_group):
