@@ -158,7 +158,10 @@ def plan_put_back_archive(
     batches = read_checkpoint_batches(checkpoint)
     # An interrupted restore continues in the way it began: its files may look as if the query had not run.
     begun = [one for one in moves if one.undoes == archived.name and not one.copies]
-    moved = begun or archived.carried or moves.has_run_since(archived, batches)
+    newest = archived.newest_committed
+    # A copy of the checkpoint may lack the newest batch: with its files back, another batch is the newest.
+    lost = newest not in batches.committed and f"commits/{newest}" not in archived.files
+    moved = begun or archived.carried or lost or moves.has_run_since(archived, batches)
     refuse_past_failover(moves, archived, moved=bool(moved))
     if moved or left:
         how: Any = {"undoes": archived.name, "request": request, "left": left}

@@ -36,6 +36,16 @@ def test_the_newest_move_that_was_not_taken_back_is_taken_back(three):
     assert sparks_own(files(three)) == original
 
 
+def test_a_copy_without_the_newest_finished_batch_is_not_restored(three):
+    """With the files back, another batch would be the newest, and its offsets are not those of the archive."""
+    apply_plan(three, seek(three))
+    (three / "commits" / "2").unlink()
+    before = files(three)
+    with pytest.raises(PlanRefusedError, match="batch 2 was begun and not finished"):
+        apply_plan(three, restore(three))
+    assert files(three) == before
+
+
 def test_a_restore_is_not_taken_back_by_default_and_nothing_is_left_then(three):
     apply_plan(three, seek(three))
     apply_plan(three, restore(three))
