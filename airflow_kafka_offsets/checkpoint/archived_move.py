@@ -68,7 +68,7 @@ class ArchivedMove(CheckpointPlan):
     @property
     def is_failover(self) -> bool:
         """Whether it was a move to another cluster, and not the restore of one."""
-        return self.kind == "failover" or (bool(self.left) and not self.copies)
+        return self.kind == "failover" or (self.left.is_other_cluster(self.log_ids) and not self.copies)
 
     @property
     def fails_over(self) -> bool:

@@ -28,6 +28,7 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
 )
 from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -110,10 +111,16 @@ class ArchivedMoves:
         found = (each for each in self.of_query if each.has_failed_over or not each.is_failover)
         return next((each for each in found if each.log_ids.cluster), None)
 
-    def has_rewritten(self, batch_id: int | None) -> bool:
-        """Whether the file of a batch may have other offsets than those that the batch has read."""
+    def read_at(self, state: CheckpointState) -> int | None:
+        """
+        Return when Spark planned the newest batch, in ms since 1970.
+
+        ``None`` if this is unknown, or if a move has rewritten the batch's file, whose offsets are then not
+        those that the batch has read.
+        """
+        batch_id = state.batch_id
         if batch_id is None:
-            return False
+            return None
         path = f"offsets/{batch_id}"
         # Spark has planned the batch after any older move.
         moves = [
@@ -121,9 +128,10 @@ class ArchivedMoves:
         ]
         # A failover may write the same offsets, which are those of other records.
         if any(each.is_failover and each.batch_id == batch_id for each in moves):
-            return True
+            return None
         data = self.checkpoint.read_file(path) if moves else None
-        return data is not None and bool(moves_of_batch(moves, batch_id, data))
+        rewritten = data is not None and moves_of_batch(moves, batch_id, data)
+        return None if rewritten else state.batch_timestamp_ms
 
     def of_receipt(self, receipt: CheckpointPlan) -> ArchivedMove | None:
         """Return the archive of a receipt's move; ``None`` if the move changed no file."""

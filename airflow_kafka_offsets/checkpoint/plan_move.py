@@ -165,16 +165,18 @@ def plan_put_back_archive(
     refuse_past_failover(moves, archived, moved=bool(moved))
     if moved or left:
         how: Any = {"undoes": archived.name, "request": request, "left": left}
-        return plan_seek(checkpoint, archived.before, policy, kind="restore", **how)
+        plan = plan_seek(checkpoint, archived.before, policy, kind="restore", **how)
+        return replace(plan, log_ids=archived.left)
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
-    # The archive of a restore records that the query returns to another cluster, also without a change.
-    steps = [step for step in known if archived.is_failover or checkpoint.read_file(step.path) != step.data]
+    # The archive of a restore records that the query returns to other logs, also without a change.
+    leaves = archived.is_failover or archived.left
+    steps = [step for step in known if leaves or checkpoint.read_file(step.path) != step.data]
     # First remove files, newest first; then write files, oldest first.
     steps.sort(key=_put_back_order)
     plan = _plan(moves, batches, "restore", archived.before, steps, request, undoes=archived.name)
-    plan = replace(plan, copies=True)
-    # After a failover is taken back, the offsets belong to the logs that it has left.
-    return replace(plan, log_ids=archived.left, left=archived.log_ids) if archived.is_failover else plan
+    # The offsets belong to the logs that the move has left.
+    plan = replace(plan, copies=True, log_ids=archived.left)
+    return replace(plan, left=archived.log_ids) if archived.is_failover else plan
 
 
 def refuse_past_failover(moves: ArchivedMoves, archived: ArchivedMove, *, moved: bool = False) -> None:

@@ -66,8 +66,8 @@ class CheckpointPlan:
         finish.
     :param times: the timestamps of records at offsets of the plan, as far as they are known.
     :param log_ids: ids of the cluster and the topics that the offsets belong to, as far as they are known.
-    :param left: for a move to another cluster, ids of the cluster and the topics that the offsets belonged to
-        before.
+    :param left: for a move to another cluster, or in a topic that was created again, ids of the cluster and
+        the topics that the offsets belonged to before.
     """
 
     kind: MoveKind

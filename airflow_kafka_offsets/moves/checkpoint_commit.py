@@ -106,9 +106,7 @@ def plan_checkpoint_commit(
         allow_rewind=allow_rewind,
         query=None if allow_new_query else state.query_id,
         may_go_back=partial(known_moves.rewindable_partitions, state.query_id),
-        # If a move has rewritten the batch's file, its offsets are not those that the batch has read.
-        read_at=None if known_moves.has_rewritten(state.batch_id) else state.batch_timestamp_ms,
-        log_check=LogCheck(allow_new_cluster, moves=known_moves),
+        log_check=LogCheck(allow_new_cluster, moves=known_moves, read_at=known_moves.read_at(state)),
         if_lost=(
             "Spark would fail there at its next start, and clamp moves only the group: let the query finish "
             "one run with failOnDataLoss=false, or move checkpoint and group forward by a reset with "

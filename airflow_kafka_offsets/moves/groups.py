@@ -17,7 +17,6 @@ from airflow_kafka_offsets.model.commit_metadata import (
 )
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
-    Commit,
     Commits,
     Offsets,
     Positions,
@@ -33,7 +32,7 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import check_restorable
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, newer_than_batch
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets, resolve_place
 from airflow_kafka_offsets.readings.positions import (
     group_positions,
@@ -51,7 +50,6 @@ def plan_commits(
     allow_rewind: bool = True,
     query: str | None = None,
     may_go_back: Callable[[str, Commits], Collection[TopicPartition]] | None = None,
-    read_at: int | None = None,
     log_check: LogCheck = LogCheck(),  # noqa: B008  # it is frozen
     if_lost: str | None = None,
     refuse_active: bool = False,
@@ -63,8 +61,6 @@ def plan_commits(
     :param source: origin of the offsets, for the receipt.
     :param query: id of the Spark query; refuses a group that another query follows.
     :param may_go_back: given a group and its commits, returns the partitions that may always move back.
-    :param read_at: when Spark planned the batch that ends at the offsets, in ms since 1970; ``None`` if
-        unknown.
     :param refuse_active: whether to refuse groups with members.
     """
     # Called first, because a running commit of a window still changes the positions.
@@ -86,11 +82,9 @@ def plan_commits(
         refusal = None if query is None else foreign_query(group_id, committed, query)
         refusals = [refusal] if refusal else []
         refusals += _of_other_kind(client, group_id, committed)
-        others = log_check.refusals(ids, group_id, committed)
-        refusals += others
-        if read_at is not None and not (others or log_check.allow_new_cluster):
-            unknown = {tp: offset for tp, offset in offsets.items() if not _names_cluster(committed[tp])}
-            refusals += newer_than_batch(client, unknown, read_at)
+        refusals += log_check.refusals(ids, group_id, committed) or log_check.position_refusals(
+            client, offsets, committed, ids
+        )
         plan = OffsetPlan.make(
             group_id,
             offsets,
@@ -162,11 +156,6 @@ def _of_other_kind(client: OffsetsClient, group_id: str, committed: Commits) -> 
     return [other] if other else []
 
 
-def _names_cluster(commit: Commit | None) -> bool:
-    made = CommitMetadata.of(commit)
-    return made is not None and bool(made.cluster)
-
-
 def plan_resets(
     client: OffsetsClient,
     scopes: Mapping[str, TopicScope],
@@ -224,6 +213,11 @@ def plan_resets(
     for group_id, before in positions.items():
         commits = client.committed(group_id, before)
         others = log_check.refusals(ids, group_id, commits, old_offsets=old_offsets)
+        if old_offsets and not others:
+            # With a target, such as a batch, no partition starts from its commit.
+            known = (at_checkpoint or {}).get(group_id, {})
+            starts = {tp: known[tp] for tp in known if tp in before and (targets or before[tp] is None)}
+            others = log_check.position_refusals(client, starts, commits, ids)
         plan = plan_positions(
             client,
             group_id,

@@ -30,7 +30,6 @@ from airflow_kafka_offsets.moves.groups import plan_positions, plan_resets
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import (
     LogCheck,
-    cluster_left,
     current_logs_refusals,
     known_log_ids,
 )
@@ -87,8 +86,9 @@ def plan_reset(
         scopes = selection.scopes() if saved is None else _exact_scopes(saved)
         return PipelinePlan(plan(scopes, targets=saved, log_check=LogCheck(allow_new_cluster)))
     moves = KnownMoves(checkpoint)
-    log_check = LogCheck(allow_new_cluster, moves=moves)
-    sources = movable_sources(checkpoint)
+    state = checkpoint.read()
+    log_check = LogCheck(allow_new_cluster, moves=moves, read_at=moves.read_at(state))
+    sources = movable_sources(checkpoint, state)
     positions = selection.assign_offsets(sources)
     who = metadata or CommitMetadata()
     request = digest(repr(place), selection.group_id, selection.scope.as_json())
@@ -122,7 +122,7 @@ def plan_reset(
         old_offsets=None if targets is None else saved is None,
     )
     of_sources = selection.to_sources(sources, offsets_after(groups))
-    left = cluster_left(moves, groups)
+    left = log_check.logs_left(client, sources, groups)
     if open_move is None:
         checkpoint_plan = plan_seek(checkpoint, of_sources, policy, request=request, left=left)
         return PipelinePlan.combine(groups, checkpoint_plan)
@@ -245,8 +245,9 @@ def plan_checkpoint_seek(
     """
     scope = scope or TopicScope()
     request = digest(repr(place), None, scope.as_json())
-    sources = movable_sources(checkpoint)
     moves = KnownMoves(checkpoint)
+    state = checkpoint.read()
+    sources = movable_sources(checkpoint, state)
     unfinished = moves.unfinished()
     if unfinished is not None and unfinished.request == request:
         _refuse_elsewhere(client, moves, unfinished)
@@ -254,7 +255,7 @@ def plan_checkpoint_seek(
         return PipelinePlan((), replace(plan, log_ids=unfinished.log_ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
     MisnamedError.raise_if(GroupSelection(None, scope).unmatched_names(sources, partitions=True))
-    log_check = LogCheck(allow_new_cluster, moves=moves)
+    log_check = LogCheck(allow_new_cluster, moves=moves, read_at=moves.read_at(state))
     named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
     unknown = sorted(set(named or ()) - everything)
     if unknown:
@@ -267,6 +268,7 @@ def plan_checkpoint_seek(
     group_plans: dict[str, OffsetPlan] = {}
     ids = known_log_ids(client, {tp.topic for tp in everything})
     refusals = log_check.refusals(ids)
+    starts = place.traits.starts_from_commits or batch_id is not None
     for source, offsets in sources.items():
         before: Positions = {
             tp: offset for tp, offset in offsets.items() if tp in scope and (named is None or tp in named)
@@ -284,11 +286,12 @@ def plan_checkpoint_seek(
             now=now,
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
-            refusals=refusals,
+            refusals=refusals or (log_check.position_refusals(client, offsets, {}, ids) if starts else ()),
             log_ids=ids,
         )
     targets = {source: group_plan.after for source, group_plan in group_plans.items()}
-    left = cluster_left(moves, group_plans.values())
+    # Without the group's commits, times of records alone do not show that a topic was created again.
+    left = replace(log_check, read_at=None).logs_left(client, sources, group_plans.values())
     checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request, left=left)
     return PipelinePlan((), checkpoint_plan.with_group_plans(group_plans.values()))
 

@@ -28,7 +28,6 @@ from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.moves.stale import refuse_stale
 from airflow_kafka_offsets.readings.log_checks import (
     LogCheck,
-    cluster_left,
     current_logs_refusals,
     known_log_ids,
 )
@@ -84,7 +83,11 @@ def plan_restore_receipt(
             compared, mirror = None, LogIds(receipt.log_ids.cluster)
             remedy = "move the pipeline back with a failover in the other direction"
             PlanRefusedError.raise_if(current_logs_refusals(client, f"the {origin}", mirror, remedy=remedy))
-    log_check = LogCheck(allow_new_cluster, f"the {origin}", receipt.log_ids, compared)
+    recorded = receipt.log_ids
+    if archive is not None and not archive.is_failover:
+        # The offsets before a move may be of an earlier topic than those after it.
+        recorded |= archive.left
+    log_check = LogCheck(allow_new_cluster, f"the {origin}", recorded, compared)
     group_plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
     # Only groups are restored. A note says so, because a checkpoint that stays behind makes its query read
     # all records again.
@@ -201,26 +204,29 @@ def plan_restore_file(
         group: {tp: positions[tp] for tp in positions if tp in scope} for group, positions in offsets.items()
     }
     moves = None if checkpoint is None else ArchivedMoves(checkpoint)
+    log_check = LogCheck(allow_new_cluster, moves=moves)
     group_plans = plan_commits(
         client,
         within,
         source={"restore": uri},
         on_out_of_range=on_out_of_range,
-        log_check=LogCheck(allow_new_cluster, moves=moves),
+        log_check=log_check,
         refuse_active=True,
     )
     group_plans = [
         group_plan.with_note(left_out, "left out, because topics does not name these partitions")
         for group_plan in group_plans
     ]
-    if checkpoint is None:
+    if checkpoint is None or moves is None:
         return PipelinePlan(group_plans)
-    sources = movable_sources(checkpoint)
+    state = checkpoint.read()
+    sources = movable_sources(checkpoint, state)
     everywhere = selection.with_scope(TopicScope())
     everywhere.assign_offsets(sources)  # refuses names that do not match
     targets = everywhere.to_sources(sources, offsets_after(group_plans))
     reached = {tp for positions in targets.values() for tp in positions}
-    left = cluster_left(ArchivedMoves(checkpoint), group_plans)
+    log_check = replace(log_check, read_at=moves.read_at(state))
+    left = log_check.logs_left(client, sources, group_plans)
     checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", left=left)
     group_plans = [
         group_plan.with_note(
@@ -280,7 +286,7 @@ def _with_checkpoint(
             for source, offsets in before.items()
         }
         targets = {source: source_plan.after for source, source_plan in compared.items()}
-        left = cluster_left(moves, [*group_plans, *compared.values()])
+        left = log_check.logs_left(client, now, [*group_plans, *compared.values()])
         # If offsets were clamped, they differ from the archived files, so the restore is a seek.
         if undoes is not None and targets == before:
             restored = plan_put_back_archive(checkpoint, undoes, policy, left=left)

@@ -161,10 +161,8 @@ class CommitOffsetsOperator(MovingOperator):
                 origin = "offsets" if self.offsets is not None else "the store"
                 named = self.selection()
                 targets = assign_offsets(named, {"given": offsets or {}}, origin)
-                check = LogCheck(self.parse_parameter("allow_new_cluster"))
-                group_plans = plan_commits(
-                    client, targets, source=source, read_at=read_at, log_check=check, **allowed
-                )
+                check = LogCheck(self.parse_parameter("allow_new_cluster"), read_at=read_at)
+                group_plans = plan_commits(client, targets, source=source, log_check=check, **allowed)
                 check_not_overtaken(
                     group_plans,
                     targets,

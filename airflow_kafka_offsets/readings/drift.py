@@ -19,7 +19,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of
 from airflow_kafka_offsets.model.drift import REPORT_VERSION, DriftReport, NewestBatch, reports_json
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     Logs,
@@ -33,7 +33,7 @@ from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
-from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, newer_records
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, moved_topics, newer_records
 from airflow_kafka_offsets.readings.positions import (
     assign_offsets,
     existing_partitions,
@@ -76,7 +76,7 @@ def pipeline_drift(
         targets = _targets(state, selection)
     # The logs are read last, so that no position of an active pipeline is beyond the log end.
     looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
-    moved_to, now = _log_ids(client, moves, committed)
+    now = _log_ids(client, moves, committed)
     logs = _log_ranges(client, set().union(*looked_at.values()))
     batch = newest_batch(checkpoint, state)
     minutes = client.offsets_retention_minutes() if ask_retention else None
@@ -84,14 +84,13 @@ def pipeline_drift(
     kept = {} if min_headroom is None else read_retentions(client, {tp.topic for tp in logs})
     recovery = moves.unfinished_recovery(state.kafka_offsets, committed)
     read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
-    # If a move has rewritten the batch's file, its offsets are not those that the batch has read.
-    read_at = None if moves.has_rewritten(state.batch_id) else state.batch_timestamp_ms
+    read_at = moves.read_at(state)
     reports = []
     for group, partitions in looked_at.items():
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
         made = {tp: by for tp, each in committed[group].items() if (by := CommitMetadata.of(each))}
         held = {tp: offset for tp, offset in wanted.items() if tp in logs}
-        again, silent = _recreated(committed[group], held, moved_to, now)
+        again, silent = _recreated(committed[group], held, moves, now)
         if read_at is not None:
             again |= newer_records(client, silent, read_at).keys()
         found = tuple(
@@ -171,35 +170,32 @@ def _committed(
     return found
 
 
-def _log_ids(
-    client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, Commits]
-) -> tuple[LogIds, LogIds]:
-    """Return the ids that the newest move has recorded, and the present ones; refuse another cluster."""
+def _log_ids(client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, Commits]) -> LogIds:
+    """Return the present ids of the logs; refuse another cluster."""
     now = LogIds(client.cluster_id())
     allowed = parameter_text("allow_new_cluster", True)
     remedy = f"commit or reset with {allowed} if the pipeline was moved there"
     check = LogCheck(moves=moves, remedy=remedy)
     archive = moves.on_cluster
-    moved = UNKNOWN_LOGS if archive is None else archive.log_ids
-    topics = set(moved.topics)
+    topics = set(() if archive is None else archive.log_ids.topics)
     for group, commits in committed.items():
         DriftError.raise_if(check.refusals(now, group, commits))
         topics.update(log_ids_of(commits, now).topics)
-    return moved, known_log_ids(client, topics) if topics else now
+    return known_log_ids(client, topics) if topics else now
 
 
 def _recreated(
-    commits: Commits, offsets: Offsets, moved: LogIds, now: LogIds
+    commits: Commits, offsets: Offsets, moves: KnownMoves, now: LogIds
 ) -> tuple[set[TopicPartition], Offsets]:
     """Return the partitions whose positions belong to another log, and the offsets that record no log."""
     found: set[TopicPartition] = set()
     silent: Offsets = {}
+    since_move = moved_topics(moves, {tp: CommitMetadata.of(commits.get(tp)) for tp in {*commits, *offsets}})
     for tp in {*commits, *offsets}:
         made = log_ids_of({tp: commits.get(tp)}, now)
-        then = made if made.topics else moved.restricted_to([tp.topic])
-        if then.recreated_topics(now):
+        if made.recreated_topics(now) or since_move.restricted_to([tp.topic]).recreated_topics(now):
             found.add(tp)
-        elif not (made.cluster or then.topics) and tp in offsets:
+        elif not made.cluster and tp in offsets:
             silent[tp] = offsets[tp]
     return found, silent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.topic_times import unread_times
 
 if TYPE_CHECKING:
+    from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
     from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -72,6 +73,7 @@ class LogCheck:
     :param what: the origin of the offsets, such as ``the receipt``, and ``recorded``, its ids.
     :param moves: the moves of the checkpoint; the newest names its cluster, which counts if the group's
         commits do not name a cluster.
+    :param read_at: when the offsets were read, see :meth:`ArchivedMoves.read_at`.
     """
 
     allow_new_cluster: bool = False
@@ -79,6 +81,7 @@ class LogCheck:
     recorded: LogIds = UNKNOWN_LOGS
     moves: ArchivedMoves | None = None
     remedy: str = ""
+    read_at: int | None = None
 
     def refusals(
         self, current: LogIds, group_id: str = "", commits: Commits | None = None, *, old_offsets: bool = True
@@ -93,13 +96,64 @@ class LogCheck:
             or self._other_cluster(current, commits)
         )
 
+    def position_refusals(
+        self, client: OffsetsClient, positions: Offsets, commits: Commits, current: LogIds
+    ) -> list[str]:
+        """
+        Return why positions must not be used: their topic was created again since they were read.
+
+        The query's commits since the newest move of its checkpoint show the topic, as does the move. Without
+        both, the times of records are compared.
+        """
+        if self.allow_new_cluster:
+            return []
+        made = {tp: CommitMetadata.of(commits.get(tp)) for tp in positions}
+        found: list[str] = []
+        if self.moves is not None:
+            found = other_logs_refusals(_newest_move(self.moves), moved_topics(self.moves, made), current)
+        if found or self.read_at is None:
+            return found
+        return newer_than_batch(client, _without_cluster(positions, made), self.read_at)
+
+    def logs_left(
+        self, client: OffsetsClient, sources: Mapping[str, Offsets], plans: Iterable[OffsetPlan]
+    ) -> LogIds:
+        """
+        Return the ids of the logs that a checkpoint leaves with a move to the offsets of plans.
+
+        It leaves another cluster, or topics that were created again since its offsets were read. The ids are
+        unknown if it leaves neither.
+
+        :param sources: the offsets of the checkpoint by source.
+        """
+        if self.moves is None:
+            return UNKNOWN_LOGS
+        plans = [*plans]
+        current = LogIds.union(plan.log_ids for plan in plans)
+        made = {tp: CommitMetadata.parse(plan.metadata.get(tp)) for plan in plans for tp in plan.after}
+        recorded = LogIds(newest_cluster(self.moves, made.values()))
+        if recorded.is_other_cluster(current):
+            return recorded
+        moved = moved_topics(self.moves, made)
+        again = {topic: moved.topics[topic] for topic in moved.recreated_topics(current)}
+        if self.read_at is not None:
+            silent = {
+                tp: at
+                for offsets in sources.values()
+                for tp, at in offsets.items()
+                if tp in made and tp.topic not in moved.topics
+            }
+            newer = newer_records(client, _without_cluster(silent, made), self.read_at)
+            again |= {tp.topic: "unknown" for tp in newer}
+        return LogIds(current.cluster, again) if again else UNKNOWN_LOGS
+
     def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
         """Return why a checkpoint counts elsewhere, unless its query has committed its group here since."""
         if self.moves is None or (archive := self.moves.on_cluster) is None:
             return []
         if newest_cluster(self.moves, map(CommitMetadata.of, commits.values())) == current.cluster:
             return []
-        what = f"the newest move of {self.moves.checkpoint.location} (archive {archive.name})"
+        what = _newest_move(self.moves)
         return other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
 
 
@@ -112,29 +166,43 @@ def newest_cluster(moves: ArchivedMoves, commits: Iterable[CommitMetadata | None
     failover back commits the group on the mirror, which the pipeline leaves.
     """
     archive = moves.on_cluster
-
-    def follows(made: CommitMetadata) -> bool:
-        if archive is None:
-            return True
-        if made.query != archive.query_id:
-            return False
-        if made.is_move or made.at is None:  # a commit of many partitions has no time
-            return (made.move or 0) >= archive.number + made.is_move
-        return made.at >= archive.created_at
-
-    since = [each for each in commits if each is not None and each.cluster and follows(each)]
+    since = [each for each in commits if each is not None and each.cluster and _follows(each, archive)]
     if archive is not None and not since:
         return archive.log_ids.cluster
     return max(since, key=lambda each: each.at or 0, default=CommitMetadata()).cluster
 
 
-def cluster_left(moves: ArchivedMoves, plans: Iterable[OffsetPlan]) -> LogIds:
-    """Return the cluster that a checkpoint leaves with a move to the offsets of plans; empty if unknown."""
-    plans = [*plans]
-    texts = [text for plan in plans for text in plan.metadata.values()]
-    recorded = LogIds(newest_cluster(moves, map(CommitMetadata.parse, texts)))
-    leaves = recorded.is_other_cluster(LogIds.union(plan.log_ids for plan in plans))
-    return recorded if leaves else UNKNOWN_LOGS
+def moved_topics(moves: ArchivedMoves, made: Mapping[TopicPartition, CommitMetadata | None]) -> LogIds:
+    """
+    Return the topic ids of a checkpoint's newest move, without topics that its query has committed since.
+
+    :param made: the metadata of the group's commit in each partition.
+    """
+    if (archive := moves.on_cluster) is None:
+        return UNKNOWN_LOGS
+    since = {tp.topic for tp, by in made.items() if by is not None and by.cluster and _follows(by, archive)}
+    return LogIds("", archive.log_ids.topics).restricted_to({tp.topic for tp in made} - since)
+
+
+def _without_cluster(positions: Offsets, made: Mapping[TopicPartition, CommitMetadata | None]) -> Offsets:
+    """Return the positions for which no commit names the cluster."""
+    return {tp: offset for tp, offset in positions.items() if not ((by := made[tp]) and by.cluster)}
+
+
+def _follows(made: CommitMetadata, archive: ArchivedMove | None) -> bool:
+    """Return whether a commit shows where a checkpoint is since its newest move."""
+    if archive is None:
+        return True
+    if made.query != archive.query_id:
+        return False
+    if made.is_move or made.at is None:  # a commit of many partitions has no time
+        return (made.move or 0) >= archive.number + made.is_move
+    return made.at >= archive.created_at
+
+
+def _newest_move(moves: ArchivedMoves) -> str:
+    name = "" if moves.on_cluster is None else f" (archive {moves.on_cluster.name})"
+    return f"the newest move of {moves.checkpoint.location}{name}"
 
 
 def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:

@@ -1,0 +1,182 @@
+"""Moves of a pipeline whose topic is created again, in any order: earlier offsets are never believed."""
+
+from __future__ import annotations
+
+import shutil
+from copy import copy
+from datetime import datetime, timedelta, timezone
+from itertools import count, product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from memory_broker import MemoryBroker
+from memory_clients import open_client
+from written_query import Query
+
+from airflow_kafka_offsets.checkpoint import archive
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.moves.apply import apply_checkpoint, apply_pipeline, apply_position
+from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
+from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek, plan_reset
+from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_file
+from airflow_kafka_offsets.readings.drift import pipeline_drift
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+START = datetime(2026, 3, 1, tzinfo=timezone.utc)
+ORDERS = TopicPartition("orders", 0)
+ETL = GroupSelection.parse("etl", None)
+
+
+class Clock(datetime):
+    """The clock of the archives: each step is a minute after the one before."""
+
+    minute = 0
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return (START + timedelta(minutes=cls.minute)).astimezone(tz)
+
+
+class Pipeline:
+    """A query and its group; each topic of the name has 100 records of the minute in which it was created."""
+
+    def __init__(self, root: Path) -> None:
+        self.broker, self.query, self.before = MemoryBroker(), Query(root), dict[str, str]()
+        self.client, self.checkpoint = open_client(self.broker), SparkCheckpoint(str(root))
+        self.recreate()
+        for batch, offset in enumerate((10, 50)):
+            self.query.run(batch, {"orders": {0: offset}}, at=self.by().at)
+        self.read = self.topic
+        """The id of the topic that the checkpoint's offsets are of: now, and ``before`` each move."""
+        self.commit()
+
+    @property
+    def topic(self) -> str:
+        return self.broker.topics["orders"].topic_id
+
+    def fork(self, root: Path) -> Pipeline:
+        other = copy(self)
+        other.query, other.before = copy(self.query), dict(self.before)
+        other.query.root = shutil.copytree(self.query.root, root)
+        other.checkpoint, other.broker = SparkCheckpoint(str(root)), copy(self.broker)
+        other.broker.topics, other.broker.groups = dict(self.broker.topics), dict(self.broker.groups)
+        other.client = open_client(other.broker)
+        return other
+
+    def by(self, tool: str = "") -> CommitMetadata:
+        Clock.minute += 1
+        return CommitMetadata(at=int(Clock.now().timestamp()), tool=tool)
+
+    def move(self, plan: PipelinePlan, tool: str, to: str = "") -> None:
+        before, by = self.read, self.by(tool)
+        if plan.group_plans:
+            apply_pipeline(self.client, plan, by, self.checkpoint, 0)
+        else:
+            apply_checkpoint(plan, by, self.checkpoint, 0)
+        self.read = to or self.topic
+        if plan.checkpoint_plan and plan.checkpoint_plan.archive:
+            self.before[plan.checkpoint_plan.archive] = before
+
+    def recreate(self) -> None:
+        self.broker.create("orders")
+        self.broker.append("orders", 0, [int((self.by().at or 0) * 1_000)] * 100)
+
+    def run(self) -> None:
+        """Run a batch: Spark does not notice that the topic is another one."""
+        batch, offset = self.checkpoint.read().batch_id or 0, self.query.stands()[0]
+        self.query.run(batch + 1, {"orders": {0: offset + 5}}, at=self.by().at)
+        self.read = self.topic
+
+    def commit(self) -> None:
+        planned = plan_checkpoint_commit(
+            self.client, self.checkpoint, ETL, self.by(), allow_rewind=True, allow_new_query=True
+        )
+        apply_position(self.client, planned.plan, planned.metadata, planned.known_moves)
+        self.believe()
+
+    def commit_by_another_tool(self) -> None:
+        self.client.commit("etl", {ORDERS: 46})
+
+    def believe(self) -> None:
+        assert self.read == self.topic, "the checkpoint's offsets are believed"
+
+    def reset(self, place: Place = Place("offset", 20)) -> None:  # noqa: B008  # it is frozen
+        how: Any = {"now": Clock.now(), "metadata": self.by("reset")}
+        self.move(plan_reset(self.client, self.checkpoint, ETL, place, **how), "reset")
+
+    def shift(self) -> None:
+        read, starts = self.read, not any(self.client.committed("etl", [ORDERS]).values())
+        self.reset(Place("shift", -5))
+        assert read == self.topic or not starts, "the checkpoint's offsets are shifted"
+
+    def to_batch(self) -> None:
+        read = self.read
+        self.reset(Place("batch", 0))
+        assert read == self.topic, "the end of a batch is believed"
+
+    def seek(self) -> None:
+        place = Place("offset", 15)
+        self.move(plan_checkpoint_seek(self.client, self.checkpoint, place, now=Clock.now()), "seek")
+
+    def restore_file(self) -> None:
+        file = self.query.root.with_suffix(".csv")
+        file.write_text('"etl","orders",0,40\n')
+        self.move(plan_restore_file(self.client, str(file), self.checkpoint, ETL), "restore")
+
+    def restore(self) -> None:
+        archived = ArchivedMoves(self.checkpoint).find(None).name
+        plan = plan_restore_archive(self.client, archived, self.checkpoint, ETL, allow_stale=True)
+        self.move(plan, "restore", self.before[archived])
+
+    def restore_checkpoint(self) -> None:
+        archived = ArchivedMoves(self.checkpoint).find(None).name
+        self.move(PipelinePlan((), plan_put_back_archive(self.checkpoint)), "restore", self.before[archived])
+
+    def drift(self) -> None:
+        if not any(report.drifted for report in pipeline_drift(self.client, self.checkpoint, ETL)):
+            self.believe()
+
+
+FIRST = ("run", "reset")
+STEPS = (
+    *("run", "commit", "commit_by_another_tool", "reset", "shift", "to_batch", "seek", "restore_file"),
+    *("restore", "restore_checkpoint"),
+)
+
+
+@pytest.fixture
+def pipeline(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "datetime", Clock)
+    monkeypatch.setattr(Clock, "minute", 0)
+    return Pipeline(tmp_path / "0")
+
+
+def test_in_a_topic_that_was_created_again_no_offset_of_the_earlier_one_is_believed(pipeline, tmp_path):
+    names, wrong, done = map(str, count(1)), [], 0
+    for first in FIRST:
+        begun = pipeline.fork(tmp_path / next(names))
+        getattr(begun, first)()
+        begun.recreate()
+        for steps in product(STEPS, repeat=2):
+            after = begun.fork(tmp_path / next(names))
+            try:
+                for step in (*steps, "commit", "drift"):
+                    getattr(after, step)()
+                    after.drift()
+                    done += 1
+            except KafkaOffsetsError:
+                pass
+            except AssertionError as error:
+                wrong.append((first, *steps, str(error)))
+    assert wrong == []
+    assert done > 200
