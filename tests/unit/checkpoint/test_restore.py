@@ -37,7 +37,7 @@ def test_the_newest_move_that_was_not_taken_back_is_taken_back(three):
 
 
 def test_a_copy_without_the_newest_finished_batch_is_not_restored(three):
-    """With the files back, another batch would be the newest, and its offsets are not those of the archive."""
+    """With its files back, the newest batch would be another one than that of the archive."""
     apply_plan(three, seek(three))
     (three / "commits" / "2").unlink()
     before = files(three)
