@@ -195,8 +195,17 @@ class SharedPoller:
                 known = read.result()
             found[request] = request.wait.find_positions(reader, known)
 
+        def judge(request: PollRequest) -> None:
+            reading = request.wait.judge(reader, found[request])
+            topics = {tp.topic for positions in found[request].values() for tp in positions}
+            # A partition that was added may hold unread records, which must not end the wait.
+            if reading.done and reader.partitions_changed(topics):
+                find(request)
+                reading = request.wait.judge(reader, found[request])
+            request.set_outcome(reading)
+
         _for_each(batch, find)
-        _for_each(found, lambda request: request.set_outcome(request.wait.judge(reader, found[request])))
+        _for_each(found, judge)
 
     def _read_checkpoints(self, batch: Sequence[PollRequest], storage: ThreadPoolExecutor) -> None:
         wanted = {_storage_key(request): request for request in batch if request.checkpoint is not None}
