@@ -115,10 +115,10 @@ class CachedReader:
             self._current.update(unknown)
         return {topic: self._partitions[topic] for topic in wanted if topic in self._partitions}
 
-    def partitions_changed(self, topics: Iterable[str]) -> bool:
-        """Ask again for partitions that an earlier round has read; return whether they have changed."""
-        earlier = {topic: self._partitions.pop(topic, []) for topic in {*topics} - self._current}
-        return self.partitions(earlier) != earlier
+    def forget_partitions(self, topics: Iterable[str]) -> None:
+        """Forget the partitions of topics that an earlier round has read."""
+        for topic in {*topics} - self._current:
+            self._partitions.pop(topic, None)
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the cached settings of topics; a topic without an answer is asked for again."""

@@ -196,12 +196,14 @@ class SharedPoller:
             found[request] = request.wait.find_positions(reader, known)
 
         def judge(request: PollRequest) -> None:
-            reading = request.wait.judge(reader, found[request])
-            topics = {tp.topic for positions in found[request].values() for tp in positions}
-            # A partition that was added may hold unread records, which must not end the wait.
-            if reading.done and reader.partitions_changed(topics):
+            before = found[request]
+            reading = request.wait.judge(reader, before)
+            if reading.done:
+                # A partition that was added may hold unread records.
+                reader.forget_partitions({tp.topic for positions in before.values() for tp in positions})
                 find(request)
-                reading = request.wait.judge(reader, found[request])
+                if found[request] != before:
+                    reading = request.wait.judge(reader, found[request])
             request.set_outcome(reading)
 
         _for_each(batch, find)

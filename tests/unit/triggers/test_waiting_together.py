@@ -179,20 +179,20 @@ def test_a_partition_that_was_added_since_the_last_poll_ends_no_wait(groups, cli
     async def run():
         async with AsyncExitStack() as stack:
             streams = [await stack.enter_async_context(aclosing(poll_repeatedly(wait, 0.1))) for wait in waits]
-            assert not any([(await anext(each)).done for each in streams])
+            before = [await anext(each) for each in streams]
             memory.grow(topic, 2)
             produce(topic, {1: 5})
             commit(group, topic, {0: 5, 1: 0})
-            await asyncio.gather(*map(anext, streams))  # it may have begun before
-            added = [await anext(each) for each in streams]
+            added = [outcome for _ in range(3) for outcome in await asyncio.gather(*map(anext, streams))]
             commit(group, topic, {1: 5})
             await asyncio.gather(*map(anext, streams))
-            return added, [await anext(each) for each in streams], clients[0].asked
+            return [*before, *added], await asyncio.gather(*map(anext, streams))
 
-    added, after, asked = asyncio.run(run())
-    assert [(each.done, each.lags[0].total) for each in added] == [(False, 5)] * 2
+    before, after = asyncio.run(run())
+    assert not any(each.done for each in before)
     assert all(each.done for each in after)
-    assert sum(question == "partitions" for question, _ in asked) < len(asked) / 2
+    (client,) = clients
+    assert sum(question == "partitions" for question, _ in client.asked) <= 5
 
 
 def test_a_topic_that_is_not_there_is_the_error_of_its_own_wait_only(groups, clients):
