@@ -7,7 +7,7 @@ has announced intervals, but emitted none.
 
 On Airflow 3.3 and later this state is kept with the asset (``asset_state_store``), on earlier versions in a
 Variable. The asset's events show whether a task has emitted. Before Airflow 3.4 they cannot be read while a
-run that was started by an event is queued (apache/airflow#71360): then the task's state and its result decide.
+run that was started by an event is queued (apache/airflow#71360): then the task's state and result decide.
 """
 
 from __future__ import annotations

@@ -280,7 +280,9 @@ def test_records_that_retention_took_are_counted(run, topic, group, delete_recor
     assert plan(Run(), topics=topic, start="earliest")["records"] == 6
 
 
-def test_records_that_retention_takes_while_a_time_is_looked_up_are_missed(run, topic, delete_records, monkeypatch):
+def test_records_that_retention_takes_while_a_time_is_looked_up_are_missed(
+    run, topic, delete_records, monkeypatch
+):
     look_up = OffsetsClient.offsets_for_time
 
     def after_retention(self, *asked):

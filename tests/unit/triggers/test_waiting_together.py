@@ -171,14 +171,17 @@ def test_a_partition_without_a_commit_is_asked_for_together_with_the_others(grou
     assert not [asked for asked in client.asked if asked[0] == "committed"]
 
 
-def test_a_partition_that_was_added_since_the_last_poll_ends_no_wait(groups, clients, memory, commit, produce):
+def test_a_partition_that_was_added_since_the_last_poll_ends_no_wait(
+    groups, clients, memory, commit, produce
+):
     (group,), (topic,) = groups(1)
     names = {"group_id": group, "topics": topic, "max_lag": 0}
     waits = [LagWait(**names, on_no_commit=policy) for policy in ("earliest", "latest")]
 
     async def run():
         async with AsyncExitStack() as stack:
-            streams = [await stack.enter_async_context(aclosing(poll_repeatedly(wait, 0.1))) for wait in waits]
+            polls = [aclosing(poll_repeatedly(wait, 0.1)) for wait in waits]
+            streams = [await stack.enter_async_context(each) for each in polls]
             before = [await anext(each) for each in streams]
             memory.grow(topic, 2)
             produce(topic, {1: 5})
