@@ -82,6 +82,7 @@ class CachedReader:
         """Forget what is known of topics: partitions are added, and topics are deleted and created again."""
         self._since = time.monotonic()
         self._partitions: dict[str, list[int]] = {}
+        self._current: set[str] = set()
         self._settings: dict[str, dict[str, str | None] | BrokerError] = {}
         self._record_times: dict[tuple[str, TopicPartition, int], int] = {}
 
@@ -89,7 +90,7 @@ class CachedReader:
         """Start a round: positions and logs are read again."""
         if time.monotonic() > self._since + METADATA_AGE:
             self._forget()
-        self._commits = {}
+        self._commits, self._current = {}, set()
         for logs in self._logs.values():
             logs.begin()
 
@@ -111,7 +112,13 @@ class CachedReader:
         wanted = sorted(set(topics))
         if unknown := [topic for topic in wanted if topic not in self._partitions]:
             self._partitions |= self._client.partitions(unknown)
+            self._current.update(unknown)
         return {topic: self._partitions[topic] for topic in wanted if topic in self._partitions}
+
+    def forget_partitions(self, topics: Iterable[str]) -> None:
+        """Forget the partitions of topics that an earlier round has read."""
+        for topic in {*topics} - self._current:
+            self._partitions.pop(topic, None)
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:
         """Return the cached settings of topics; a topic without an answer is asked for again."""

@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.text import plural
 
 KEY = "kafka_offsets.intervals"
-"""Key of the state that is kept with the asset, and of the XCom with a task's token."""
+"""Key of the state that is kept with the asset."""
 
 Notes = Sequence[tuple[int, str]]
 """Lines for the log, each with its level."""

@@ -11,7 +11,7 @@ from airflow.sdk import Asset, Context, XComArg
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.interval import MOST_INTERVALS, IntervalSchedule, parse_timezone
-from airflow_kafka_offsets.model.interval_feed import KEY, CompletedIntervals, IntervalFeed, Notes
+from airflow_kafka_offsets.model.interval_feed import CompletedIntervals, IntervalFeed, Notes
 from airflow_kafka_offsets.model.parameters import (
     choice_parser,
     parse_count,
@@ -190,9 +190,6 @@ class CompletedIntervalsOperator(OffsetsOperator):
             emitting = [(memory, each) for memory, each in completed if each.intervals]
             for memory, each in emitting:
                 memory.emit(each, token)
-            if emitting and "ti" in context:
-                # A task without a token has not announced all of its intervals.
-                context["ti"].xcom_push(key=KEY, value=token)
             for memory, _ in emitting:
                 # Of tasks that have kept theirs at the same moment, only the last one emits.
                 memory.refuse_other_task()

@@ -203,7 +203,9 @@ def _at_time(
     ]
     doubtful = {tp for tp, offset in offsets.items() if 0 < offset == logs[tp].start < logs[tp].end}
     gone = {tp: time for tp, time in there.items() if time > asked and tp in doubtful}
-    if on_out_of_range != "clamp" and (unread := doubtful - times.keys()):
+    # With "fail" one partition is enough for a refusal.
+    decided = on_out_of_range == "clamp" or (gone and on_out_of_range == "fail")
+    if not decided and (unread := doubtful - times.keys()):
         raise unread_times(unread)
     if not gone:
         return ResolvedPlace(offsets, notes)

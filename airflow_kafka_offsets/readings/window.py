@@ -100,9 +100,12 @@ def plan_window(
         {tp: OffsetRange(offset, max(offset, ends[tp])) for tp, offset in starts.items()},
         frozenset(tp for tp in starts if tp in positions and positions[tp] is None),
     )
-    refusals = window.refusals(logs)
-    if start.time is not None:
-        refusals += partitions_cut_off(client, starts, logs, start.time)
+    if start.time is None:
+        refusals = window.refusals(logs)
+    else:
+        # Read again: the lookup skips records that retention has deleted since the logs were read.
+        logs = client.log_ranges(starts)
+        refusals = window.refusals(logs) + partitions_cut_off(client, starts, logs, start.time)
         refusals += emptied_partitions(window, positions, logs)
     PlanRefusedError.raise_if(refusals)
     limited = window if max_records is None else window.limited(max_records)

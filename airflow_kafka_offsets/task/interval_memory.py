@@ -7,7 +7,7 @@ has announced intervals, but emitted none.
 
 On Airflow 3.3 and later this state is kept with the asset (``asset_state_store``), on earlier versions in a
 Variable. The asset's events show whether a task has emitted. Before Airflow 3.4 they cannot be read while a
-run that was started by an event is queued (apache/airflow#71360): then the task's state and its token decide.
+run that was started by an event is queued (apache/airflow#71360): then the task's state and result decide.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ class IntervalMemory:
             # An earlier try of this task has not succeeded, unless it was cleared or is another iteration.
             if is_own and announced.get("task_token") == self._task_token:
                 return False
-            if state == "success" and self._token(ti, announced) == announced["token"]:
+            # Airflow keeps the result after a task's last step.
+            if state == "success" and self._returned_end(ti, announced) == announced["end"]:
                 return True
             raise
 
@@ -155,15 +156,16 @@ class IntervalMemory:
         key = by["task_id"] if index < 0 else f"{by['task_id']}_{index}"
         return str(found.get(by["run_id"], {}).get(key))
 
-    def _token(self, ti: Any, by: Mapping[str, Any]) -> object:
+    def _returned_end(self, ti: Any, by: Mapping[str, Any]) -> object:
         index = by.get("map_index", -1)
-        return ti.xcom_pull(
+        result = ti.xcom_pull(
             dag_id=by["dag_id"],
             run_id=by["run_id"],
             task_ids=by["task_id"],
-            key=KEY,
             **({} if index < 0 else {"map_indexes": index}),
         )
+        assets = result["assets"] if isinstance(result, Mapping) else {}
+        return assets.get(self.asset.name, {}).get("complete_until")
 
     def _is_in_events(self, announced: Mapping[str, Any]) -> bool:
         # Airflow's class for declared inlets is used because the asset is only an outlet of this task.

@@ -195,8 +195,19 @@ class SharedPoller:
                 known = read.result()
             found[request] = request.wait.find_positions(reader, known)
 
+        def judge(request: PollRequest) -> None:
+            before = found[request]
+            reading = request.wait.judge(reader, before)
+            if reading.done:
+                # A partition that was added may hold unread records.
+                reader.forget_partitions({tp.topic for positions in before.values() for tp in positions})
+                find(request)
+                if found[request] != before:
+                    reading = request.wait.judge(reader, found[request])
+            request.set_outcome(reading)
+
         _for_each(batch, find)
-        _for_each(found, lambda request: request.set_outcome(request.wait.judge(reader, found[request])))
+        _for_each(found, judge)
 
     def _read_checkpoints(self, batch: Sequence[PollRequest], storage: ThreadPoolExecutor) -> None:
         wanted = {_storage_key(request): request for request in batch if request.checkpoint is not None}

@@ -117,7 +117,8 @@ class FakeAirflow:
         """
         ti = self.task_instance(operator.task_id, run_id, max_tries)
         self.steps, self.kill_at = 0, kill_at
-        self.states[ti.key], self.xcoms[ti.key] = "running", {}
+        self.states[ti.key] = "running"
+        self.xcoms.pop(ti.key, None)
         accessor = PartitionedAccessor if self.partitions else Accessor
         outlet_events = _ByAsset(lambda _: accessor())
         inlets = type("Inlets", (InletEvents,), {"recorded": self.events, "unreadable": self.unreadable})
@@ -131,6 +132,8 @@ class FakeAirflow:
             )
         try:
             result = operator.execute(context)  # type: ignore[arg-type]
+            self.step()
+            self.xcoms[ti.key] = json.loads(json.dumps(result))
             self.step()
         except KilledError:
             self.states[ti.key] = "failed"
@@ -202,9 +205,5 @@ class _TaskInstance:
         state = self._airflow.states.get((dag_id, run, task))
         return {} if state is None else {run: {task: state}}
 
-    def xcom_push(self, key: str, value: Any) -> None:
-        self._airflow.step()
-        self._airflow.xcoms[self.key][key] = json.loads(json.dumps(value))
-
-    def xcom_pull(self, dag_id: str, run_id: str, task_ids: str, key: str) -> Any:
-        return self._airflow.xcoms.get((dag_id, run_id, task_ids), {}).get(key)
+    def xcom_pull(self, dag_id: str, run_id: str, task_ids: str) -> Any:
+        return self._airflow.xcoms.get((dag_id, run_id, task_ids))

@@ -1,6 +1,7 @@
 """Which intervals a task emits, over retries, kills, Clears, resets and changed parameters."""
 
 import json
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from itertools import count
 from typing import Any
@@ -251,7 +252,7 @@ def test_a_task_that_a_user_marks_as_a_success_has_emitted_nothing(stream):
     for kill_at in range(1, 30):
         airflow = stream.airflow = FakeAirflow()
         stream.run("killed", kill_at=kill_at)
-        if airflow.xcoms["stream", "killed", "hours"]:
+        if airflow.xcoms:
             break
         announced += "announced" in airflow.kept.get("hours", {}).get("kafka_offsets.intervals", ())
         airflow.states["stream", "killed", "hours"] = "success"
@@ -281,6 +282,28 @@ def test_while_airflow_does_not_say_what_was_emitted_a_task_waits(stream):
     # The retry of the task itself needs no events.
     stream.run("one")
     assert stream.hours() == ["01T00"]
+    # Its result shows that it has emitted.
+    stream.write(2.5, read=3)
+    stream.run("two")
+    assert stream.hours() == ["01T00", "01T01"]
+
+
+def test_without_events_a_task_that_is_marked_as_a_success_has_emitted_only_what_it_has_returned(stream):
+    stream.write(0.5, 24.5, read=2)
+    parameters = {"every": ["hour", "day"], "outlets": [HOURS, DAYS], "max_intervals": 24}
+    for kill_at in range(1, 40):
+        airflow = stream.airflow = FakeAirflow()
+        stream.run("killed", kill_at=kill_at, **parameters)
+        if airflow.xcoms:
+            break
+        airflow.states["stream", "killed", "hours"] = "success"
+        airflow.unreadable = ValueError("start_date: Input should be a valid datetime")
+        with suppress(PlanRefusedError):
+            stream.run("next", **parameters)
+        airflow.unreadable = None
+        stream.run("last", **parameters)
+        assert (len(stream.hours()), len(stream.hours("days"))) == (24, 1), kill_at
+    assert kill_at > 10
 
 
 # -- two tasks on one asset --

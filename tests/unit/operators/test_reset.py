@@ -63,6 +63,21 @@ def test_a_time_is_not_compared_with_deleted_records_as_long_as_the_first_one_do
     assert holds(group)[0] == after
 
 
+def test_a_time_that_does_not_come_does_not_hide_that_records_are_deleted_elsewhere(
+    topic, group, delete_records, holds, context, monkeypatch
+):
+    delete_records(topic, {0: 3, 1: 2})
+    read = OffsetsClient.record_times
+    monkeypatch.setattr(
+        OffsetsClient, "record_times", lambda self, at, **_: read(self, {tp: at[tp] for tp in [*at][:1]})
+    )
+    with pytest.raises(AirflowFailException, match=f"the log of {topic}-0 starts later than"):
+        reset(context, to_datetime=NOON, group_id=group, topics=topic)
+    with pytest.raises(BrokerUnavailableError, match=f"times of records in {topic}-1 could not be read"):
+        reset(context, to_datetime=NOON, group_id=group, topics=topic, on_out_of_range="skip")
+    assert holds(group)[0] == 5
+
+
 @pytest.mark.parametrize(("filled", "shift"), [("", ""), ("1", "-1")])
 def test_templates_fill_in_exactly_one_scenario(filled, shift, group, context):
     task = ResetOffsetsOperator(task_id="reset", group_id=group, to_offset="{{ to }}", shift_by="{{ by }}")

@@ -14,6 +14,7 @@ from airflow.sdk import DAG
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from waiting import Store
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.moves import window_commit
@@ -277,6 +278,20 @@ def test_records_that_retention_took_are_counted(run, topic, group, delete_recor
         plan(run, topics=topic, start=HALF)
     assert plan(run, topics=topic, start=NOON + timedelta(minutes=8))["records"] == 2
     assert plan(Run(), topics=topic, start="earliest")["records"] == 6
+
+
+def test_records_that_retention_takes_while_a_time_is_looked_up_are_missed(
+    run, topic, delete_records, monkeypatch
+):
+    look_up = OffsetsClient.offsets_for_time
+
+    def after_retention(self, *asked):
+        delete_records(topic, {0: 5})
+        return look_up(self, *asked)
+
+    monkeypatch.setattr(OffsetsClient, "offsets_for_time", after_retention)
+    with pytest.raises(AirflowFailException, match="starts later than 2026-03-01T12:02.*5 in total"):
+        plan(run, topics=topic, start=HALF)
 
 
 def test_retention_between_plan_and_commit(run, topic, group, delete_records, holds):

@@ -171,6 +171,33 @@ def test_a_partition_without_a_commit_is_asked_for_together_with_the_others(grou
     assert not [asked for asked in client.asked if asked[0] == "committed"]
 
 
+def test_a_partition_that_was_added_since_the_last_poll_ends_no_wait(
+    groups, clients, memory, commit, produce
+):
+    (group,), (topic,) = groups(1)
+    names = {"group_id": group, "topics": topic, "max_lag": 0}
+    waits = [LagWait(**names, on_no_commit=policy) for policy in ("earliest", "latest")]
+
+    async def run():
+        async with AsyncExitStack() as stack:
+            polls = [aclosing(poll_repeatedly(wait, 0.1)) for wait in waits]
+            streams = [await stack.enter_async_context(each) for each in polls]
+            before = [await anext(each) for each in streams]
+            memory.grow(topic, 2)
+            produce(topic, {1: 5})
+            commit(group, topic, {0: 5, 1: 0})
+            added = [outcome for _ in range(3) for outcome in await asyncio.gather(*map(anext, streams))]
+            commit(group, topic, {1: 5})
+            await asyncio.gather(*map(anext, streams))
+            return [*before, *added], await asyncio.gather(*map(anext, streams))
+
+    before, after = asyncio.run(run())
+    assert not any(each.done for each in before)
+    assert all(each.done for each in after)
+    (client,) = clients
+    assert sum(question == "partitions" for question, _ in client.asked) <= 5
+
+
 def test_a_topic_that_is_not_there_is_the_error_of_its_own_wait_only(groups, clients):
     (group,), (topic,) = groups(1)
     waits = [
