@@ -85,7 +85,9 @@ class Committer:
         with self._noting:
             run = self._runs.get(run_id)
             if run is not None:
-                run.wanted, run.batch = True, batch
+                # A batch that is not committed yet came after any move of the checkpoint.
+                run.batch = run.batch if run.wanted and batch is None else batch
+                run.wanted = True
                 run.finished = run.finished or batch is not None
                 run.ended = run.ended or ended
                 if ended and not run.attempts:

@@ -477,16 +477,21 @@ def test_the_last_offsets_of_an_ended_query_are_not_committed_over_a_move_of_its
     committer = following(query, group.client)
     query.ends = {ORDERS: 5}
     finish(committer)
-    # The broker is away when the query ends, and a reset is faster than the next attempt.
+    # The broker is away at the last batch, and a reset is faster than the next attempt.
     query.ends, query.active, group.failures = {ORDERS: 9}, active, 1
-    committer.record_ended("run-1")
+    committer.record_finished("run-1", 1, ended=None if active else time.monotonic())
     committer.commit_due()
     group.held["g", ORDERS], query.move = moved(), then
     committer.flush(2)
-    assert group.held["g", ORDERS].offset == (9 if active else 2)
-    errors = [str(error) for error in committer.outcomes.errors]
-    assert errors == [] if active else "the checkpoint of query q-1 was moved after its end" in errors[0]
-    assert ("were moved while it runs, which it does not notice" in caplog.text) == active
+    assert group.held["g", ORDERS].offset == 2
+    (error,) = map(str, committer.outcomes.errors)
+    assert ("moved while it runs" if active else "the checkpoint of query q-1 was moved after its end") in error
+    if active:
+        # Its next batch takes both with it.
+        committer.record_finished("run-1", 2)
+        committer.flush(2)
+        assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (9, [])
+        assert "the group follows it from its next batch on" in caplog.text
 
 
 @pytest.mark.parametrize(("move", "then"), [(0, 1), (None, None)])
@@ -539,13 +544,16 @@ def test_a_move_that_a_running_query_has_gone_past_does_not_keep_it_from_its_las
         assert group.held["g", ORDERS].offset == query.ends[ORDERS]
 
 
+@pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("batch", [1, None])
-def test_a_checkpoint_that_was_moved_alone_while_a_query_was_idle(group, now, batch):
+def test_a_checkpoint_that_was_moved_alone_or_with_its_group_while_a_query_was_idle(group, now, batch, alone):
     query = in_jvm()
     committer = following(query, group.client)
     query.ends = {ORDERS: 5}
     finish(committer)
     now[0], query.move = now[0] + 3600, 1
+    if not alone:
+        group.held["g", ORDERS] = moved()
     query.ends = {ORDERS: 9 if batch else 5}
     finish(committer, batch=batch)
     now[0], query.active = now[0] + 1, False
@@ -553,6 +561,7 @@ def test_a_checkpoint_that_was_moved_alone_while_a_query_was_idle(group, now, ba
     committer.flush(2)
     # With another batch the query has written its own position into the checkpoint, after the move.
     assert len(committer.outcomes.errors) == (0 if batch else 1)
+    assert group.held["g", ORDERS].offset == (9 if batch else 5 if alone else 2)
 
 
 def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committer, group, query, now):
