@@ -140,6 +140,13 @@ def finish(committer, run="run-1", batch=0):
     committer.commit_due()
 
 
+def listening_to(running):
+    """A listener on a session of Spark Connect in which a query runs already."""
+    of_session = {"active": [running], "get": lambda query_id: running, "removeListener": lambda listener: None}
+    session = SimpleNamespace(streams=SimpleNamespace(**of_session))
+    return KafkaOffsetCommitterListener(session, group_id="g", config={"bootstrap.servers": "here:9092"})
+
+
 def error_of(committer, seconds=1):
     """Let the query finish a batch, and return the one error of a flush as text."""
     committer.record_finished("run-1", 0)
@@ -203,6 +210,14 @@ def test_a_flush_does_not_wait_for_the_next_second(committer, group, query):
     assert (group.held["g", ORDERS].offset, group.commits) == (2, 2)
     committer.record_late(5)
     assert committer.outcomes.errors == []
+
+
+def test_a_flush_commits_a_batch_of_a_running_query_whose_event_spark_has_dropped(committer, group, query):
+    query.ends = {ORDERS: 1}
+    finish(committer)
+    query.ends = {ORDERS: 2}
+    committer.flush(5)
+    assert (group.held["g", ORDERS].offset, json.loads(group.held["g", ORDERS].metadata)["batch"]) == (2, 7)
 
 
 def test_a_flush_does_not_wait_for_the_batches_that_end_meanwhile(committer, group, query, monkeypatch):
@@ -641,15 +656,24 @@ def test_a_topic_without_a_group_does_not_hide_that_the_last_commit_is_not_done(
     ]
 
 
-def test_a_flush_commits_a_batch_of_spark_connect_whose_event_has_not_come_yet(group):
-    session = SimpleNamespace(streams=SimpleNamespace(removeListener=lambda listener: None))
-    listener = KafkaOffsetCommitterListener(session, group_id="g", config={"bootstrap.servers": "here:9092"})
-    committer = listener._committer = Committer(group.client, group_id="g")
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_batch_of_spark_connect_is_committed_whose_event_has_not_come(group, ended):
     progress = Progress(4, [Source("KafkaV2[Subscribe[orders]]", '{"orders":{"0":6}}')])
-    running = SimpleNamespace(isActive=True, lastProgress=progress)
-    committer.follow("run-1", ConnectQuery("q-1", None, running, LimitedCalls("asks", 1.0)))
-    listener.flush(2)
+    listener = listening_to(SimpleNamespace(id="q-1", runId="run-1", isActive=True, lastProgress=progress))
+    listener._committer._new_client = group.client
+    if ended:
+        listener._committer.record_ended("run-1")
+        listener._committer.commit_due()
+    else:
+        listener.flush(2)
     assert group.held["g", ORDERS].offset == 6
+    listener.stop(1)
+
+
+def test_a_late_event_of_an_ended_run_is_not_taken_for_one_of_the_next_run():
+    listener = listening_to(SimpleNamespace(id="q-1", runId="run-2", isActive=True, lastProgress=None))
+    listener.onQueryIdle(SimpleNamespace(id="q-1", runId="run-1"))
+    assert listener._committer.queries()["run-1"].is_active() is False
     listener.stop(1)
 
 
@@ -659,7 +683,7 @@ def test_a_busy_event_bus_of_spark_leaves_time_to_commit():
     java_context = SimpleNamespace(sc=lambda: SimpleNamespace(listenerBus=lambda: bus))
     conf = SimpleNamespace(getAll=list)
     context = SimpleNamespace(_jsc=java_context, getConf=lambda: conf)
-    streams = SimpleNamespace(removeListener=lambda listener: None)
+    streams = SimpleNamespace(active=[], removeListener=lambda listener: None)
     listener = KafkaOffsetCommitterListener(
         SimpleNamespace(_jvm=object(), sparkContext=context, streams=streams)
     )
