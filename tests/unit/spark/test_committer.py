@@ -657,10 +657,10 @@ def test_a_topic_without_a_group_does_not_hide_that_the_last_commit_is_not_done(
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_batch_of_spark_connect_is_committed_whose_event_has_not_come(group, ended):
+def test_a_batch_of_spark_connect_is_committed_whose_event_has_not_come(group, ended, monkeypatch):
+    monkeypatch.setattr(KafkaOffsetCommitterListener, "_new_client", group.client)
     progress = Progress(4, [Source("KafkaV2[Subscribe[orders]]", '{"orders":{"0":6}}')])
     listener = listening_to(SimpleNamespace(id="q-1", runId="run-1", isActive=True, lastProgress=progress))
-    listener._committer._new_client = group.client
     if ended:
         listener._committer.record_ended("run-1")
         listener._committer.commit_due()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 from memory_broker import MemoryBroker
@@ -79,9 +80,10 @@ class World:
         pass
 
     def start(self):
-        self.runs, self.run = self.runs + 1, Run(self)
+        run: Any = Run(self)
+        self.runs, self.run = self.runs + 1, run
         self.run_id = f"run-{self.runs}"
-        self.committer.follow(self.run_id, self.run)
+        self.committer.follow(self.run_id, run)
 
     def unheard_batch(self):
         self.run.at, self.batch = self.run.at + 3, self.batch + 1
