@@ -276,7 +276,9 @@ def test_named_sources_in_another_order(
     assert [holds(group) for group in groups] == [{(topics[0], 0): 1}, {(topics[1], 0): 5}]
 
 
-def test_spark_connect(connect, bootstrap_servers, make_topic, produce, location, new_group, holds, says):
+def test_spark_connect(
+    connect, bootstrap_servers, make_topic, produce, location, new_group, holds, says, wait_until
+):
     config = {"bootstrap.servers": bootstrap_servers}
     if connect.version.startswith("3."):
         with pytest.raises(SetupError, match="runs listeners on the server"):
@@ -296,3 +298,10 @@ def test_spark_connect(connect, bootstrap_servers, make_topic, produce, location
     assert holds(group) == {(topic, 0): 5, (topic, 1): 0}
     assert says(group, topic)["query"] == query.id
     assert listener.counts.failed == 0
+    # A run with nothing new commits again.
+    again = new_group()
+    with committing(connect, group_id=again, config=config, raise_errors=True):
+        query = writer.trigger(processingTime="0 seconds").start()
+        wait_until(lambda: query.lastProgress)
+        query.stop()
+    assert holds(again) == holds(group)

@@ -85,7 +85,9 @@ class Committer:
         with self._noting:
             run = self._runs.get(run_id)
             if run is not None:
-                run.wanted, run.batch = True, batch
+                # A batch that is not committed yet came after any move of the checkpoint.
+                run.batch = run.batch if run.wanted and batch is None else batch
+                run.wanted = True
                 run.finished = run.finished or batch is not None
                 run.ended = run.ended or ended
                 if ended and not run.attempts:
@@ -115,6 +117,11 @@ class Committer:
         """Commit all batches that have finished by now, with repeated attempts until ``timeout``."""
         deadline = self._flush_until = time.monotonic() + timeout
         self._notice_ends()
+        with self._noting:
+            running = [run_id for run_id, run in self._runs.items() if run.ended is None]
+        for run_id in running:
+            # Under load Spark drops events, also the event of a batch.
+            self.record_finished(run_id, None)
         # At least one pass: it begins when the commit on another thread has ended.
         while self._committing.acquire(timeout=max(0.0, deadline - time.monotonic())):
             try:

@@ -126,6 +126,10 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         self._server = LimitedCalls("kafka-offset-committer-asks", REQUEST)
         self._ended = False
         self._at_exit: Callable[[], None] | None = _stop_at_exit(self)
+        with _only_logged():
+            # Spark sends no event of their start, and none of a batch unless there is new data.
+            for query in spark.streams.active:
+                self.onQueryIdle(query)
 
     @property
     def counts(self) -> Counts:
@@ -159,8 +163,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             self._deliver_events(timeout / 2)
         else:
             self._server.seconds = min(REQUEST, timeout / 2)
-            queries = self._committer.queries().items()
-            unknown = [query for run_id, query in queries if not self._ask_for_last_progress(run_id, query)]
+            queries = self._committer.queries().values()
+            unknown = [query for query in queries if not self._ask_for_last_progress(query)]
         self._committer.flush(deadline.seconds_left)
         for query in unknown:
             self._committer.outcomes.record_incomplete(query, _UNKNOWN_END)
@@ -250,8 +254,10 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         if known is not None:
             return known
         query_id = str(event.id)
-        # After its end the session no longer returns the query.
+        # After its end the session no longer returns the query, but may return its next run.
         found = self._session.streams.get(query_id)
+        if found is not None and str(found.runId) != run_id:
+            found = None
         if self._jvm is None:
             known = ConnectQuery(query_id, getattr(event, "name", None), found, self._server)
         elif found is not None:
@@ -277,12 +283,11 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         except Exception as error:  # noqa: BLE001  # a stopped session has delivered all events
             log.debug("The listener bus was not waited for: %s", error)
 
-    def _ask_for_last_progress(self, run_id: str, query: RunningQuery) -> bool:
+    def _ask_for_last_progress(self, query: RunningQuery) -> bool:
         """Ask for the last progress, because events may be lost; return whether there was an answer."""
         try:
             if isinstance(query, ConnectQuery):
                 query.ask_last_progress()
-                self._committer.record_finished(run_id, None)
         except TimeoutError:
             return False
         except Exception as error:  # noqa: BLE001  # the session may be stopped, or not know the query

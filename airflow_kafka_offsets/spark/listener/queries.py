@@ -191,6 +191,9 @@ class ConnectQuery:
 
     def sources(self) -> list[SourceState]:
         """Return the finished offsets; empty before the first batch."""
+        if not self._states:
+            # A run without new data has no event, but its progress has the offsets of earlier runs.
+            self.ask_last_progress()
         return self._states
 
     def newest_batch(self) -> int | None:

@@ -35,7 +35,7 @@ REFRESHES = 4
 
 _MOVED_WHILE_RUNNING = (
     "its checkpoint and its group were moved while it runs, which it does not notice: it reads on where it "
-    "is, and the group follows it; stop the query, then move both again"
+    "is, and the group follows it from its next batch on; stop the query, then move both again"
 )
 
 _WHOLE_QUERY = ""
@@ -81,7 +81,7 @@ class Run:
 
     def refuse_overtaken(self, target: Target, newest: int) -> None:
         """
-        Refuse the last offsets of a query whose checkpoint was moved after the query's end.
+        Refuse offsets of batches before a move of the checkpoint, also if the query has ended since.
 
         :param newest: number of the newest move of the checkpoint that has committed to the group.
         """
@@ -101,6 +101,8 @@ class Run:
                 f"the checkpoint of query {query.name} was moved after its end, so the query's last offsets "
                 f"are not committed to group {target.group_id!r}: its next run continues from the move"
             )
+        if self.batch is None or self.attempts:
+            raise PlanRefusedError(f"query {query.name}: {_MOVED_WHILE_RUNNING}")
         # The query writes its own position into the checkpoint with its next batch.
         self.group_moves[target], self.checkpoint_move = newest, answer_of(query.newest_move)
         log.warning("Kafka offsets: query %s: %s", query.name, _MOVED_WHILE_RUNNING)

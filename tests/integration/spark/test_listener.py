@@ -101,6 +101,19 @@ def test_kafkas_describe_follows_a_union_into_a_kafka_sink_batch_by_batch(
     assert shown() == lag_free((7, 8))
 
 
+def test_a_query_that_was_idle_before_the_listener_came_is_followed(
+    spark, stream, start, make_topic, produce, location, new_group, holds
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 3})
+    query = start(stream(topic, **{OPTION: group}), location, processingTime="0 seconds")
+    query.processAllAvailable()
+    with committing(spark, raise_errors=True):
+        pass
+    query.stop()
+    assert holds(group) == {(topic, 0): 3}
+
+
 def test_a_group_with_members_is_theirs(
     spark, stream, run, make_topic, produce, location, new_group, member, holds
 ):

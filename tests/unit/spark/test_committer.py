@@ -140,6 +140,13 @@ def finish(committer, run="run-1", batch=0):
     committer.commit_due()
 
 
+def listening_to(running):
+    """A listener on a session of Spark Connect in which a query runs already."""
+    calls = {"get": lambda query_id: running, "removeListener": lambda listener: None}
+    session = SimpleNamespace(streams=SimpleNamespace(active=[running], **calls))
+    return KafkaOffsetCommitterListener(session, group_id="g", config={"bootstrap.servers": "here:9092"})
+
+
 def error_of(committer, seconds=1):
     """Let the query finish a batch, and return the one error of a flush as text."""
     committer.record_finished("run-1", 0)
@@ -203,6 +210,14 @@ def test_a_flush_does_not_wait_for_the_next_second(committer, group, query):
     assert (group.held["g", ORDERS].offset, group.commits) == (2, 2)
     committer.record_late(5)
     assert committer.outcomes.errors == []
+
+
+def test_a_flush_commits_a_batch_of_a_running_query_whose_event_spark_has_dropped(committer, group, query):
+    query.ends = {ORDERS: 1}
+    finish(committer)
+    query.ends = {ORDERS: 2}
+    committer.flush(5)
+    assert (group.held["g", ORDERS].offset, json.loads(group.held["g", ORDERS].metadata)["batch"]) == (2, 7)
 
 
 def test_a_flush_does_not_wait_for_the_batches_that_end_meanwhile(committer, group, query, monkeypatch):
@@ -477,16 +492,21 @@ def test_the_last_offsets_of_an_ended_query_are_not_committed_over_a_move_of_its
     committer = following(query, group.client)
     query.ends = {ORDERS: 5}
     finish(committer)
-    # The broker is away when the query ends, and a reset is faster than the next attempt.
+    # The broker is away at the last batch, and a reset is faster than the next attempt.
     query.ends, query.active, group.failures = {ORDERS: 9}, active, 1
-    committer.record_ended("run-1")
+    committer.record_finished("run-1", 1, ended=None if active else time.monotonic())
     committer.commit_due()
     group.held["g", ORDERS], query.move = moved(), then
     committer.flush(2)
-    assert group.held["g", ORDERS].offset == (9 if active else 2)
-    errors = [str(error) for error in committer.outcomes.errors]
-    assert errors == [] if active else "the checkpoint of query q-1 was moved after its end" in errors[0]
-    assert ("were moved while it runs, which it does not notice" in caplog.text) == active
+    assert group.held["g", ORDERS].offset == 2
+    (error,) = map(str, committer.outcomes.errors)
+    assert ("moved while it runs" if active else "of query q-1 was moved after its end") in error
+    if active:
+        # Its next batch takes both with it.
+        committer.record_finished("run-1", 2)
+        committer.flush(2)
+        assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (9, [])
+        assert "the group follows it from its next batch on" in caplog.text
 
 
 @pytest.mark.parametrize(("move", "then"), [(0, 1), (None, None)])
@@ -539,13 +559,16 @@ def test_a_move_that_a_running_query_has_gone_past_does_not_keep_it_from_its_las
         assert group.held["g", ORDERS].offset == query.ends[ORDERS]
 
 
+@pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("batch", [1, None])
-def test_a_checkpoint_that_was_moved_alone_while_a_query_was_idle(group, now, batch):
+def test_a_checkpoint_that_was_moved_alone_or_with_its_group_while_a_query_was_idle(group, now, batch, alone):
     query = in_jvm()
     committer = following(query, group.client)
     query.ends = {ORDERS: 5}
     finish(committer)
     now[0], query.move = now[0] + 3600, 1
+    if not alone:
+        group.held["g", ORDERS] = moved()
     query.ends = {ORDERS: 9 if batch else 5}
     finish(committer, batch=batch)
     now[0], query.active = now[0] + 1, False
@@ -553,6 +576,7 @@ def test_a_checkpoint_that_was_moved_alone_while_a_query_was_idle(group, now, ba
     committer.flush(2)
     # With another batch the query has written its own position into the checkpoint, after the move.
     assert len(committer.outcomes.errors) == (0 if batch else 1)
+    assert group.held["g", ORDERS].offset == (9 if batch else 5 if alone else 2)
 
 
 def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committer, group, query, now):
@@ -632,15 +656,24 @@ def test_a_topic_without_a_group_does_not_hide_that_the_last_commit_is_not_done(
     ]
 
 
-def test_a_flush_commits_a_batch_of_spark_connect_whose_event_has_not_come_yet(group):
-    session = SimpleNamespace(streams=SimpleNamespace(removeListener=lambda listener: None))
-    listener = KafkaOffsetCommitterListener(session, group_id="g", config={"bootstrap.servers": "here:9092"})
-    committer = listener._committer = Committer(group.client, group_id="g")
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_batch_of_spark_connect_is_committed_whose_event_has_not_come(group, ended, monkeypatch):
+    monkeypatch.setattr(KafkaOffsetCommitterListener, "_new_client", group.client)
     progress = Progress(4, [Source("KafkaV2[Subscribe[orders]]", '{"orders":{"0":6}}')])
-    running = SimpleNamespace(isActive=True, lastProgress=progress)
-    committer.follow("run-1", ConnectQuery("q-1", None, running, LimitedCalls("asks", 1.0)))
-    listener.flush(2)
+    listener = listening_to(SimpleNamespace(id="q-1", runId="run-1", isActive=True, lastProgress=progress))
+    if ended:
+        listener._committer.record_ended("run-1")
+        listener._committer.commit_due()
+    else:
+        listener.flush(2)
     assert group.held["g", ORDERS].offset == 6
+    listener.stop(1)
+
+
+def test_a_late_event_of_an_ended_run_is_not_taken_for_one_of_the_next_run():
+    listener = listening_to(SimpleNamespace(id="q-1", runId="run-2", isActive=True, lastProgress=None))
+    listener.onQueryIdle(SimpleNamespace(id="q-1", runId="run-1"))
+    assert listener._committer.queries()["run-1"].is_active() is False
     listener.stop(1)
 
 
@@ -650,7 +683,7 @@ def test_a_busy_event_bus_of_spark_leaves_time_to_commit():
     java_context = SimpleNamespace(sc=lambda: SimpleNamespace(listenerBus=lambda: bus))
     conf = SimpleNamespace(getAll=list)
     context = SimpleNamespace(_jsc=java_context, getConf=lambda: conf)
-    streams = SimpleNamespace(removeListener=lambda listener: None)
+    streams = SimpleNamespace(active=[], removeListener=lambda listener: None)
     listener = KafkaOffsetCommitterListener(
         SimpleNamespace(_jvm=object(), sparkContext=context, streams=streams)
     )
