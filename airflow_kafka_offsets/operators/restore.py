@@ -227,10 +227,10 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             resets = task_states(context, self, {*self._setups, *movers})
             if done := [name for name, states in resets.states.items() if not _NOT_RUN.issuperset(states)]:
                 raise PlanRefusedError(
-                    f"{', '.join(done)} has run and has left no receipt ({resets.describe(done)}), so nothing "
-                    "can be put back: set receipt= to the reset's output, and let the reset push its XCom "
-                    "(do_xcom_push). To put this pipeline back, use 'airflow-kafka-offsets group restore' "
-                    "with the archive below its checkpoint"
+                    f"{', '.join(done)} has run and has left no receipt ({resets.describe(done)}), so "
+                    "nothing can be put back: set receipt= to the reset's output, and let the reset push its "
+                    "XCom (do_xcom_push). To put this pipeline back, use 'airflow-kafka-offsets group "
+                    "restore' with the archive below its checkpoint"
                 )
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return True

@@ -151,7 +151,7 @@ def test_a_try_whose_connection_leads_to_another_cluster_is_refused(group, targe
         extra = {"bootstrap.servers": client.servers}
         edited.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
         with pytest.raises(
-            AirflowFailException, match="the move of an interrupted try of this task is of cluster .* cluster west"
+            AirflowFailException, match="the move of an interrupted try .* is of cluster .* cluster west"
         ):
             group.reset(clears, **target)
     assert [*committed_offsets(client.committed("g", [FIRST, SECOND])).values()] == [50, 60]
@@ -165,9 +165,10 @@ def test_a_try_that_ends_before_airflow_knows_has_moved(group, monkeypatch):
         finish(images)
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(BeforeImages, "finish", dies)
-        group.reset()
+        with pytest.raises(KeyboardInterrupt):
+            group.reset()
     group.client.commit("h", {FIRST: 50, SECOND: 60})
     with pytest.raises(AirflowFailException, match="has moved group 'g' on .*orders-1, which .* name it"):
         group.reset(group_id="h")
