@@ -137,8 +137,11 @@ def plan_without_move(
 
     :param movers: identities of the tasks that reset and restore.
     :param work: the tasks that have succeeded.
+    :raises MoveUnfinishedError: if a move of the checkpoint was begun and not finished.
     :raises PlanRefusedError: if a group was not committed since by another task than the movers.
     """
+    if checkpoint is not None:
+        ArchivedMoves(checkpoint).refuse_unfinished()
     sources = None if checkpoint is None else checkpoint.read().kafka_offsets
     targets = {
         group: {tp: at for tp, at in group_positions(client, group, scope).items() if at is not None}

@@ -296,7 +296,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                     receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
                 except GroupMovedError as error:
                     if checkpoint is None and not (error.progress and error.progress.written):
-                        images.finish()  # nothing was written
+                        images.forget()  # nothing was written
                     raise
                 # After the receipt, so that a try that dies before this line counts as interrupted.
                 images.finish()

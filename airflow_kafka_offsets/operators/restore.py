@@ -42,6 +42,9 @@ from airflow_kafka_offsets.task.run_tasks import (
 
 RestoreWhen = Literal["failed", "always"]
 
+_NOT_RUN = frozenset({None, "skipped", "upstream_failed", "removed"})
+"""States of a reset that has moved nothing."""
+
 
 class RestoreOffsetsOperator(PipelineMovingOperator):
     """
@@ -218,13 +221,16 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     def _nothing_moved(self, context: Context, receipt: Receipt | None) -> bool:
         """Return whether nothing was moved, and log the reason."""
         if receipt is None and self.from_file is None:
-            # A reset that has succeeded has moved offsets. A skipped reset has no receipt either.
-            if done := task_states(context, self, self._setups).succeeded:
+            # A retry has lost the receipt of the try before it, so a failed reset may have moved too.
+            named = XComArg.iter_xcom_references((self._templates or {}).get("receipt"))
+            movers = {task.task_id for task, _ in named}.intersection(tasks_that_move(self))
+            resets = task_states(context, self, {*self._setups, *movers})
+            if done := [name for name, states in resets.states.items() if not _NOT_RUN.issuperset(states)]:
                 raise PlanRefusedError(
-                    f"{', '.join(done)} has succeeded and has left no receipt, so nothing can be put back: "
-                    "set receipt= to the reset's output, and let the reset push its XCom (do_xcom_push). To "
-                    "put this pipeline back, use 'airflow-kafka-offsets group restore' with the archive "
-                    "below its checkpoint"
+                    f"{', '.join(done)} has run and has left no receipt ({resets.describe(done)}), so "
+                    "nothing can be put back: set receipt= to the reset's output, and let the reset push its "
+                    "XCom (do_xcom_push). To put this pipeline back, use 'airflow-kafka-offsets group "
+                    "restore' with the archive below its checkpoint"
                 )
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return True

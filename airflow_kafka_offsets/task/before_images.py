@@ -12,6 +12,7 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json, parse_positions
+from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.text import shorten
@@ -38,14 +39,16 @@ class BeforeImages:
     def interrupted(self) -> bool:
         """Whether the task was cleared while a try had not finished its move, as far as this is known."""
         # Commits of tries since the Clear have the token of this one.
-        return self._unfinished and (
-            self._kept.get("mark") != self._mark or bool(self._kept.get("continues"))
-        )
+        return self._unfinished and (not self._is_retry or bool(self._kept.get("continues")))
 
     @property
     def _unfinished(self) -> bool:
-        """Whether an earlier try may have written, and did not finish."""
-        return bool(self._kept) and not self._kept.get("done")
+        """Whether an earlier try may have written, and did not finish; a retry does not know that it did."""
+        return bool(self._kept) and (self._is_retry or not self._kept.get("done"))
+
+    @property
+    def _is_retry(self) -> bool:
+        return self._kept.get("mark") == self._mark
 
     def with_first(
         self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata, *, has_followers: bool
@@ -57,7 +60,7 @@ class BeforeImages:
         """
         self._refuse_left(plan, client, metadata)
         # If other tasks follow this one, it continues its earlier move even after a Clear.
-        if not (has_followers or self.interrupted or self._kept.get("mark") == self._mark):
+        if not (has_followers or self.interrupted or self._is_retry):
             return plan
         # Only if this task made the last commit: a restore must put back other clients' commits.
         return plan.with_before(
@@ -73,7 +76,11 @@ class BeforeImages:
         )
 
     def _refuse_left(self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata) -> None:
-        # The names were changed since. The move of the others would be in no receipt.
+        # The connection or the names were changed since. The move of the others would be in no receipt.
+        if self._unfinished:
+            what, remedy = "the move of an interrupted try of this task", "trigger a new run"
+            begun = LogIds(self._kept.get("cluster", ""))
+            PlanRefusedError.raise_if(other_logs_refusals(what, begun, plan.log_ids, remedy=remedy))
         planned = {
             (group.group_id, tp) for group in plan.group_plans for tp in (*group.before, *group.skipped)
         }
@@ -99,7 +106,7 @@ class BeforeImages:
         An earlier try of this task was interrupted, and another client has committed since. So the group does
         not show whether that try had moved it.
         """
-        if not self._unfinished or self._kept.get("mark") != self._mark:
+        if not self._is_retry:
             return plan
         groups = []
         for group in plan.group_plans:
@@ -138,11 +145,17 @@ class BeforeImages:
         if self._store is None:
             return
         groups: Any = {group.group_id: offsets_json(group.before) for group in plan.group_plans}
+        kept = {"mark": self._mark, "groups": groups, "cluster": plan.log_ids.cluster}
         # Kept before the first write: afterwards the earlier offsets cannot be read any more.
-        self._kept = {"mark": self._mark, "groups": groups, "done": False, "continues": self.interrupted}
-        self._store.set(self._KEY, self._kept)
+        self._begun = {**kept, "done": False, "continues": self.interrupted}
+        self._store.set(self._KEY, self._begun)
 
     def finish(self) -> None:
         """Note that the task has finished its move."""
         if self._store is not None:
-            self._store.set(self._KEY, {**self._kept, "mark": self._mark, "done": True})
+            self._store.set(self._KEY, {**self._begun, "done": True})
+
+    def forget(self) -> None:
+        """Keep only what earlier tries have kept: this one has written nothing."""
+        if self._store is not None:
+            self._store.set(self._KEY, self._kept)

@@ -14,7 +14,7 @@ from airflow.sdk import DAG, BaseOperator, Context, XComArg
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
-from airflow_kafka_offsets.task.identity import iteration, map_index
+from airflow_kafka_offsets.task.identity import clear_mark, iteration, map_index
 from airflow_kafka_offsets.task.mapped import operator_class, values_of
 
 _PASSED_ON = frozenset({"all_success", "none_failed", "none_failed_min_one_success"})
@@ -43,9 +43,11 @@ def work_after(task: BaseOperator, context: Context) -> RecoveryTasks:
             "cleared: it is not known which map indexes have read the records that this index moves back. "
             "Clear all map indexes (with Downstream), or trigger a new run"
         )
-    if work.outdated:
+    # Without a Clear of this task a user has marked them, and no task has read the moved records.
+    cleared = clear_mark(context) > (task.retries or 0)
+    if outdated := work.outdated if cleared else work.succeeded:
         raise PlanRefusedError(
-            f"{', '.join(work.outdated)} succeeded in this run, and was not cleared together with the tasks "
+            f"{', '.join(outdated)} succeeded in this run, and was not cleared together with the tasks "
             "before it: no task would read the moved records again. Clear it as well (with Downstream), or "
             "trigger a new run"
         )

@@ -138,13 +138,13 @@ def test_a_failed_instance_is_not_taken_for_a_task_of_the_same_name():
             return {"r": {key: at for name in sorted(task_ids) for key, at in states[name].items()}}
 
     ti: Any = Airflow()
-    with pytest.raises(AirflowFailException, match="reset has succeeded and has left no receipt"):
+    with pytest.raises(AirflowFailException, match="reset has run and has left no receipt"):
         restore.execute({"ti": ti})
 
 
 def test_a_reset_that_has_succeeded_without_a_receipt_is_no_reset_that_moved_nothing():
     ti: Any = TaskInstance(reset="success", job="skipped")
-    with pytest.raises(AirflowFailException, match="reset has succeeded and has left no receipt"):
+    with pytest.raises(AirflowFailException, match="reset has run and has left no receipt"):
         recovery("job").execute({"ti": ti})
     skipped: Any = TaskInstance(reset="skipped", job="skipped")
     assert recovery("job").execute({"ti": skipped}) is None

@@ -1,5 +1,6 @@
 """Retries of a relative reset of a group, after another client has committed."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.moves import apply, write
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.task.before_images import BeforeImages
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -110,6 +112,15 @@ def test_a_try_that_has_written_nothing_is_no_reason(group):
     assert group.reset() == [56, 66]
 
 
+def test_a_try_that_has_written_nothing_does_not_hide_an_earlier_one(group):
+    group.die(after=True)
+    group.die(after=False, error=GroupMovedError("the group was committed"))
+    group.commit(first=55, second=65)
+    with pytest.raises(AirflowFailException, match="so it is unknown whether that try had moved the group"):
+        group.reset()
+    assert group.at() == [55, 65]
+
+
 @pytest.mark.parametrize("clears", [0, 1])
 @pytest.mark.parametrize(
     "edited", [{"group_id": "h"}, {"group_id": "h", "to_offset": 20}, {"topics": "orders:0"}]
@@ -123,6 +134,48 @@ def test_a_try_that_no_longer_names_what_was_moved_is_refused(group, edited, cle
         group.reset(clears, **edited)
     assert [*committed_offsets(group.client.committed("h", [FIRST, SECOND])).values()] == [50, 60]
     assert group.reset(clears) == [51, 61]
+
+
+@pytest.mark.parametrize("clears", [0, 1])
+@pytest.mark.parametrize("target", [{"to_offset": 20}, {}])
+def test_a_try_whose_connection_leads_to_another_cluster_is_refused(group, target, clears, monkeypatch):
+    west = MemoryBroker()
+    west.cluster_id = "west"
+    west.create("orders", 2)
+    for tp in (FIRST, SECOND):
+        west.append("orders", tp.partition, range(100))
+    client = open_client(west)
+    client.commit("g", {FIRST: 50, SECOND: 60})
+    group.die(after=True)
+    with monkeypatch.context() as edited:
+        extra = {"bootstrap.servers": client.servers}
+        edited.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+        with pytest.raises(
+            AirflowFailException, match="the move of an interrupted try .* is of cluster .* cluster west"
+        ):
+            group.reset(clears, **target)
+    assert [*committed_offsets(client.committed("g", [FIRST, SECOND])).values()] == [50, 60]
+    assert group.reset(clears) == [51, 61]
+
+
+def test_a_try_that_ends_before_airflow_knows_has_moved(group, monkeypatch):
+    finish = BeforeImages.finish
+
+    def dies(images: BeforeImages) -> None:
+        finish(images)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BeforeImages, "finish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            group.reset()
+    group.client.commit("h", {FIRST: 50, SECOND: 60})
+    with pytest.raises(AirflowFailException, match="has moved group 'g' on .*orders-1, which .* name it"):
+        group.reset(group_id="h")
+    group.commit(first=55)
+    with pytest.raises(AirflowFailException, match="so it is unknown whether that try had moved the group"):
+        group.reset()
+    assert group.at() == [55, 61]
 
 
 def test_another_group_is_moved_if_the_earlier_try_has_written_nothing(group):

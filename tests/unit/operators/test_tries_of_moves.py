@@ -213,6 +213,35 @@ def test_a_plan_is_not_applied_beyond_the_named_topics(topic, group, commit, com
             ResetOffsetsOperator(task_id="r", plan=plan, **ignored)
 
 
+@pytest.mark.parametrize(("state", "moved"), [("success", True), ("failed", True), ("skipped", False)])
+def test_a_restore_without_a_receipt_asks_whether_its_reset_has_run(state, moved, topic, group, capsys):
+    with DAG("flights"):
+        first = ResetOffsetsOperator(task_id="reset", group_id=group, topics=topic, to_offset=2)
+        task = RestoreOffsetsOperator(task_id="restore", receipt=first.output, restore_when="always")
+    context: Any = {"ti": ti("restore", reset=state)}
+    # Somebody has deleted the XCom, the reset does not push it, or a retry has lost that of an earlier try.
+    context["ti"].xcom_pull = lambda **_: None
+    task.render_template_fields(context)
+    if moved:
+        with pytest.raises(AirflowFailException, match=rf"has left no receipt \(reset: {state}\)"):
+            task.execute(context)
+    else:
+        assert task.execute(context) is None
+        assert "there is no receipt, so nothing was moved" in capsys.readouterr().out
+
+
+def test_a_task_that_was_marked_before_the_reset_has_run_is_no_finished_work(topic, group, commit, committed):
+    commit(group, topic, {0: 5, 1: 5})
+    with DAG("flights"):
+        task = ResetOffsetsOperator(task_id="reset", group_id=group, to_offset=2, retries=1)
+        task >> EmptyOperator(task_id="job") >> EmptyOperator(task_id="last")
+    states = {"job": "success", "last": None}
+    with pytest.raises(AirflowFailException, match="job succeeded in this run, and was not cleared"):
+        task.execute({"ti": ti("reset", 2, 1, **states)})
+    assert task.execute({"ti": ti("reset", 2, 2, **states)})["source"] == {"kept": ["job"]}
+    assert committed(group, topic) == {0: 5, 1: 5}
+
+
 @pytest.mark.parametrize("name", [42, ["a"]])
 def test_a_group_of_another_type_does_not_hide_the_other_pipelines(name, topic, group, new_query):
     query = new_query({topic: {0: 5, 1: 5}})

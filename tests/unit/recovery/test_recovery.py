@@ -53,6 +53,14 @@ def test_a_commit_that_is_cleared_alone_does_not_drag_the_pipeline_back(pipeline
     assert receipt["changed"] == 2
 
 
+def test_a_reset_that_stopped_half_way_is_not_done_because_its_job_was_marked(pipeline):
+    with broken_commit(), pytest.raises(BrokerUnavailableError):
+        pipeline.run("reset")
+    assert pipeline.at() == (READ, BACK)
+    with pytest.raises(MoveUnfinishedError, match="0001-seek .* was begun and not finished"):
+        pipeline.run("reset", tries=1, states={"job": "success"})
+
+
 def test_a_reset_that_its_plan_names_and_that_moves_nothing_names_the_pipeline_for_its_restore(pipeline):
     def tasks(plan):
         with DAG("flights"):
