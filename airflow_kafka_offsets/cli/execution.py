@@ -131,15 +131,14 @@ class Execution:
             save_offsets(save, before, execute=self.execute)
         # Check after showing: the reasons for a refusal are part of the plan.
         plan.check()
-        planned = plan.make_receipt(plan_only=not self.execute)
         try:
-            receipt = apply(plan) if self.execute else planned
+            receipt = apply(plan) if self.execute else plan.make_receipt(plan_only=True)
         except (KafkaOffsetsError, KeyboardInterrupt) as error:
             if _may_have_written(error):
                 outcome = "the offsets may be moved in part"
                 if isinstance(error, KeyboardInterrupt):  # other errors name the outcome themselves
                     click.echo(f"Stopped: {outcome}", err=True)
-                self.print_receipt(None if export else planned, outcome)
+                self.print_receipt(None if export else plan.make_receipt(), outcome)
             raise
         saved = [f"the offsets before the move are saved in {save}"] if save else []
         lines = [*outcome_lines(receipt), *saved] if self.execute else []

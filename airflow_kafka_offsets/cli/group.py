@@ -10,7 +10,12 @@ from typing import Any
 import click
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
-from airflow_kafka_offsets.cli.connections import BrokerOptions, admin_client_options, broker_options
+from airflow_kafka_offsets.cli.connections import (
+    BrokerOptions,
+    admin_client_options,
+    broker_options,
+    start_admin_process,
+)
 from airflow_kafka_offsets.cli.execution import (
     REFUSED,
     Execution,
@@ -74,6 +79,7 @@ def group_lag(
     if len(group_ids) != 1:
         refuse_unused("with several groups", "topics", "headroom")
     names = [parse_group(name) for name in group_ids]
+    start_admin_process()
     client = broker.open_client(limited=watch is None)
 
     def read() -> CommandReading:
@@ -98,7 +104,7 @@ def _lag_of_one(
         # Like Kafka's tool: a group with members is shown, and one that does not exist is an error.
         if not client.describe_groups([name])[name].members:
             raise
-    return CommandReading({"version": 1, "group_id": name, **_lag_json(lag)}, [lag.table()])
+    return CommandReading(lambda: {"version": 1, "group_id": name, **_lag_json(lag)}, lambda: [lag.table()])
 
 
 def _lag_json(lag: Lag) -> dict[str, Any]:
@@ -118,16 +124,21 @@ def _lags_of_many(
         raise no_group_error()
     rows: list[tuple[str, ...]] = [("GROUP", "PARTITIONS", "LAG", "MAX-PARTITION-LAG", "LOST")]
     errors: list[str] = []
-    values: list[dict[str, Any]] = []
     for name, lag in lags.items():
         if isinstance(lag, Lag):
             counts = (lag.total, lag.max_partition_lag, lag.lost) if lag.partitions else (None, None, None)
             rows.append((escape_controls(name), str(len(lag.partitions)), *map(offset_cell, counts)))
-            values.append({"group_id": name, **_lag_json(lag)})
         else:
             errors.append(f"{escape_controls(name)}: {lag}")
-            values.append({"group_id": name, "error": str(lag)})
-    return CommandReading({"version": 1, "groups": values}, [*align_rows(rows), *errors], failed=bool(errors))
+
+    def value() -> dict[str, Any]:
+        found = {
+            name: _lag_json(lag) if isinstance(lag, Lag) else {"error": str(lag)}
+            for name, lag in lags.items()
+        }
+        return {"version": 1, "groups": [{"group_id": name, **its} for name, its in found.items()]}
+
+    return CommandReading(value, lambda: [*align_rows(rows), *errors], failed=bool(errors))
 
 
 @group.command("list")

@@ -17,10 +17,14 @@ from airflow_kafka_offsets.model.parameters import duration_text, parse_interval
 
 
 class CommandReading(NamedTuple):
-    """A command's reading as plain JSON and as lines, and whether it failed in part."""
+    """
+    A command's reading as plain JSON and as lines, and whether it failed in part.
 
-    value: dict[str, Any]
-    lines: list[str]
+    Only what is printed is made: either takes long for tens of thousands of partitions.
+    """
+
+    value: Callable[[], dict[str, Any]]
+    lines: Callable[[], list[str]]
     failed: bool = False
 
 
@@ -52,7 +56,8 @@ def show_repeatedly(read: Callable[[], CommandReading], output: str, every: floa
     """
     if every is None:
         found = read()
-        print_result(output, found.value, found.lines)
+        as_json = output == "json"
+        print_result(output, found.value() if as_json else {}, [] if as_json else found.lines())
         if found.failed:
             raise SystemExit(REFUSED)
         return
@@ -66,8 +71,8 @@ def show_repeatedly(read: Callable[[], CommandReading], output: str, every: floa
                 click.echo(f"{now_text()} {error}; asked again in {duration_text(every)}", err=True)
             else:
                 if output == "json":
-                    click.echo(json.dumps({"at": now_text(), **found.value}, default=str))
+                    click.echo(json.dumps({"at": now_text(), **found.value()}, default=str))
                 else:
                     click.clear()  # does nothing if the output is not a terminal
-                    print_result(output, {}, [now_text(), *found.lines])
+                    print_result(output, {}, [now_text(), *found.lines()])
             time.sleep(every)

@@ -9,7 +9,7 @@ from copy import copy
 from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerError
-from airflow_kafka_offsets.kafka.admin_process import AdminProcess
+from airflow_kafka_offsets.kafka.admin_process import CRASHES, AdminProcess
 from airflow_kafka_offsets.kafka.commits import Texts
 from airflow_kafka_offsets.kafka.explain import Call, Right
 from airflow_kafka_offsets.kafka.failures import (
@@ -148,21 +148,23 @@ class Admin(AdminProcess):
         found: dict[str, tuple[Any, Failure | None]] | None = None,
         *,
         passing: Collection[str] = RETRIABLE,
-        **options: float,
+        first_attempt: float = math.inf,
+        most_crashes: float = CRASHES,
     ) -> dict[str, tuple[Any, Failure | None]]:
         """
         Make a call that has one result for each name; repeat it for names whose failure is temporary.
 
         :param found: receives the results, even if the call fails in the end.
         :param passing: codes of temporary failures.
-        :param options: options of :meth:`AdminProcess.run`.
+        :param first_attempt: as in :meth:`AdminProcess.run`; ``most_crashes`` likewise.
         """
         found = {} if found is None else found
 
-        def attempt(_: float) -> None:
+        def attempt(seconds: float) -> None:
             again: Failure | None = None
             todo = {each: value for each, value in wanted.items() if each not in found}
-            for each, (value, failed) in self.run(call, name, todo, **options).items():
+            results = self.run(call, name, todo, first_attempt=seconds, most_crashes=most_crashes)
+            for each, (value, failed) in results.items():
                 failure = self.read_failure(failed)
                 if failure is not None and failure.code in passing:
                     again = failure
@@ -173,7 +175,7 @@ class Admin(AdminProcess):
 
         try:
             if wanted:
-                retry_until(call, attempt)
+                retry_until(call, attempt, first_attempt=first_attempt)
         except CallError as error:
             raise call.explain(error.failure) from None
         return found

@@ -30,7 +30,7 @@ from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.worker import GRACE, MODULE, AdminWorker, take_worker
 from airflow_kafka_offsets.model.text import shorten
 
-_CRASHES = 2
+CRASHES = 2
 """How often a worker that died is started again within one call."""
 # Seconds that close() waits for a call of another thread; after that, the call itself ends the worker.
 _CLOSE = 3.0
@@ -67,7 +67,7 @@ class AdminProcess:
         arguments: Any = None,
         *,
         first_attempt: float = math.inf,
-        most_crashes: float = _CRASHES,
+        most_crashes: float = CRASHES,
     ) -> Any:
         """
         Make one of the worker's ``CALLS``; repeat it if the worker dies or the error is temporary.

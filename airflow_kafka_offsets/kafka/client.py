@@ -90,10 +90,10 @@ class OffsetsClient(GroupCalls, RecordReads):
         :param topics: names; default: all topics except Kafka's internal ones.
         :return: topic -> its partitions in order, without missing topics.
         """
-        if topics is not None:
-            return self._session.topics(topics)
-        with self._session.begin_question("reading the list of topics") as call:
-            return self._session.all_topics(call)
+        wanted = None if topics is None else sorted(set(topics))
+        named = "the list of topics" if wanted is None else f"topics {', '.join(wanted[:5])}"
+        with self._session.begin_question(f"looking up {named}") as call:
+            return self._session.all_topics(call) if wanted is None else self._session.topics(call, wanted)
 
     def sees_all_topics(self) -> bool:
         """
@@ -102,9 +102,8 @@ class OffsetsClient(GroupCalls, RecordReads):
         A broker hides topics that a user may not describe. A user who may describe all topics also sees
         Kafka's internal topics.
         """
-        if self._session.sees_all_topics is None:
-            self.partitions()
-        return bool(self._session.sees_all_topics)
+        with self._session.begin_question("looking up the topic of commits") as call:
+            return self._session.sees_all_topics(call)
 
     def cluster_id(self) -> str:
         """Return the cluster's id from the last list of topics; empty if the broker reports none."""

@@ -31,7 +31,7 @@ from airflow_kafka_offsets.kafka.failures import (
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
 from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, missing_partitions
 from airflow_kafka_offsets.kafka.retry import retry_until
-from airflow_kafka_offsets.kafka.session import Session
+from airflow_kafka_offsets.kafka.session import INTERNAL, Session
 from airflow_kafka_offsets.model.names import parse_existing_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_PARTITION,
@@ -69,10 +69,11 @@ class GroupCommits:
 
     def read_all(self, call: Call) -> dict[TopicPartition, Commit]:
         """Return the commits in all topics that the user may see."""
-        on_broker = self._session.all_topics(call)
-        if not on_broker and not self._session.sees_all_topics:
-            self._refuse_user_without_topics(call)
         found = self._ask(call, None)
+        # Only these topics: a cluster may have a hundred thousand partitions.
+        on_broker = self._session.topics(call, {tp.topic for tp in found}.difference(INTERNAL))
+        if not found and not self._session.sees_all_topics(call) and not self._session.all_topics(call):
+            self._refuse_user_without_topics(call)
         return {tp: commit for tp, commit in sorted(found.items()) if tp.topic in on_broker}
 
     def _ask(

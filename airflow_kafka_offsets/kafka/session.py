@@ -43,7 +43,7 @@ _CLOSE = 3.0
 # Seconds left for all calls together; below this limit no further call begins.
 _LEAST = 0.1
 
-_INTERNAL = (OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata")
+INTERNAL = (OFFSETS_TOPIC, "__transaction_state", "__share_group_state", "__cluster_metadata")
 
 _MANY = 200
 """Above this number of topics, the list of all topics is read: otherwise each topic takes a request."""
@@ -72,8 +72,7 @@ class Session:
         Id in the newest response, empty if the broker reports none: the brokers' name may lead to another
         cluster later.
         """
-        self.sees_all_topics: bool | None = None
-        """Whether the user may describe all topics; ``None`` before the first :meth:`all_topics`."""
+        self._sees_all_topics: bool | None = None
         self._total = self._left = math.inf if total is None else total
         self._lock = threading.RLock()
         self._closed = False
@@ -155,7 +154,7 @@ class Session:
         except CallError as error:
             raise call.explain(error.failure, background_errors=background_errors()) from None
 
-    def topics(self, topics: Iterable[str]) -> dict[str, list[int]]:
+    def topics(self, call: Call, topics: Iterable[str]) -> dict[str, list[int]]:
         """Return the partitions of some topics, without missing topics."""
         wanted = sorted(set(topics))
         refuse_invalid_partitions(TopicPartition(topic, 0) for topic in wanted)
@@ -176,37 +175,27 @@ class Session:
                 todo.pop()
             return found
 
-        with self.begin_question(f"looking up topics {', '.join(wanted[:5])}") as call:
-            return self.ask(call, question)
+        return self.ask(call, question)
 
     def all_topics(self, call: Call) -> dict[str, list[int]]:
         """Return the partitions of all topics except Kafka's internal ones."""
-        topics = self.ask(call, self._list_all)
-        return {topic: topics[topic] for topic in sorted(topics) if topic not in _INTERNAL}
+        self.sees_all_topics(call)
+        topics = self.ask(call, lambda *at: read_topics(at[0], None, at[1], self.note_cluster))
+        return {topic: topics[topic] for topic in sorted(topics) if topic not in INTERNAL}
 
-    def _list_all(self, connection: Connection, timeout: float) -> dict[str, list[int]]:
-        topics = read_topics(connection, None, timeout, self.note_cluster)
-        if OFFSETS_TOPIC in topics:
-            self.sees_all_topics = True
-        elif self.sees_all_topics is not False:
-            # Before the first commit on a cluster the topic does not exist; the response is then another than
-            # "hidden".
-            try:
-                read_topics(connection, OFFSETS_TOPIC, timeout)
-                self.sees_all_topics = True
-            except CallError as error:
-                if error.failure.code != TOPIC_HIDDEN:
-                    raise
-                self.sees_all_topics = False
+    def sees_all_topics(self, call: Call) -> bool:
+        """Return whether the user may describe all topics, and warn once if not."""
+        if self._sees_all_topics is None:
+            self._sees_all_topics = self.ask(call, _sees_offsets_topic)
+            if not self._sees_all_topics:
                 log.warning(
                     "The broker at %s hides topics that a user may not describe: this user sees only the "
-                    "topics that were granted to it (%d). Without a list of topics, only these are used. "
-                    "Name %s, or grant this user Describe on all topics of the group",
+                    "topics that were granted to it. Without a list of topics, only these are used. Name %s, "
+                    "or grant this user Describe on all topics of the group",
                     self.servers,
-                    len(topics),
                     parameter_text("topics", ...),
                 )
-        return topics
+        return self._sees_all_topics
 
     def chunks(self, partitions: Sequence[TopicPartition]) -> list[Sequence[TopicPartition]]:
         """
@@ -235,6 +224,18 @@ class Session:
             return known[tp.partition] if tp.partition < len(known) else -1
 
         return sorted(partitions, key=leader)
+
+
+def _sees_offsets_topic(connection: Connection, timeout: float) -> bool:
+    try:
+        # Before the first commit on a cluster the topic does not exist, which is another response than
+        # "hidden".
+        read_topics(connection, OFFSETS_TOPIC, timeout)
+    except CallError as error:
+        if error.failure.code != TOPIC_HIDDEN:
+            raise
+        return False
+    return True
 
 
 def ask_each(

@@ -212,9 +212,8 @@ def measure_group_lags(
     names = [group.group_id for group in client.list_groups()] if group_ids is None else list(group_ids)
     found = client.committed_groups(dict.fromkeys(names))
     # Positions are read before the logs: the lag of an active group is then never too low.
-    on_broker: dict[str, list[int]] = client.partitions()
     read = {tp.topic for each in found.values() if not isinstance(each, BrokerError) for tp in each}
-    on_broker |= client.partitions(read - on_broker.keys())  # Kafka's own
+    on_broker = client.partitions(read)
     results: dict[str, Lag | KafkaOffsetsError] = {}
     positions: dict[str, Positions] = {}
     for group_id, commits in sorted(found.items()):

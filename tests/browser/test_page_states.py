@@ -474,6 +474,12 @@ def test_a_task_that_has_not_run_is_no_alarm(visit, pages):
     expect(recover).to_contain_text(re.compile("^not run yet.*nothing$", re.DOTALL))
     expect(commit).to_contain_text(re.compile("^not known.*no run has rendered group_id yet$", re.DOTALL))
     expect(page.get_by_role("button", name="1 not compared")).to_be_visible()
+    page = visit("dags/orders")
+    expect(page.get_by_text("no group is named")).to_be_visible()
+    expect(page.get_by_text("Not known, because no run has rendered")).to_be_visible()
+    expect(page.get_by_text("No new numbers since")).to_have_count(0)
+    page.get_by_label("Pipeline", exact=True).select_option("commit")
+    expect(page.get_by_text("No new numbers since")).to_be_visible()
 
 
 def test_airflows_theme_wins_over_the_systems(show):

@@ -142,7 +142,7 @@ export function pipelineView(pipeline) {
       }
       return;
     }
-    showTrouble([...(now.error ? [outdated(now)] : []), ...(now.problems ?? []).map((problem) => notice("warn", name(problem)))]);
+    showTrouble([...(now.error && !pipeline.not_run ? [outdated(now)] : []), ...(now.problems ?? []).map((problem) => notice("warn", name(problem)))]);
     draw();
   }
 
