@@ -260,6 +260,33 @@ def test_one_that_another_tool_has_moved_is_not_moved_again(planned):
     assert len([*ArchivedMoves(SparkCheckpoint(location))]) == 1
 
 
+def test_one_that_is_on_another_cluster_than_that_of_a_reset_is_elsewhere(pipelines):
+    """Its offset there is behind the target, as if it had read on."""
+    some = pipelines(1)
+    location = some.queries["etl-0"].location
+    some.run("plan", "--to-offset", "60", "--sink", "noop", *SOURCE)
+    assert some.cli("failover", "apply", location, "etl-0", *BOTH, "--quiet-period", "0").code == 0
+    status = json.loads(some.run("status", *SOURCE, "--output", "json").out)
+    assert status["pipelines"][0]["now"] == "elsewhere"
+
+
+@pytest.mark.parametrize(("command", "now"), [("failover", "elsewhere"), ("restore", "not moved")])
+def test_one_that_reads_on_the_old_cluster_again_has_not_read_on_since_its_move(planned, command, now):
+    some = planned(1)
+    some.run("apply", "--execute")
+    (query,) = some.queries.values()
+    if command == "failover":
+        query.run(2, {"orders": {0: THERE + 5}})
+        swapped = ("--bootstrap-server", "mirror:9092", "--to-bootstrap-server", "source:9092")
+        done = some.cli("failover", "apply", query.location, "etl-0", *swapped, "--quiet-period", "0")
+    else:
+        archive = ("--archive", "0001-failover", "--execute", "--quiet-period", "0")
+        done = some.cli("group", "restore", "etl-0", "--checkpoint", query.location, *archive, *MIRROR)
+    assert done.code == 0, done.err
+    query.run(3, {"orders": {0: READ + 7}})
+    assert some.now() == {"etl-0": now}
+
+
 def test_status_and_apply_name_the_cluster_that_was_meant(planned):
     some = planned(2)
     for line in (("status",), ("apply", "--execute")):
