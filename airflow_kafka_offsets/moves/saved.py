@@ -131,7 +131,11 @@ def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt
 
 def newest_move_of(saved: SavedPlan, checkpoint: SparkCheckpoint | None) -> ArchivedMove | None:
     """Return the newest move of a checkpoint that applies a plan; ``None`` if no move does."""
-    moves = () if checkpoint is None else ArchivedMoves(checkpoint).of_query
+    if checkpoint is None or saved.checkpoint is None:
+        return None
+    # The same plan may have been made and applied before, and then has the same digest.
+    first = saved.checkpoint.number or 0
+    moves = (each for each in ArchivedMoves(checkpoint).of_query if each.number >= first)
     return next((each for each in moves if each.made_by.plan == saved.digest), None)
 
 

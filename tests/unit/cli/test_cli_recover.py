@@ -151,6 +151,24 @@ def test_an_apply_that_was_killed_goes_on(planned, recovering, interrupted, afte
     assert few.at() == {READ: 2}
 
 
+def test_a_move_of_an_earlier_plan_with_the_same_digest_does_not_count(applied, recovering, interrupted, cli):
+    """The pipeline was moved forward again and is planned again, and the apply dies before it writes."""
+    few = applied(1)
+    (query,) = few.queries.values()
+    away = ("--checkpoint", query.location, "--to-offset", READ, "--sink", "noop", "--quiet-period", "0")
+    assert cli("group", "reset", few.names[0], *away, "--execute").code == 0
+    digests = [json.loads(few.state.read_text())["digest"]]
+    few.state.unlink()
+    assert recovering("plan", few, *SHIFT).code == 0
+    digests += [json.loads(few.state.read_text())["digest"]]
+    assert len(set(digests)) == 1
+    with pytest.raises(BaseException, match="|"):
+        interrupted("apply", few, 1, Killed, saved=True)
+    assert (few.at(), few.stages()) == ({READ: 1}, {"applying": 1})
+    assert recovering("apply", few, "--execute").code == 0
+    assert (few.at(), few.stages()) == ({BACK: 1}, {"applied": 1})
+
+
 def test_no_pipeline_is_moved_after_one_whose_progress_could_not_be_saved(planned, interrupted):
     few = planned(3)
     done = interrupted("apply", few, 2, StorageError("no space left"), once=True)
