@@ -55,7 +55,13 @@ def save_plan(
 
     :param plan: a plan without refusals, with the timestamps of its records.
     :param policy: permissions of the plan, with ``allow_new_cluster`` and ``allow_running_mirror``.
+    :raises PlanRefusedError: if the move has begun: the saved plan would be another request.
     """
+    if plan.begun:
+        raise PlanRefusedError(
+            "an earlier task or command has begun this move, and a saved plan cannot continue it: run that "
+            "one again to finish it, or leave the pipeline out"
+        )
     saved = saved_plan(
         plan.make_receipt(plan_only=True),
         names,
