@@ -117,7 +117,8 @@ def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt
         if checkpoint is None or checkpoint.query_id() != moved.query_id:
             return True
         moves = ArchivedMoves(checkpoint)
-        if any(each.made_by.plan == receipt.plan and not each.undone for each in moves):
+        standing = (each for each in moves if not each.undone and not each.abandoned)
+        if any(each.made_by.plan == receipt.plan for each in standing):
             return True
     elsewhere: list[str] = []
     for group in receipt.groups:
