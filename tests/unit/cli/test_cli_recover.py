@@ -200,6 +200,23 @@ def test_a_move_that_others_have_followed_is_not_taken_back_unless_that_is_allow
     assert followed.stands() == dict.fromkeys(range(3), READ)
 
 
+@pytest.mark.parametrize("with_checkpoints", [True, False])
+def test_the_permission_of_a_plan_does_not_restore_offsets_of_a_topic_that_was_recreated_since(
+    pipelines, recovering, memory, with_checkpoints
+):
+    few = pipelines(1)
+    if not with_checkpoints:
+        few.file.write_text(json.dumps([{"group_id": few.names[0], "topics": [few.topic]}]))
+    assert recovering("plan", few, *SHIFT, "--allow-new-cluster").code == 0
+    assert recovering("apply", few, "--execute").code == 0
+    memory.create(few.topic, 3)
+    for partition in range(3):
+        memory.append(few.topic, partition, range(20))
+    refused = recovering("restore", few, "--execute")
+    assert (refused.code, "was deleted and created again" in refused.err) == (1, True), refused
+    assert (few.stages(), few.groups()) == ({"applied": 1}, {few.names[0]: set()})
+
+
 def test_the_lag_of_a_pipeline_leaves_out_records_that_retention_has_deleted(applied, recovering, memory):
     few = applied(1)
 

@@ -201,6 +201,61 @@ def test_a_query_that_was_started_before_the_end_was_saved_counts_as_moved(plann
     assert query.stands() == {0: THERE + 5}
 
 
+def test_one_that_has_run_after_it_was_killed_before_its_first_file_is_planned_again(planned, monkeypatch):
+    some = planned(1)
+    (query,) = some.queries.values()
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_kafka_offsets.checkpoint.apply_move._apply_step", kill)
+        with pytest.raises(BaseException, match="|"):
+            some.run("apply", "--execute")
+    query.run(2, {"orders": {0: 95}})
+    assert "the query has run since" in some.run("apply", "--execute", code=1).err
+    some.run("restore", "--execute")
+    assert (query.stands(), some.stages()) == ({0: 95}, {"planned": 1})
+    some.run("plan-failover")
+    some.run("apply", "--execute")
+    assert some.now() == {"etl-0": "moved"}
+
+
+def test_one_that_another_copy_of_the_file_has_moved_is_taken_back_to_its_cluster(
+    planned, monkeypatch, tmp_path
+):
+    """The first apply has died with a claim on the number of its archive, so the other one has the next."""
+    some = planned(1)
+    (query,) = some.queries.values()
+    other = tmp_path / "other" / some.file.name
+    other.parent.mkdir()
+    for file in (some.file, some.state):
+        (other.parent / file.name).write_text(file.read_text())
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_kafka_offsets.checkpoint.apply_move.write_archive", kill)
+        with pytest.raises(BaseException, match="|"):
+            some.run("apply", "--execute")
+    assert some.cli("recover", "apply", other, *MIRROR, "--execute", "--quiet-period", "0").code == 0
+    assert some.at() == {(THERE, THERE): 1}
+    some.run("restore", "--execute")
+    newest = ArchivedMoves(SparkCheckpoint(query.location)).newest
+    assert newest is not None
+    assert (query.stands(), newest.log_ids.cluster) == ({0: READ}, "cluster-source")
+
+
+def test_one_whose_failover_another_command_has_made_or_begun_is_left_out(pipelines, monkeypatch):
+    """A plan of its move would be another request, and refused by each apply."""
+    some = pipelines(2)
+    failover = ("failover", "apply", some.queries["etl-0"].location, "etl-0", *BOTH, "--quiet-period", "0")
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_kafka_offsets.moves.apply.commit_groups", kill)
+        with pytest.raises(BaseException, match="|"):
+            some.cli(*failover)
+    for _ in range(2):
+        refused = some.run("plan-failover", code=1)
+        assert (
+            "group etl-0: nothing was changed: an earlier task or command has begun this move" in refused.err
+        )
+        assert some.stages() == {"planned": 1}
+        assert some.cli(*failover).code == 0
+
+
 def test_one_that_the_plan_refuses_is_named_and_the_others_move(pipelines):
     some = pipelines(3)
     some.queries["etl-1"].plan(2, {"orders": {0: 95}})
