@@ -77,8 +77,14 @@ def _checkpoint_states(checkpoint: SparkCheckpoint, move: CheckpointPlan, saved:
         return {"moved", "not moved"}
     if mine:
         return compare({}, move.after)
-    # On its old cluster a query that has read on has not moved.
-    return {"elsewhere" if found == "elsewhere" else "not moved" for found in compare({}, move.before)}
+    # On its old cluster and topics a query that has read on has not moved.
+    now = state.kafka_offsets
+    behind = (
+        now.get(source, {}).get(tp, -1) < at
+        for source, at_end in move.before.items()
+        for tp, at in at_end.items()
+    )
+    return {"elsewhere" if any(behind) else "not moved"}
 
 
 def _states(now: _Positions, before: _Positions, after: Offsets) -> set[str]:

@@ -342,6 +342,24 @@ def test_one_that_reads_on_the_old_cluster_again_has_not_read_on_since_its_move(
     assert some.now() == {"etl-0": now}
 
 
+def test_one_that_is_on_other_topics_of_its_cluster_is_not_shown_as_not_moved(pipelines):
+    some = pipelines(1)
+    some.brokers["source"].create("renamed")
+    some.brokers["source"].append("renamed", 0, range(10, 100))
+    some.list([some.entry("etl-0", mirror={"kafka_config_id": "source", "topics": {"orders": "renamed"}})])
+    here, quiet = (*SOURCE, "--to-bootstrap-server", "source:9092"), ("--quiet-period", "0")
+    some.run("plan-failover", *here)
+    some.run("apply", "--execute", *SOURCE)
+    location = some.queries["etl-0"].location
+    back = ("failover", "apply", location, "etl-0", *here, "--topic-map", "renamed=orders")
+    restore = ("group", "restore", "etl-0", "--checkpoint", location, "--archive", "0002-failover", *SOURCE)
+    for command in (back, (*restore, "--execute")):
+        done = some.cli(*command, *quiet)
+        assert done.code == 0, done.err
+    status = json.loads(some.run("status", *SOURCE, "--output", "json").out)
+    assert status["pipelines"][0]["now"] == "elsewhere"
+
+
 def test_status_and_apply_name_the_cluster_that_was_meant(planned):
     some = planned(2)
     for line in (("status",), ("apply", "--execute")):
