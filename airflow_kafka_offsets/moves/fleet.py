@@ -35,7 +35,6 @@ from airflow_kafka_offsets.moves.saved import (
     plan_saved_failover,
     save_plan,
 )
-from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 from airflow_kafka_offsets.readings.topic_times import look_up_times
 
 AT_ONCE = 8
@@ -251,13 +250,10 @@ class FleetMoves:
             if made is not None and made.undone and (made.is_failover or member.stage == "restoring"):
                 return {"stage": "restored"}
             selection = GroupSelection.parse(names.group_id, names.topics)
-            # The permission was for the commits before the move, and not for logs that are new since.
-            new_logs = current_logs_refusals(client, "the receipt", receipt.log_ids)
             how: dict[str, Any] = {
                 "policy": policy or member.plan.policy,
                 "metadata": self._by,
                 "allow_stale": allow_stale,
-                "allow_new_cluster": member.plan.allow_new_cluster and not new_logs,
             }
             if made is not None and checkpoint is not None:
                 # Another copy of the file may have made it, in another archive than the receipt's.

@@ -147,9 +147,18 @@ def test_a_failover_that_was_killed_goes_on_and_may_be_taken_back(planned, kille
     assert [query.stands()[0] for query in some.queries.values()] == [READ] * 2
 
 
+@pytest.mark.parametrize("copied", [True, False])
 @pytest.mark.parametrize("again", [True, False])
-def test_one_that_was_killed_half_way_is_shown_so_and_taken_back_by_the_fleet(planned, monkeypatch, again):
-    some = planned(2)
+def test_one_that_was_killed_half_way_is_shown_so_and_taken_back_by_the_fleet(
+    pipelines, monkeypatch, again, copied
+):
+    some = pipelines(2)
+    if copied:
+        # MirrorMaker copies the groups' offsets, with the metadata that names the old cluster.
+        for name in some.names:
+            by = CommitMetadata(tool="commit", cluster="cluster-source")
+            some.clients["mirror"].commit(name, {ORDERS: THERE - 1}, by.text())
+    some.run("plan-failover")
     with monkeypatch.context() as patched:
         patched.setattr("airflow_kafka_offsets.moves.apply.commit_groups", kill)
         with pytest.raises(BaseException, match="|"):
