@@ -27,7 +27,7 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.failover import plan_failover
 from airflow_kafka_offsets.moves.reset import plan_reset
-from airflow_kafka_offsets.moves.restore import plan_restore_receipt
+from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_receipt
 from airflow_kafka_offsets.moves.saved import (
     has_moved,
     newest_move_of,
@@ -249,16 +249,17 @@ class FleetMoves:
             # A failover may have been taken back by another command: the query is not on the mirror any more.
             if made is not None and made.undone and (made.is_failover or member.stage == "restoring"):
                 return {"stage": "restored"}
-            plan = plan_restore_receipt(
-                client,
-                receipt,
-                checkpoint,
-                GroupSelection.parse(names.group_id, names.topics),
-                policy=policy or member.plan.policy,
-                metadata=self._by,
-                allow_stale=allow_stale,
-                allow_new_cluster=member.plan.allow_new_cluster,
-            )
+            selection = GroupSelection.parse(names.group_id, names.topics)
+            how: dict[str, Any] = {
+                "policy": policy or member.plan.policy,
+                "metadata": self._by,
+                "allow_stale": allow_stale,
+            }
+            if made is not None and checkpoint is not None:
+                # Another copy of the file may have made it, in another archive than the receipt's.
+                plan = plan_restore_archive(client, made.name, checkpoint, selection, **how)
+            else:
+                plan = plan_restore_receipt(client, receipt, checkpoint, selection, **how)
             plan = replace(plan, may_be_empty=True)
             plan.check()
             self._note(number, stage="restoring", restored=plan.make_receipt(), error=None)

@@ -77,6 +77,12 @@ def plan_restore_receipt(
     # The restore of a failover counts on the cluster that the query goes back to. An interrupted one is
     # finished on the mirror, which the failover has recorded, and where its groups are.
     compared = moves
+    if moves is not None and moved is not None and moved.kind == "failover" and archive is None:
+        raise PlanRefusedError(
+            f"{moves.checkpoint.location}: has no archive of the failover of the {origin}, whose offsets of "
+            "before are of another cluster or topic: if it was made, move the pipeline back with a failover "
+            "in the other direction"
+        )
     if moves is not None and archive is not None:
         refuse_past_failover(moves, archive)
         if archive.fails_over:

@@ -55,7 +55,13 @@ def save_plan(
 
     :param plan: a plan without refusals, with the timestamps of its records.
     :param policy: permissions of the plan, with ``allow_new_cluster`` and ``allow_running_mirror``.
+    :raises PlanRefusedError: if the move has begun: the saved plan would be another request.
     """
+    if plan.begun:
+        raise PlanRefusedError(
+            "an earlier task or command has begun this move, and a saved plan cannot continue it: run that "
+            "one again to finish it, or leave the pipeline out"
+        )
     saved = saved_plan(
         plan.make_receipt(plan_only=True),
         names,
@@ -111,7 +117,8 @@ def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt
         if checkpoint is None or checkpoint.query_id() != moved.query_id:
             return True
         moves = ArchivedMoves(checkpoint)
-        if any(each.made_by.plan == receipt.plan and not each.undone for each in moves):
+        standing = (each for each in moves if not each.undone and not each.abandoned)
+        if any(each.made_by.plan == receipt.plan for each in standing):
             return True
     elsewhere: list[str] = []
     for group in receipt.groups:
@@ -131,7 +138,11 @@ def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt
 
 def newest_move_of(saved: SavedPlan, checkpoint: SparkCheckpoint | None) -> ArchivedMove | None:
     """Return the newest move of a checkpoint that applies a plan; ``None`` if no move does."""
-    moves = () if checkpoint is None else ArchivedMoves(checkpoint).of_query
+    if checkpoint is None or saved.checkpoint is None:
+        return None
+    # The same plan may have been made and applied before, and then has the same digest.
+    first = saved.checkpoint.number or 0
+    moves = (each for each in ArchivedMoves(checkpoint).of_query if each.number >= first)
     return next((each for each in moves if each.made_by.plan == saved.digest), None)
 
 

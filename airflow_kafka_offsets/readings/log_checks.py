@@ -90,11 +90,13 @@ class LogCheck:
         if self.allow_new_cluster:
             return []
         commits = commits or {}
-        return (
+        # Without recorded ids the commits decide. MirrorMaker copies their metadata, which names its source.
+        others = (
             other_logs_refusals(self.what, self.recorded, current, remedy=self.remedy)
-            or foreign_logs(group_id, commits, current, old_offsets=old_offsets, remedy=self.remedy)
-            or self._other_cluster(current, commits)
+            if self.recorded
+            else foreign_logs(group_id, commits, current, old_offsets=old_offsets, remedy=self.remedy)
         )
+        return others or self._other_cluster(current, commits)
 
     def position_refusals(
         self, client: OffsetsClient, positions: Offsets, commits: Commits, current: LogIds

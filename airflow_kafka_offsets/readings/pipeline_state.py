@@ -9,7 +9,7 @@ from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.log_ids import other_logs_refusals
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
@@ -61,20 +61,30 @@ def _checkpoint_states(checkpoint: SparkCheckpoint, move: CheckpointPlan, saved:
         )
         return set().union(*found)
 
-    if saved.left is None:
-        return compare(move.before, move.after)
     # The offsets of two clusters cannot be compared. The newest move names the cluster.
     moves = ArchivedMoves(checkpoint)
     newest = moves.on_cluster
     mine = newest is not None and newest.made_by.plan == saved.digest
-    if newest is not None and (mine or newest.undoes):
-        if not newest.is_over and not moves.has_run_since(newest):
-            return {"moved", "not moved"}
-    elif newest is not None and saved.left.is_other_cluster(newest.log_ids):
-        return {"elsewhere"}
+    was_on = saved.left or (UNKNOWN_LOGS if saved.allow_new_cluster else saved.log_ids)
+    if newest is not None and not mine:
+        later = newest.is_failover and newest.number >= (move.number or 0)
+        if later or was_on.is_other_cluster(newest.log_ids):
+            return {"elsewhere"}
+    if saved.left is None:
+        return compare(move.before, move.after)
+    unfinished = moves.unfinished()
+    if unfinished is not None and (unfinished.undoes or unfinished.made_by.plan == saved.digest):
+        return {"moved", "not moved"}
     if mine:
         return compare({}, move.after)
-    return {"not moved" if found == "moved" else found for found in compare({}, move.before)}
+    # On its old cluster and topics a query that has read on has not moved.
+    now = state.kafka_offsets
+    behind = (
+        now.get(source, {}).get(tp, -1) < at
+        for source, at_end in move.before.items()
+        for tp, at in at_end.items()
+    )
+    return {"elsewhere" if any(behind) else "not moved"}
 
 
 def _states(now: _Positions, before: _Positions, after: Offsets) -> set[str]:

@@ -151,6 +151,24 @@ def test_an_apply_that_was_killed_goes_on(planned, recovering, interrupted, afte
     assert few.at() == {READ: 2}
 
 
+def test_a_move_of_an_earlier_plan_with_the_same_digest_does_not_count(applied, recovering, interrupted, cli):
+    """The pipeline was moved forward again and is planned again, and the apply dies before it writes."""
+    few = applied(1)
+    (query,) = few.queries.values()
+    away = ("--checkpoint", query.location, "--to-offset", READ, "--sink", "noop", "--quiet-period", "0")
+    assert cli("group", "reset", few.names[0], *away, "--execute").code == 0
+    digests = [json.loads(few.state.read_text())["digest"]]
+    few.state.unlink()
+    assert recovering("plan", few, *SHIFT).code == 0
+    digests += [json.loads(few.state.read_text())["digest"]]
+    assert len(set(digests)) == 1
+    with pytest.raises(BaseException, match="|"):
+        interrupted("apply", few, 1, Killed, saved=True)
+    assert (few.at(), few.stages()) == ({READ: 1}, {"applying": 1})
+    assert recovering("apply", few, "--execute").code == 0
+    assert (few.at(), few.stages()) == ({BACK: 1}, {"applied": 1})
+
+
 def test_no_pipeline_is_moved_after_one_whose_progress_could_not_be_saved(planned, interrupted):
     few = planned(3)
     done = interrupted("apply", few, 2, StorageError("no space left"), once=True)
@@ -180,6 +198,23 @@ def test_a_move_that_others_have_followed_is_not_taken_back_unless_that_is_allow
     assert few.stages() == {"applied": 1, "restored": 1}
     assert recovering("restore", few, "--execute", "--allow-stale").code == 0
     assert followed.stands() == dict.fromkeys(range(3), READ)
+
+
+@pytest.mark.parametrize("with_checkpoints", [True, False])
+def test_the_permission_of_a_plan_does_not_restore_offsets_of_a_topic_that_was_recreated_since(
+    pipelines, recovering, memory, with_checkpoints
+):
+    few = pipelines(1)
+    if not with_checkpoints:
+        few.file.write_text(json.dumps([{"group_id": few.names[0], "topics": [few.topic]}]))
+    assert recovering("plan", few, *SHIFT, "--allow-new-cluster").code == 0
+    assert recovering("apply", few, "--execute").code == 0
+    memory.create(few.topic, 3)
+    for partition in range(3):
+        memory.append(few.topic, partition, range(20))
+    refused = recovering("restore", few, "--execute")
+    assert (refused.code, "was deleted and created again" in refused.err) == (1, True), refused
+    assert (few.stages(), few.groups()) == ({"applied": 1}, {few.names[0]: set()})
 
 
 def test_the_lag_of_a_pipeline_leaves_out_records_that_retention_has_deleted(applied, recovering, memory):

@@ -147,9 +147,18 @@ def test_a_failover_that_was_killed_goes_on_and_may_be_taken_back(planned, kille
     assert [query.stands()[0] for query in some.queries.values()] == [READ] * 2
 
 
+@pytest.mark.parametrize("copied", [True, False])
 @pytest.mark.parametrize("again", [True, False])
-def test_one_that_was_killed_half_way_is_shown_so_and_taken_back_by_the_fleet(planned, monkeypatch, again):
-    some = planned(2)
+def test_one_that_was_killed_half_way_is_shown_so_and_taken_back_by_the_fleet(
+    pipelines, monkeypatch, again, copied
+):
+    some = pipelines(2)
+    if copied:
+        # MirrorMaker copies the groups' offsets, with the metadata that names the old cluster.
+        for name in some.names:
+            by = CommitMetadata(tool="commit", cluster="cluster-source")
+            some.clients["mirror"].commit(name, {ORDERS: THERE - 1}, by.text())
+    some.run("plan-failover")
     with monkeypatch.context() as patched:
         patched.setattr("airflow_kafka_offsets.moves.apply.commit_groups", kill)
         with pytest.raises(BaseException, match="|"):
@@ -199,6 +208,61 @@ def test_a_query_that_was_started_before_the_end_was_saved_counts_as_moved(plann
     refused = some.run("restore", "--execute", "--allow-stale", code=1)
     assert "failover back" in refused.err
     assert query.stands() == {0: THERE + 5}
+
+
+def test_one_that_has_run_after_it_was_killed_before_its_first_file_is_planned_again(planned, monkeypatch):
+    some = planned(1)
+    (query,) = some.queries.values()
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_kafka_offsets.checkpoint.apply_move._apply_step", kill)
+        with pytest.raises(BaseException, match="|"):
+            some.run("apply", "--execute")
+    query.run(2, {"orders": {0: 95}})
+    assert "the query has run since" in some.run("apply", "--execute", code=1).err
+    some.run("restore", "--execute")
+    assert (query.stands(), some.stages()) == ({0: 95}, {"planned": 1})
+    some.run("plan-failover")
+    some.run("apply", "--execute")
+    assert some.now() == {"etl-0": "moved"}
+
+
+def test_one_that_another_copy_of_the_file_has_moved_is_taken_back_to_its_cluster(
+    planned, monkeypatch, tmp_path
+):
+    """The first apply has died with a claim on the number of its archive, so the other one has the next."""
+    some = planned(1)
+    (query,) = some.queries.values()
+    other = tmp_path / "other" / some.file.name
+    other.parent.mkdir()
+    for file in (some.file, some.state):
+        (other.parent / file.name).write_text(file.read_text())
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_kafka_offsets.checkpoint.apply_move.write_archive", kill)
+        with pytest.raises(BaseException, match="|"):
+            some.run("apply", "--execute")
+    assert some.cli("recover", "apply", other, *MIRROR, "--execute", "--quiet-period", "0").code == 0
+    assert some.at() == {(THERE, THERE): 1}
+    some.run("restore", "--execute")
+    newest = ArchivedMoves(SparkCheckpoint(query.location)).newest
+    assert newest is not None
+    assert (query.stands(), newest.log_ids.cluster) == ({0: READ}, "cluster-source")
+
+
+def test_one_whose_failover_another_command_has_made_or_begun_is_left_out(pipelines, monkeypatch):
+    """A plan of its move would be another request, and refused by each apply."""
+    some = pipelines(2)
+    failover = ("failover", "apply", some.queries["etl-0"].location, "etl-0", *BOTH, "--quiet-period", "0")
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_kafka_offsets.moves.apply.commit_groups", kill)
+        with pytest.raises(BaseException, match="|"):
+            some.cli(*failover)
+    for _ in range(2):
+        refused = some.run("plan-failover", code=1)
+        assert (
+            "group etl-0: nothing was changed: an earlier task or command has begun this move" in refused.err
+        )
+        assert some.stages() == {"planned": 1}
+        assert some.cli(*failover).code == 0
 
 
 def test_one_that_the_plan_refuses_is_named_and_the_others_move(pipelines):
@@ -258,6 +322,51 @@ def test_one_that_another_tool_has_moved_is_not_moved_again(planned):
     # What it has not moved it does not take back.
     some.run("restore", "--execute")
     assert len([*ArchivedMoves(SparkCheckpoint(location))]) == 1
+
+
+def test_one_that_is_on_another_cluster_than_that_of_a_reset_is_elsewhere(pipelines):
+    """Its offset there is behind the target, as if it had read on."""
+    some = pipelines(1)
+    location = some.queries["etl-0"].location
+    some.run("plan", "--to-offset", "60", "--sink", "noop", *SOURCE)
+    assert some.cli("failover", "apply", location, "etl-0", *BOTH, "--quiet-period", "0").code == 0
+    status = json.loads(some.run("status", *SOURCE, "--output", "json").out)
+    assert status["pipelines"][0]["now"] == "elsewhere"
+
+
+@pytest.mark.parametrize(("command", "now"), [("failover", "elsewhere"), ("restore", "not moved")])
+def test_one_that_reads_on_the_old_cluster_again_has_not_read_on_since_its_move(planned, command, now):
+    some = planned(1)
+    some.run("apply", "--execute")
+    (query,) = some.queries.values()
+    if command == "failover":
+        query.run(2, {"orders": {0: THERE + 5}})
+        swapped = ("--bootstrap-server", "mirror:9092", "--to-bootstrap-server", "source:9092")
+        done = some.cli("failover", "apply", query.location, "etl-0", *swapped, "--quiet-period", "0")
+    else:
+        archive = ("--archive", "0001-failover", "--execute", "--quiet-period", "0")
+        done = some.cli("group", "restore", "etl-0", "--checkpoint", query.location, *archive, *MIRROR)
+    assert done.code == 0, done.err
+    query.run(3, {"orders": {0: READ + 7}})
+    assert some.now() == {"etl-0": now}
+
+
+def test_one_that_is_on_other_topics_of_its_cluster_is_not_shown_as_not_moved(pipelines):
+    some = pipelines(1)
+    some.brokers["source"].create("renamed")
+    some.brokers["source"].append("renamed", 0, range(10, 100))
+    some.list([some.entry("etl-0", mirror={"kafka_config_id": "source", "topics": {"orders": "renamed"}})])
+    here, quiet = (*SOURCE, "--to-bootstrap-server", "source:9092"), ("--quiet-period", "0")
+    some.run("plan-failover", *here)
+    some.run("apply", "--execute", *SOURCE)
+    location = some.queries["etl-0"].location
+    back = ("failover", "apply", location, "etl-0", *here, "--topic-map", "renamed=orders")
+    restore = ("group", "restore", "etl-0", "--checkpoint", location, "--archive", "0002-failover", *SOURCE)
+    for command in (back, (*restore, "--execute")):
+        done = some.cli(*command, *quiet)
+        assert done.code == 0, done.err
+    status = json.loads(some.run("status", *SOURCE, "--output", "json").out)
+    assert status["pipelines"][0]["now"] == "elsewhere"
 
 
 def test_status_and_apply_name_the_cluster_that_was_meant(planned):

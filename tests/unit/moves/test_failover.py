@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -13,6 +14,7 @@ from memory_clients import open_client
 from mirrored_clusters import keep_readiness
 from written_query import QUERY_ID, Query
 
+from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.readiness_file import READINESS
@@ -25,10 +27,11 @@ from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.failover import plan_failover
-from airflow_kafka_offsets.moves.restore import plan_restore_archive
+from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_receipt
 from airflow_kafka_offsets.moves.saved import plan_saved_failover, save_plan
 from airflow_kafka_offsets.readings.failover import translate_sources
 from airflow_kafka_offsets.readings.log_checks import check_logs_again
@@ -92,6 +95,16 @@ def test_the_last_record_that_was_read_is_found_on_the_mirror(pipeline):
     assert plan.refusals == []
     assert plan.checkpoint_plan.after == {"0": {TopicPartition("orders", 0): 80}}
     assert plan.as_json()["kinds"] == {"exact (record)": 1}
+
+
+def test_without_its_archive_a_failover_is_not_taken_back_on_the_mirror(pipeline):
+    """Its receipt has offsets of the source, which would be written as those of the mirror."""
+    plan = pipeline.plan()
+    pipeline.move(plan)
+    shutil.rmtree(pipeline.query.root / DIRECTORY)
+    receipt, selection = Receipt.parse(plan.make_receipt()), GroupSelection.parse("etl", None)
+    with pytest.raises(PlanRefusedError, match="has no archive of the failover of the receipt"):
+        plan_restore_receipt(pipeline.mirror, receipt, pipeline.checkpoint, selection)
 
 
 def test_a_batch_that_was_begun_is_refused_unless_it_may_be_discarded(pipeline):
