@@ -292,7 +292,7 @@ def _with_checkpoint(
             for source, offsets in before.items()
         }
         targets = {source: source_plan.after for source, source_plan in compared.items()}
-        left = log_check.logs_left(client, now, [*group_plans, *compared.values()])
+        left = log_check.logs_left(client, now, [*compared.values(), *group_plans])
         # If offsets were clamped, they differ from the archived files, so the restore is a seek.
         if undoes is not None and targets == before:
             restored = plan_put_back_archive(checkpoint, undoes, policy, left=left)
