@@ -214,7 +214,10 @@ def test_the_permission_of_a_plan_does_not_restore_offsets_of_a_topic_that_was_r
         memory.append(few.topic, partition, range(20))
     refused = recovering("restore", few, "--execute")
     assert (refused.code, "was deleted and created again" in refused.err) == (1, True), refused
+    assert "--allow-new-cluster" in refused.err
     assert (few.stages(), few.groups()) == ({"applied": 1}, {few.names[0]: set()})
+    assert recovering("restore", few, "--execute", "--allow-new-cluster").code == 0
+    assert (few.stages(), few.groups()) == ({"restored": 1}, {few.names[0]: {READ}})
 
 
 def test_the_lag_of_a_pipeline_leaves_out_records_that_retention_has_deleted(applied, recovering, memory):
