@@ -151,7 +151,13 @@ def test_an_apply_that_was_killed_goes_on(planned, recovering, interrupted, afte
     assert few.at() == {READ: 2}
 
 
-def test_a_move_of_an_earlier_plan_with_the_same_digest_does_not_count(applied, recovering, interrupted, cli):
+@pytest.mark.parametrize(
+    ("command", "at"),
+    [("apply", ({BACK: 1}, {"applied": 1})), ("restore", ({READ: 1}, {"planned": 1}))],
+)
+def test_a_move_of_an_earlier_plan_with_the_same_digest_does_not_count(
+    applied, recovering, interrupted, cli, command, at
+):
     """The pipeline was moved forward again and is planned again, and the apply dies before it writes."""
     few = applied(1)
     (query,) = few.queries.values()
@@ -165,8 +171,8 @@ def test_a_move_of_an_earlier_plan_with_the_same_digest_does_not_count(applied, 
     with pytest.raises(BaseException, match="|"):
         interrupted("apply", few, 1, Killed, saved=True)
     assert (few.at(), few.stages()) == ({READ: 1}, {"applying": 1})
-    assert recovering("apply", few, "--execute").code == 0
-    assert (few.at(), few.stages()) == ({BACK: 1}, {"applied": 1})
+    assert recovering(command, few, "--execute").code == 0
+    assert (few.at(), few.stages()) == at
 
 
 def test_no_pipeline_is_moved_after_one_whose_progress_could_not_be_saved(planned, interrupted):
