@@ -255,7 +255,7 @@ def plan_checkpoint_seek(
         return PipelinePlan((), replace(plan, log_ids=unfinished.log_ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
     MisnamedError.raise_if(GroupSelection(None, scope).unmatched_names(sources, partitions=True))
-    log_check = LogCheck(allow_new_cluster, moves=moves, read_at=moves.read_at(state))
+    log_check = LogCheck(allow_new_cluster, moves=moves, read_at=moves.read_at(state), only_whole=True)
     named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
     unknown = sorted(set(named or ()) - everything)
     if unknown:
@@ -290,8 +290,7 @@ def plan_checkpoint_seek(
             log_ids=ids,
         )
     targets = {source: group_plan.after for source, group_plan in group_plans.items()}
-    # Without the group's commits, times of records alone do not show that a topic was created again.
-    left = replace(log_check, read_at=None).logs_left(client, sources, group_plans.values())
+    left = log_check.logs_left(client, sources, group_plans.values())
     checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request, left=left)
     return PipelinePlan((), checkpoint_plan.with_group_plans(group_plans.values()))
 

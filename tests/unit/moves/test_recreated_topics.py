@@ -87,9 +87,11 @@ class Pipeline:
         if plan.checkpoint_plan and plan.checkpoint_plan.archive:
             self.before[plan.checkpoint_plan.archive] = before
 
-    def recreate(self) -> None:
+    def recreate(self, later: int = 0) -> None:
+        """Create the topic; each record of its second half is some seconds later than the one before."""
         self.broker.create("orders")
-        self.broker.append("orders", 0, [int((self.by().at or 0) * 1_000)] * 100)
+        at = (self.by().at or 0) * 1_000
+        self.broker.append("orders", 0, [at + max(0, number - 49) * later * 1_000 for number in range(100)])
 
     def run(self) -> None:
         """Run a batch: Spark does not notice that the topic is another one."""
@@ -147,6 +149,7 @@ class Pipeline:
             self.believe()
 
 
+NOW: Any = {"now": START + timedelta(days=1)}
 FIRST = ("run", "reset")
 STEPS = (
     *("run", "commit", "commit_by_another_tool", "reset", "shift", "to_batch", "seek", "restore_file"),
@@ -180,3 +183,19 @@ def test_in_a_topic_that_was_created_again_no_offset_of_the_earlier_one_is_belie
                 wrong.append((first, *steps, str(error)))
     assert wrong == []
     assert done > 200
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_batch_with_a_record_that_is_newer_than_its_start_is_moved_and_taken_back(pipeline, kept):
+    """The clock of a producer is ahead, or the query is in real-time mode; no commit names the topic."""
+    pipeline.recreate(later=60)
+    pipeline.run()
+    if kept:
+        pipeline.commit_by_another_tool()
+    else:
+        pipeline.broker.forget("etl")
+    pipeline.reset()
+    pipeline.restore()
+    assert pipeline.query.stands() == {0: 55}
+    for place in (Place("shift", -5), Place("batch", 2)):
+        pipeline.move(plan_checkpoint_seek(pipeline.client, pipeline.checkpoint, place, **NOW), "seek")
