@@ -277,8 +277,9 @@ def _with_checkpoint(
     else:
         undoes = None if archive is None or archive.undone else archive.name
         now = checkpoint.read().kafka_offsets
-        ids = known_log_ids(client, {tp.topic for offsets in before.values() for tp in offsets})
-        refusals = log_check.refusals(ids)
+        back = {tp: at for offsets in before.values() for tp, at in offsets.items()}
+        ids = known_log_ids(client, {tp.topic for tp in back})
+        refusals = log_check.refusals(ids) or log_check.position_refusals(client, back, {}, ids)
         compared = {
             source: OffsetPlan.make(
                 source,
