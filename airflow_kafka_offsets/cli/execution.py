@@ -134,7 +134,7 @@ class Execution:
         try:
             receipt = apply(plan) if self.execute else plan.make_receipt(plan_only=True)
         except (KafkaOffsetsError, KeyboardInterrupt) as error:
-            if _may_have_written(error):
+            if self.execute and _may_have_written(error):
                 outcome = "the offsets may be moved in part"
                 if isinstance(error, KeyboardInterrupt):  # other errors name the outcome themselves
                     click.echo(f"Stopped: {outcome}", err=True)

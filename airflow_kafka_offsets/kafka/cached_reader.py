@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
+from functools import cache
 from typing import get_args
 
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, SetupError
@@ -91,6 +92,7 @@ class CachedReader:
         if time.monotonic() > self._since + METADATA_AGE:
             self._forget()
         self._commits, self._current = {}, set()
+        self.sees_all_topics = cache(self._client.sees_all_topics)
         for logs in self._logs.values():
             logs.begin()
 

@@ -185,7 +185,7 @@ class Session:
 
     def sees_all_topics(self, call: Call) -> bool:
         """Return whether the user may describe all topics, and warn once if not."""
-        if self._sees_all_topics is None:
+        if self._sees_all_topics is not False:  # the right may be taken away during a long wait
             self._sees_all_topics = self.ask(call, _sees_offsets_topic)
             if not self._sees_all_topics:
                 log.warning(

@@ -214,11 +214,12 @@ def measure_group_lags(
     # Positions are read before the logs: the lag of an active group is then never too low.
     read = {tp.topic for each in found.values() if not isinstance(each, BrokerError) for tp in each}
     on_broker = client.partitions(read)
+    sees_all = client.sees_all_topics()
     results: dict[str, Lag | KafkaOffsetsError] = {}
     positions: dict[str, Positions] = {}
     for group_id, commits in sorted(found.items()):
         try:
-            found_at = _positions_of_all(client, group_id, commits, on_broker)
+            found_at = _positions_of_all(client, group_id, commits, on_broker, sees_all)
             if group_ids is not None and not found_at:
                 raise _no_commits(group_id)
             positions[group_id] = found_at
@@ -246,10 +247,11 @@ def _positions_of_all(
     group_id: str,
     commits: Mapping[TopicPartition, Commit] | BrokerError,
     on_broker: Mapping[str, Sequence[int]],
+    sees_all: bool,
 ) -> Positions:
     if isinstance(commits, BrokerError):
         raise commits
-    if not client.sees_all_topics():
+    if not sees_all:
         _check_hidden(client, group_id, commits)
     topics = {tp.topic for tp in commits}
     if missing := topics - on_broker.keys():

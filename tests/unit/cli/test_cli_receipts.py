@@ -133,7 +133,7 @@ def test_a_command_that_would_move_a_group_twice_does_not_say_to_run_it_again(ru
     assert done.err.endswith(f"; written before: group a; {rest}\n")
 
 
-def stop(*_):
+def stop(*_, **__):
     raise KeyboardInterrupt
 
 
@@ -145,6 +145,13 @@ def test_a_move_that_ctrl_c_stops_says_that_a_part_may_be_moved(run, monkeypatch
     assert (done.code, "Aborted!" in done.err) == (1, True)
     assert "Stopped: the offsets may be moved in part" in done.err
     assert ('"verified": false' in done.out) == ("json" in output)
+
+
+@pytest.mark.usefixtures("groups")
+def test_a_plan_that_ctrl_c_stops_does_not_say_that_a_part_may_be_moved(run, monkeypatch):
+    monkeypatch.setattr("airflow_kafka_offsets.model.pipeline_plan.PipelinePlan.make_receipt", stop)
+    done = run("group reset a --topic orders --to-offset 10 --output json")
+    assert (done.code, "Aborted!" in done.err, "moved" in done.err) == (1, True, False)
 
 
 @pytest.mark.parametrize("line", ["delete a", "delete-offsets a --topic orders"])

@@ -3,12 +3,16 @@
 from typing import Any
 
 import pytest
-from memory_broker import MemoryBroker
+from memory_broker import LISTENERS, Listener, MemoryBroker
 from memory_clients import open_client
 
+from airflow_kafka_offsets.errors import BrokerAuthenticationError
 from airflow_kafka_offsets.kafka import cached_reader
 from airflow_kafka_offsets.kafka.cached_reader import CachedReader
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.readings.positions import group_positions, measure_group_lags
 from airflow_kafka_offsets.waits.lag import LagWait
 
 FIRST = TopicPartition("orders", 0)
@@ -54,6 +58,23 @@ def test_what_is_known_of_a_topic_is_forgotten_after_a_while(broker, reader, mon
     reader.next_round()
     now = reader.partitions(["orders"]), reader.record_times({FIRST: 40})
     assert now == (known if age > 0 else ({"orders": [0, 1]}, {FIRST: 540}))
+
+
+def test_a_right_on_all_topics_that_is_taken_away_during_a_wait_hides_no_commit(broker):
+    broker.create("others")
+    both = [FIRST, TopicPartition("others", 0)]
+    open_client(broker).commit("g", dict.fromkeys(both, 100), CommitMetadata(dag="d").text(len(both)))
+    client: Any = open_client(broker, [("group", "g", "Read"), ("topic", "*", "Read")])
+    reader = CachedReader(client)
+    for read in (client, reader):
+        assert set(group_positions(read, "g", TopicScope())) == set(both)
+    listener = LISTENERS[client.servers]
+    vars(listener).update(vars(Listener(broker, [("group", "g", "Read"), ("topic", "orders", "Read")])))
+    reader.next_round()
+    for read in (client, reader):
+        with pytest.raises(BrokerAuthenticationError, match="had 2 partitions, but this user sees only 1"):
+            group_positions(read, "g", TopicScope())
+    assert "sees only 1" in str(measure_group_lags(client, ["g"])["g"])
 
 
 def test_a_record_that_was_not_there_yet_is_looked_for_again(broker, reader):
