@@ -11,6 +11,7 @@ from typing import get_args
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.log_ids import LogIds
 
 DIRECTORY = "_kafka_offsets"
 MANIFEST = "manifest.json"
@@ -69,6 +70,16 @@ class ArchivedMove(CheckpointPlan):
     def is_failover(self) -> bool:
         """Whether it was a move to another cluster, and not the restore of one."""
         return self.kind == "failover" or (self.left.is_other_cluster(self.log_ids) and not self.copies)
+
+    @property
+    def leaves_logs(self) -> bool:
+        """Whether it was a move to another cluster, or in a topic that was created again; no restore."""
+        return self.is_failover or (bool(self.left) and not self.copies)
+
+    @property
+    def logs_before(self) -> LogIds:
+        """The ids of the logs that its offsets before belong to, as far as they are known."""
+        return self.left if self.is_failover else self.log_ids | self.left
 
     @property
     def fails_over(self) -> bool:

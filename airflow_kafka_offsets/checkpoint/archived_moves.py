@@ -126,8 +126,8 @@ class ArchivedMoves:
         moves = [
             *takewhile(lambda each: path in each.files or each.newest_planned >= batch_id, self.of_query)
         ]
-        # A failover may write the same offsets, which are those of other records.
-        if any(each.is_failover and each.batch_id == batch_id for each in moves):
+        # It may have written the same offsets, which are those of other records.
+        if any(each.leaves_logs and each.batch_id == batch_id for each in moves):
             return None
         data = self.checkpoint.read_file(path) if moves else None
         rewritten = data is not None and moves_of_batch(moves, batch_id, data)
@@ -244,9 +244,9 @@ class ArchivedMoves:
             )
 
     def failover_refusals(self, batch_id: int) -> list[str]:
-        """Return why the query cannot go back to a batch: the batch's offsets are of another cluster."""
-        found = (each for each in self.of_query if each.has_failed_over and each.batch_id > batch_id)
-        failover = next(found, None)
+        """Return why the query cannot go back to a batch: its offsets are of another cluster or topic."""
+        leaving = (each for each in self.of_query if each.leaves_logs and not (each.undone or each.abandoned))
+        failover = next((each for each in leaving if each.batch_id > batch_id), None)
         if failover is None:
             return []
         return [

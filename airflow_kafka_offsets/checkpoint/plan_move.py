@@ -166,16 +166,14 @@ def plan_put_back_archive(
     if moved or left:
         how: Any = {"undoes": archived.name, "request": request, "left": left}
         plan = plan_seek(checkpoint, archived.before, policy, kind="restore", **how)
-        return replace(plan, log_ids=archived.left)
+        return replace(plan, log_ids=archived.logs_before)
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     # The archive of a restore records that the query returns to other logs, also without a change.
-    leaves = archived.is_failover or archived.left
-    steps = [step for step in known if leaves or checkpoint.read_file(step.path) != step.data]
+    steps = [step for step in known if archived.leaves_logs or checkpoint.read_file(step.path) != step.data]
     # First remove files, newest first; then write files, oldest first.
     steps.sort(key=_put_back_order)
     plan = _plan(moves, batches, "restore", archived.before, steps, request, undoes=archived.name)
-    # The offsets belong to the logs that the move has left.
-    plan = replace(plan, copies=True, log_ids=archived.left)
+    plan = replace(plan, copies=True, log_ids=archived.logs_before)
     return replace(plan, left=archived.log_ids) if archived.is_failover else plan
 
 

@@ -33,6 +33,7 @@ from airflow_kafka_offsets.cli.options import (
     StrictCommand,
     allow_stale_option,
     combine_options,
+    new_cluster_option,
     output_option,
     refuse_unused,
 )
@@ -253,11 +254,12 @@ def apply_command(
 @recover.command("restore", cls=_FileCommand)
 @file_argument
 @allow_stale_option
+@new_cluster_option
 @move_options
 @at_once_option
 @broker_options
 def restore_command(
-    file: Path, allow_stale: bool, execution: Execution, max_active: int, broker: BrokerOptions
+    file: Path, execution: Execution, max_active: int, broker: BrokerOptions, **allowed: bool
 ) -> None:
     """Undo the move of every pipeline that was moved."""
     state = StateFile(file)
@@ -271,7 +273,7 @@ def restore_command(
             execution.print_receipt({"pipelines": names}, "", lines)
             return
         policy = None if execution.policy == CheckpointPolicy() else execution.policy
-        how = {"policy": policy, "allow_stale": allow_stale, "at_once": max_active}
+        how = {"policy": policy, "at_once": max_active, **allowed}
         _carry_out("restore", fleet, state, broker, execution, **how)
 
 

@@ -231,13 +231,13 @@ class FleetMoves:
         return plan, replace(by, tool=f"failover ({by.tool})")
 
     def restore(
-        self, *, quiet_period: float, policy: CheckpointPolicy | None, allow_stale: bool, at_once: int
+        self, *, quiet_period: float, policy: CheckpointPolicy | None, at_once: int, **allowed: bool
     ) -> list[Failure]:
         """
         Undo the move of each pipeline that was moved. If one fails, the others are still restored.
 
         :param policy: permissions for the checkpoints; ``None`` for those of each plan.
-        :param allow_stale: whether to undo a move although the pipeline has continued since.
+        :param allowed: ``allow_stale`` and ``allow_new_cluster`` as in :func:`plan_restore_receipt`.
         """
 
         def restore(number: int, member: Member, opened: Opened) -> dict[str, Any]:
@@ -253,7 +253,7 @@ class FleetMoves:
             how: dict[str, Any] = {
                 "policy": policy or member.plan.policy,
                 "metadata": self._by,
-                "allow_stale": allow_stale,
+                **allowed,
             }
             if made is not None and checkpoint is not None:
                 # Another copy of the file may have made it, in another archive than the receipt's.

@@ -215,7 +215,7 @@ def plan_resets(
         others = log_check.refusals(ids, group_id, commits, old_offsets=old_offsets)
         if old_offsets and not others:
             # With a target, such as a batch, no partition starts from its commit.
-            known = (at_checkpoint or {}).get(group_id, {})
+            known = (targets or at_checkpoint or {}).get(group_id, {})
             starts = {tp: known[tp] for tp in known if tp in before and (targets or before[tp] is None)}
             others = log_check.position_refusals(client, starts, commits, ids)
         plan = plan_positions(

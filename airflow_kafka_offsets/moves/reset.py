@@ -112,13 +112,15 @@ def plan_reset(
             # An interrupted move has saved its target offsets, which are used now.
             _refuse_elsewhere(client, moves, resumed)
             targets, log_check = planned, LogCheck(allow_new_cluster)
+    of_target = log_check
     if resumed is None and place.batch_id is not None:
         targets = selection.assign_offsets(_at_batch(checkpoint, place.batch_id, sources, selection.scope))
+        of_target = _of_batch(log_check, moves, state, place.batch_id)
     groups = plan(
         _exact_scopes(positions if targets is None else targets),
         targets=targets,
         at_checkpoint=positions,
-        log_check=log_check,
+        log_check=of_target,
         old_offsets=None if targets is None else saved is None,
     )
     of_sources = selection.to_sources(sources, offsets_after(groups))
@@ -255,7 +257,7 @@ def plan_checkpoint_seek(
         return PipelinePlan((), replace(plan, log_ids=unfinished.log_ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
     MisnamedError.raise_if(GroupSelection(None, scope).unmatched_names(sources, partitions=True))
-    log_check = LogCheck(allow_new_cluster, moves=moves, read_at=moves.read_at(state))
+    log_check = LogCheck(allow_new_cluster, moves=moves, read_at=moves.read_at(state), only_whole=True)
     named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
     unknown = sorted(set(named or ()) - everything)
     if unknown:
@@ -264,7 +266,8 @@ def plan_checkpoint_seek(
             "partitions from the offsets"
         )
     batch_id = place.batch_id
-    at_batch = None if batch_id is None else _at_batch(checkpoint, batch_id, sources, scope)
+    origin = sources if batch_id is None else _at_batch(checkpoint, batch_id, sources, scope)
+    of_target = log_check if batch_id is None else _of_batch(log_check, moves, state, batch_id)
     group_plans: dict[str, OffsetPlan] = {}
     ids = known_log_ids(client, {tp.topic for tp in everything})
     refusals = log_check.refusals(ids)
@@ -275,8 +278,9 @@ def plan_checkpoint_seek(
         }
         if not before:
             continue
-        known = named if at_batch is None else at_batch[source]
+        known = named if batch_id is None else origin[source]
         to = place if known is None else Place("offsets", {tp: known[tp] for tp in before})
+        start = {tp: origin[source][tp] for tp in before} if starts else {}
         group_plans[source] = plan_positions(
             client,
             source,
@@ -286,12 +290,11 @@ def plan_checkpoint_seek(
             now=now,
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
-            refusals=refusals or (log_check.position_refusals(client, offsets, {}, ids) if starts else ()),
+            refusals=refusals or of_target.position_refusals(client, start, {}, ids),
             log_ids=ids,
         )
     targets = {source: group_plan.after for source, group_plan in group_plans.items()}
-    # Without the group's commits, times of records alone do not show that a topic was created again.
-    left = replace(log_check, read_at=None).logs_left(client, sources, group_plans.values())
+    left = log_check.logs_left(client, sources, group_plans.values())
     checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request, left=left)
     return PipelinePlan((), checkpoint_plan.with_group_plans(group_plans.values()))
 
@@ -308,6 +311,13 @@ def _at_batch(
     checkpoint: SparkCheckpoint, batch_id: int, newest: Mapping[str, Offsets], scope: TopicScope
 ) -> dict[str, Offsets]:
     return source_offsets_at_batch(batch_id, finished_batch_ends(checkpoint, batch_id), newest, scope)
+
+
+def _of_batch(log_check: LogCheck, moves: KnownMoves, state: CheckpointState, batch_id: int) -> LogCheck:
+    """Return the check of the offsets of an earlier batch, which no commit of the group confirms."""
+    at = moves.checkpoint.entry(batch_id).batch_timestamp_ms
+    state = replace(state, batch_id=batch_id, batch_timestamp_ms=at)
+    return replace(log_check, read_at=moves.read_at(state), only_whole=True)
 
 
 def movable_sources(checkpoint: SparkCheckpoint, state: CheckpointState | None = None) -> dict[str, Offsets]:

@@ -277,8 +277,9 @@ def _with_checkpoint(
     else:
         undoes = None if archive is None or archive.undone else archive.name
         now = checkpoint.read().kafka_offsets
-        ids = known_log_ids(client, {tp.topic for offsets in before.values() for tp in offsets})
-        refusals = log_check.refusals(ids)
+        back = {tp: at for offsets in before.values() for tp, at in offsets.items()}
+        ids = known_log_ids(client, {tp.topic for tp in back})
+        refusals = log_check.refusals(ids) or log_check.position_refusals(client, back, {}, ids)
         compared = {
             source: OffsetPlan.make(
                 source,
@@ -292,7 +293,7 @@ def _with_checkpoint(
             for source, offsets in before.items()
         }
         targets = {source: source_plan.after for source, source_plan in compared.items()}
-        left = log_check.logs_left(client, now, [*group_plans, *compared.values()])
+        left = log_check.logs_left(client, now, [*compared.values(), *group_plans])
         # If offsets were clamped, they differ from the archived files, so the restore is a seek.
         if undoes is not None and targets == before:
             restored = plan_put_back_archive(checkpoint, undoes, policy, left=left)

@@ -116,9 +116,9 @@ def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt
         # Another checkpoint does not show it, and a restore there is refused.
         if checkpoint is None or checkpoint.query_id() != moved.query_id:
             return True
-        moves = ArchivedMoves(checkpoint)
-        standing = (each for each in moves if not each.undone and not each.abandoned)
-        if any(each.made_by.plan == receipt.plan for each in standing):
+        # The same plan may have been made and applied before, and then has the same digest.
+        moves = (each for each in ArchivedMoves(checkpoint) if each.number >= (moved.number or 0))
+        if any(each.made_by.plan == receipt.plan and not (each.undone or each.abandoned) for each in moves):
             return True
     elsewhere: list[str] = []
     for group in receipt.groups:

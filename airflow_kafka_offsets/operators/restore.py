@@ -228,9 +228,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             if done := [name for name, states in resets.states.items() if not _NOT_RUN.issuperset(states)]:
                 raise PlanRefusedError(
                     f"{', '.join(done)} has run and has left no receipt ({resets.describe(done)}), so "
-                    "nothing can be put back: set receipt= to the reset's output, and let the reset push its "
-                    "XCom (do_xcom_push). To put this pipeline back, use 'airflow-kafka-offsets group "
-                    "restore' with the archive below its checkpoint"
+                    "nothing is put back. A reset that fails before its first write leaves none. If its log "
+                    "shows a move, put this pipeline back with 'airflow-kafka-offsets group restore' and the "
+                    "archive below its checkpoint, and let the reset push its XCom (do_xcom_push)"
                 )
             self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
             return True

@@ -74,6 +74,7 @@ class LogCheck:
     :param moves: the moves of the checkpoint; the newest names its cluster, which counts if the group's
         commits do not name a cluster.
     :param read_at: when the offsets were read, see :meth:`ArchivedMoves.read_at`.
+    :param only_whole: see :func:`newer_records`; for offsets that no commit of the group confirms.
     """
 
     allow_new_cluster: bool = False
@@ -82,6 +83,7 @@ class LogCheck:
     moves: ArchivedMoves | None = None
     remedy: str = ""
     read_at: int | None = None
+    only_whole: bool = False
 
     def refusals(
         self, current: LogIds, group_id: str = "", commits: Commits | None = None, *, old_offsets: bool = True
@@ -115,7 +117,8 @@ class LogCheck:
             found = other_logs_refusals(_newest_move(self.moves), moved_topics(self.moves, made), current)
         if found or self.read_at is None:
             return found
-        return newer_than_batch(client, _without_cluster(positions, made), self.read_at)
+        silent = positions if self.only_whole else _without_cluster(positions, made)
+        return newer_than_batch(client, silent, self.read_at, only_whole=self.only_whole)
 
     def logs_left(
         self, client: OffsetsClient, sources: Mapping[str, Offsets], plans: Iterable[OffsetPlan]
@@ -145,7 +148,7 @@ class LogCheck:
                 for tp, at in offsets.items()
                 if tp in made and tp.topic not in moved.topics
             }
-            newer = newer_records(client, _without_cluster(silent, made), self.read_at)
+            newer = newer_records(client, _without_cluster(silent, made), self.read_at, only_whole=True)
             again |= {tp.topic: "unknown" for tp in newer}
         return LogIds(current.cluster, again) if again else UNKNOWN_LOGS
 
@@ -236,9 +239,11 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
         )
 
 
-def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> list[str]:
+def newer_than_batch(
+    client: OffsetsClient, offsets: Offsets, read_at: int, *, only_whole: bool = False
+) -> list[str]:
     """Refuse the end offsets of a batch that has not read these logs, see :func:`newer_records`."""
-    newer = newer_records(client, offsets, read_at)
+    newer = newer_records(client, offsets, read_at, only_whole=only_whole)
     if not newer:
         return []
     whole = [tp for tp, at in newer.items() if at is None]
@@ -257,13 +262,17 @@ def newer_than_batch(client: OffsetsClient, offsets: Offsets, read_at: int) -> l
     ]
 
 
-def newer_records(client: OffsetsClient, offsets: Offsets, read_at: int) -> dict[TopicPartition, int | None]:
+def newer_records(
+    client: OffsetsClient, offsets: Offsets, read_at: int, *, only_whole: bool = False
+) -> dict[TopicPartition, int | None]:
     """
     Return the partitions whose current log a batch cannot have read: its records are newer than the batch.
 
     The proof is that all records of the log, or the record before the offset, are newer than the batch.
     Without these records (retention), or if their timestamps are in the future, nothing is proven.
 
+    :param only_whole: whether only all records are a proof: in real-time mode, or with a producer's clock
+        that is ahead, the last record of each batch is newer than the batch.
     :return: partition -> timestamp of the record before the offset; ``None`` if all records are newer.
     """
     read = sorted(tp for tp, offset in offsets.items() if offset > 0)
@@ -274,7 +283,7 @@ def newer_records(client: OffsetsClient, offsets: Offsets, read_at: int) -> dict
     doubtful = [tp for tp in read if (first := later[tp]) is not None and first < offsets[tp]]
     whole = [tp for tp in doubtful if later[tp] == 0]
     ahead = client.offsets_for_time(whole, now)
-    times = _times_before(client, {tp: offsets[tp] for tp in doubtful if later[tp] != 0})
+    times = _times_before(client, {tp: offsets[tp] for tp in doubtful if later[tp] != 0 and not only_whole})
     newer: dict[TopicPartition, int | None] = {tp: at for tp, at in times.items() if since <= at <= now}
     return newer | {tp: None for tp in whole if ahead[tp] != 0}
 

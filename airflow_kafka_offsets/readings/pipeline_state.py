@@ -67,7 +67,7 @@ def _checkpoint_states(checkpoint: SparkCheckpoint, move: CheckpointPlan, saved:
     mine = newest is not None and newest.made_by.plan == saved.digest
     was_on = saved.left or (UNKNOWN_LOGS if saved.allow_new_cluster else saved.log_ids)
     if newest is not None and not mine:
-        later = newest.is_failover and newest.number >= (move.number or 0)
+        later = newest.is_failover and 0 < (move.number or 0) <= newest.number
         if later or was_on.is_other_cluster(newest.log_ids):
             return {"elsewhere"}
     if saved.left is None:

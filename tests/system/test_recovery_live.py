@@ -37,7 +37,7 @@ def live(airflow_with_users, topic, broker):
     for name in (*NAMES, *JUDGED, "scheduled", *(f"race-{number}" for number in races)):
         query = Query(pipelines / name, f"11111111-2222-3333-4444-{name:x>12.12}")
         for batch, offset in enumerate((10, READ)):
-            query.run(batch, {topic: {0: offset}}, at=1_700_000_000)
+            query.run(batch, {topic: {0: offset}})
         broker.commit(f"{name}-{topic}", {TopicPartition(topic, 0): READ})
     (pipelines / "given_up" / "job").write_text("fail")
     (pipelines / "broken" / "job").write_text("fail for good")

@@ -325,8 +325,8 @@ def committing(
     """
     allowed = {"allow_new_query": allow_new_query, "allow_new_cluster": allow_new_cluster}
     listener = KafkaOffsetCommitterListener(spark, group_id=group_id, config=config, **allowed)
-    attach(spark, listener)
     try:
+        attach(spark, listener)
         yield listener
     finally:
         listener.stop(timeout)

@@ -182,7 +182,7 @@ class ConnectQuery:
         self._query = query
         self._server = server
         self._batch = -1
-        self._states: list[SourceState] = []
+        self._states: list[SourceState] | None = None
 
     def is_active(self) -> bool:
         """Return whether the query runs; raise ``TimeoutError`` if the server does not answer."""
@@ -191,10 +191,10 @@ class ConnectQuery:
 
     def sources(self) -> list[SourceState]:
         """Return the finished offsets; empty before the first batch."""
-        if not self._states:
+        if self._states is None:
             # A run without new data has no event, but its progress has the offsets of earlier runs.
             self.ask_last_progress()
-        return self._states
+        return self._states or []
 
     def newest_batch(self) -> int | None:
         """Return the id of the newest batch with an event."""
@@ -213,13 +213,14 @@ class ConnectQuery:
         batch = int(progress.batchId) - ("addBatch" not in progress.durationMs)
         # Events may arrive late: an older event must not move the group back.
         if batch >= self._batch:
+            found = [source for source in progress.sources if str(source.description).startswith("Kafka")]
             states = [
                 SourceState(name, {}, ends)
-                for source in progress.sources
-                if (name := str(source.description)).startswith("Kafka")
-                and (ends := _ends(name, source.endOffset))
+                for source in found
+                if (ends := _ends(name := str(source.description), source.endOffset))
             ]
-            if states:
+            # Without a Kafka source it is known that there are no offsets.
+            if states or not found:
                 self._batch, self._states = batch, states
 
     def ask_last_progress(self) -> None:

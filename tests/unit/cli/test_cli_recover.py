@@ -151,7 +151,13 @@ def test_an_apply_that_was_killed_goes_on(planned, recovering, interrupted, afte
     assert few.at() == {READ: 2}
 
 
-def test_a_move_of_an_earlier_plan_with_the_same_digest_does_not_count(applied, recovering, interrupted, cli):
+@pytest.mark.parametrize(
+    ("command", "at"),
+    [("apply", ({BACK: 1}, {"applied": 1})), ("restore", ({READ: 1}, {"planned": 1}))],
+)
+def test_a_move_of_an_earlier_plan_with_the_same_digest_does_not_count(
+    applied, recovering, interrupted, cli, command, at
+):
     """The pipeline was moved forward again and is planned again, and the apply dies before it writes."""
     few = applied(1)
     (query,) = few.queries.values()
@@ -165,8 +171,8 @@ def test_a_move_of_an_earlier_plan_with_the_same_digest_does_not_count(applied, 
     with pytest.raises(BaseException, match="|"):
         interrupted("apply", few, 1, Killed, saved=True)
     assert (few.at(), few.stages()) == ({READ: 1}, {"applying": 1})
-    assert recovering("apply", few, "--execute").code == 0
-    assert (few.at(), few.stages()) == ({BACK: 1}, {"applied": 1})
+    assert recovering(command, few, "--execute").code == 0
+    assert (few.at(), few.stages()) == at
 
 
 def test_no_pipeline_is_moved_after_one_whose_progress_could_not_be_saved(planned, interrupted):
@@ -214,7 +220,10 @@ def test_the_permission_of_a_plan_does_not_restore_offsets_of_a_topic_that_was_r
         memory.append(few.topic, partition, range(20))
     refused = recovering("restore", few, "--execute")
     assert (refused.code, "was deleted and created again" in refused.err) == (1, True), refused
+    assert "--allow-new-cluster" in refused.err
     assert (few.stages(), few.groups()) == ({"applied": 1}, {few.names[0]: set()})
+    assert recovering("restore", few, "--execute", "--allow-new-cluster").code == 0
+    assert (few.stages(), few.groups()) == ({"restored": 1}, {few.names[0]: {READ}})
 
 
 def test_the_lag_of_a_pipeline_leaves_out_records_that_retention_has_deleted(applied, recovering, memory):

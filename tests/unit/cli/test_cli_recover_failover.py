@@ -334,6 +334,17 @@ def test_one_that_is_on_another_cluster_than_that_of_a_reset_is_elsewhere(pipeli
     assert status["pipelines"][0]["now"] == "elsewhere"
 
 
+def test_one_whose_checkpoint_is_at_the_target_already_is_not_elsewhere_after_an_earlier_failover(planned):
+    some = planned(1)
+    some.run("apply", "--execute")
+    some.clients["mirror"].commit("etl-0", {ORDERS: THERE - 5})
+    some.state.unlink()
+    some.run("plan", "--to-offset", str(THERE), "--sink", "noop", *MIRROR)
+    assert some.now() == {"etl-0": "not moved"}
+    some.run("apply", "--execute")
+    assert some.now() == {"etl-0": "moved"}
+
+
 @pytest.mark.parametrize(("command", "now"), [("failover", "elsewhere"), ("restore", "not moved")])
 def test_one_that_reads_on_the_old_cluster_again_has_not_read_on_since_its_move(planned, command, now):
     some = planned(1)

@@ -15,9 +15,10 @@ from written_query import Query
 
 from airflow_kafka_offsets.checkpoint import archive
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
+from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -30,6 +31,7 @@ from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_resto
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 START = datetime(2026, 3, 1, tzinfo=timezone.utc)
@@ -51,22 +53,31 @@ class Pipeline:
     """A query and its group; each topic of the name has 100 records of the minute in which it was created."""
 
     def __init__(self, root: Path) -> None:
-        self.broker, self.query, self.before = MemoryBroker(), Query(root), dict[str, str]()
+        self.broker, self.query, self.before = MemoryBroker(), Query(root), dict[str, dict[int, str]]()
         self.client, self.checkpoint = open_client(self.broker), SparkCheckpoint(str(root))
         self.recreate()
+        self.ends: dict[int, str] = {}
+        """The id of the topic that the offsets of each batch are of: now, and ``before`` each move."""
         for batch, offset in enumerate((10, 50)):
             self.query.run(batch, {"orders": {0: offset}}, at=self.by().at)
-        self.read = self.topic
-        """The id of the topic that the checkpoint's offsets are of: now, and ``before`` each move."""
+            self.ends[batch] = self.topic
         self.commit()
 
     @property
     def topic(self) -> str:
         return self.broker.topics["orders"].topic_id
 
+    @property
+    def newest(self) -> int:
+        return self.checkpoint.read().batch_id or 0
+
+    @property
+    def read(self) -> str:
+        return self.ends[self.newest]
+
     def fork(self, root: Path) -> Pipeline:
         other = copy(self)
-        other.query, other.before = copy(self.query), dict(self.before)
+        other.query, other.before, other.ends = copy(self.query), dict(self.before), dict(self.ends)
         other.query.root = shutil.copytree(self.query.root, root)
         other.checkpoint, other.broker = SparkCheckpoint(str(root)), copy(self.broker)
         other.broker.topics, other.broker.groups = dict(self.broker.topics), dict(self.broker.groups)
@@ -77,25 +88,28 @@ class Pipeline:
         Clock.minute += 1
         return CommitMetadata(at=int(Clock.now().timestamp()), tool=tool)
 
-    def move(self, plan: PipelinePlan, tool: str, to: str = "") -> None:
-        before, by = self.read, self.by(tool)
+    def move(self, plan: PipelinePlan, tool: str, back: Mapping[int, str] | None = None) -> None:
+        before, by = dict(self.ends), self.by(tool)
         if plan.group_plans:
             apply_pipeline(self.client, plan, by, self.checkpoint, 0)
         else:
             apply_checkpoint(plan, by, self.checkpoint, 0)
-        self.read = to or self.topic
+        to = self.topic if back is None else back[max(back)]
+        self.ends = {**self.ends, **(back or {}), self.newest: to}
         if plan.checkpoint_plan and plan.checkpoint_plan.archive:
             self.before[plan.checkpoint_plan.archive] = before
 
-    def recreate(self) -> None:
+    def recreate(self, later: int = 0) -> None:
+        """Create the topic; each record of its second half is some seconds later than the one before."""
         self.broker.create("orders")
-        self.broker.append("orders", 0, [int((self.by().at or 0) * 1_000)] * 100)
+        at = (self.by().at or 0) * 1_000
+        self.broker.append("orders", 0, [at + max(0, number - 49) * later * 1_000 for number in range(100)])
 
     def run(self) -> None:
         """Run a batch: Spark does not notice that the topic is another one."""
-        batch, offset = self.checkpoint.read().batch_id or 0, self.query.stands()[0]
-        self.query.run(batch + 1, {"orders": {0: offset + 5}}, at=self.by().at)
-        self.read = self.topic
+        batch, offset = self.newest + 1, self.query.stands()[0]
+        self.query.run(batch, {"orders": {0: offset + 5}}, at=self.by().at)
+        self.ends[batch] = self.topic
 
     def commit(self) -> None:
         planned = plan_checkpoint_commit(
@@ -120,9 +134,13 @@ class Pipeline:
         assert read == self.topic or not starts, "the checkpoint's offsets are shifted"
 
     def to_batch(self) -> None:
-        read = self.read
+        read = self.ends[0]
         self.reset(Place("batch", 0))
         assert read == self.topic, "the end of a batch is believed"
+
+    def truncate(self) -> None:
+        plan = plan_truncate(self.checkpoint, 0, CheckpointPolicy(sink="noop"))
+        self.move(PipelinePlan((), plan), "truncate", {0: self.ends[0]})
 
     def seek(self) -> None:
         place = Place("offset", 15)
@@ -138,19 +156,25 @@ class Pipeline:
         plan = plan_restore_archive(self.client, archived, self.checkpoint, ETL, allow_stale=True)
         self.move(plan, "restore", self.before[archived])
 
-    def restore_checkpoint(self) -> None:
-        archived = ArchivedMoves(self.checkpoint).find(None).name
-        self.move(PipelinePlan((), plan_put_back_archive(self.checkpoint)), "restore", self.before[archived])
+    def restore_checkpoint(self, archived: str = "") -> None:
+        archived = archived or ArchivedMoves(self.checkpoint).find(None).name
+        plan = plan_put_back_archive(self.checkpoint, archived)
+        self.move(PipelinePlan((), plan), "restore", self.before[archived])
+
+    def restore_first_move(self) -> None:
+        first = next(iter(ArchivedMoves(self.checkpoint)), None)
+        self.restore_checkpoint("" if first is None else first.name)
 
     def drift(self) -> None:
         if not any(report.drifted for report in pipeline_drift(self.client, self.checkpoint, ETL)):
             self.believe()
 
 
+NOW: Any = {"now": START + timedelta(days=1)}
 FIRST = ("run", "reset")
 STEPS = (
     *("run", "commit", "commit_by_another_tool", "reset", "shift", "to_batch", "seek", "restore_file"),
-    *("restore", "restore_checkpoint"),
+    *("truncate", "restore", "restore_checkpoint", "restore_first_move"),
 )
 
 
@@ -180,3 +204,36 @@ def test_in_a_topic_that_was_created_again_no_offset_of_the_earlier_one_is_belie
                 wrong.append((first, *steps, str(error)))
     assert wrong == []
     assert done > 200
+
+
+def test_an_earlier_batch_is_checked_although_the_group_was_committed_in_the_new_topic(pipeline):
+    pipeline.recreate()
+    pipeline.run()
+    pipeline.commit()
+    with pytest.raises(PlanRefusedError, match="the first record of orders-0 is newer than the batch"):
+        pipeline.to_batch()
+    pipeline.shift()
+
+
+def test_the_same_offset_of_the_new_topic_is_its_own_after_a_seek(pipeline):
+    pipeline.recreate()
+    pipeline.move(
+        plan_checkpoint_seek(pipeline.client, pipeline.checkpoint, Place("offset", 50), **NOW), "seek"
+    )
+    pipeline.commit()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_batch_with_a_record_that_is_newer_than_its_start_is_moved_and_taken_back(pipeline, kept):
+    """The clock of a producer is ahead, or the query is in real-time mode; no commit names the topic."""
+    pipeline.recreate(later=60)
+    pipeline.run()
+    if kept:
+        pipeline.commit_by_another_tool()
+    else:
+        pipeline.broker.forget("etl")
+    pipeline.reset()
+    pipeline.restore()
+    assert pipeline.query.stands() == {0: 55}
+    for place in (Place("shift", -5), Place("batch", 2)):
+        pipeline.move(plan_checkpoint_seek(pipeline.client, pipeline.checkpoint, place, **NOW), "seek")

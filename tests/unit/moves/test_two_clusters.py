@@ -244,3 +244,15 @@ def test_a_restore_to_another_cluster_is_finished_after_an_interruption(pipeline
         restore()
     restore()
     assert (pipeline.newest(), pipeline.on, pipeline.believers()) == ("0002-restore", "west", [])
+
+
+def test_a_restore_leaves_no_cluster_where_the_query_has_committed_since(pipeline):
+    pipeline.reset("east")
+    client, how = pipeline.clients["west"], dict[str, Any](allow_new_cluster=True)
+    planned = plan_checkpoint_commit(
+        client, pipeline.checkpoint, ETL, pipeline.by(), allow_rewind=True, **how
+    )
+    apply_position(client, planned.plan, planned.metadata, planned.known_moves)
+    plan = plan_restore_archive(client, "0002-seek", pipeline.checkpoint, ETL, allow_stale=True, **how)
+    assert plan.checkpoint_plan is not None
+    assert not plan.checkpoint_plan.left

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,7 +19,7 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.listener import committer as committer_module
 from airflow_kafka_offsets.spark.listener import runs
 from airflow_kafka_offsets.spark.listener.committer import Committer
-from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener
+from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
 from airflow_kafka_offsets.spark.listener.queries import (
     ClassicQuery,
     ConnectQuery,
@@ -31,6 +32,7 @@ from airflow_kafka_offsets.spark.listener.runs import Counts
 from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
 
 ORDERS = TopicPartition("orders", 0)
+OF_CONNECT: Any = {"group_id": "g", "config": {"bootstrap.servers": "here:9092"}}
 
 
 class Commit(NamedTuple):
@@ -141,11 +143,15 @@ def finish(committer, run="run-1", batch=0):
     committer.commit_due()
 
 
+def session_with(running, **calls):
+    """A session of Spark Connect in which a query runs already."""
+    calls = {"get": lambda query_id: running, "removeListener": lambda listener: None, **calls}
+    return SimpleNamespace(streams=SimpleNamespace(active=[running], **calls))
+
+
 def listening_to(running):
     """A listener on a session of Spark Connect in which a query runs already."""
-    calls = {"get": lambda query_id: running, "removeListener": lambda listener: None}
-    session = SimpleNamespace(streams=SimpleNamespace(active=[running], **calls))
-    return KafkaOffsetCommitterListener(session, group_id="g", config={"bootstrap.servers": "here:9092"})
+    return KafkaOffsetCommitterListener(session_with(running), **OF_CONNECT)
 
 
 def error_of(committer, seconds=1):
@@ -706,6 +712,29 @@ def test_a_listener_that_has_committed_nothing_says_so_at_its_end(caplog):
     # As of a session beside that of the query.
     listening_to(SimpleNamespace(id="q-1", runId="run-1", isActive=True, lastProgress=None)).stop(1)
     assert "this session has shown no finished batch of a query" in caplog.text
+
+
+def test_a_listener_that_cannot_be_attached_follows_no_query(group, monkeypatch):
+    monkeypatch.setattr(KafkaOffsetCommitterListener, "_new_client", group.client)
+    running = SimpleNamespace(id="q-1", runId="run-1", isActive=True, lastProgress=None)
+    session = session_with(running, addListener=lambda listener: broken())
+    before = threading.enumerate()
+    with pytest.raises(RuntimeError), committing(session, **OF_CONNECT):
+        pytest.fail("the block has begun")
+    assert [thread.name for thread in threading.enumerate() if thread not in before] == []
+
+
+def test_a_query_of_spark_connect_without_kafka_is_not_asked_for_its_offsets(group):
+    class Stopped:
+        isActive = True  # noqa: N815  # Spark's name
+        lastProgress = property(lambda _: broken())  # noqa: N815
+
+    query = ConnectQuery("q-1", None, Stopped(), LimitedCalls("asks", 1.0))
+    query.add_progress(Progress(4, [Source("RateStreamV2[rowsPerSecond=1]", "3")]))
+    committer = following(query, group.client, group_id="g")
+    committer.record_finished("run-1", 4)
+    committer.flush(1)
+    assert committer.outcomes.errors == []
 
 
 def test_a_late_event_of_an_ended_run_is_not_taken_for_one_of_the_next_run():
