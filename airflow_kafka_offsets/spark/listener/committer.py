@@ -182,13 +182,17 @@ class Committer:
         if not at_once:
             self._ask_retention()
         with self._noting:
+            now, unfinished = time.monotonic(), set[str]()
             for run_id, run in list(self._runs.items()):
                 # During a flush, its timeout decides how long to retry.
-                if run.ended is not None and (
-                    not run.wanted or max(run.ended + GIVE_UP, self._flush_until) < time.monotonic()
-                ):
+                done = run.ended is not None and (
+                    not run.wanted or max(run.ended + GIVE_UP, self._flush_until) < now
+                )
+                # A late commit of an earlier run must find this one.
+                if done and run.query.query_id not in unfinished:
                     self._runs.pop(run_id).query.forget()
-            now = time.monotonic()
+                else:
+                    unfinished.add(run.query.query_id)
             pauses = [run.due - now if run.wanted else run.refresh for run in self._runs.values()]
         self._close_unused_clients()
         return max(0.0, min(pauses)) if pauses else None

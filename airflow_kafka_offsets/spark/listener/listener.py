@@ -196,6 +196,11 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
     def _end(self, deadline: Deadline) -> None:
         with _only_logged():
             self.flush(deadline.seconds_left)
+        if not self.errors and self.counts == Counts():
+            log.warning(
+                "Kafka offsets: nothing was committed, because this session has shown no finished batch of a "
+                "query; a query of another session, such as spark.newSession(), needs a listener of its own"
+            )
         self._ended = True
         # An attempt in progress knows why there was no answer.
         self._worker.stop(min(REQUEST, deadline.seconds_left + _GRACE / 2))

@@ -209,7 +209,8 @@ class ConnectQuery:
 
     def add_progress(self, progress: Any) -> None:
         """Record the progress of a batch, unless a newer one is known."""
-        batch = int(progress.batchId)
+        # An idle query shows the id of its next batch.
+        batch = int(progress.batchId) - ("addBatch" not in progress.durationMs)
         # Events may arrive late: an older event must not move the group back.
         if batch >= self._batch:
             found = [source for source in progress.sources if str(source.description).startswith("Kafka")]

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -408,6 +409,7 @@ def test_two_groups_of_one_source_are_a_contradiction():
 class Progress(NamedTuple):
     batchId: int  # noqa: N815  # Spark's name
     sources: list
+    durationMs: Mapping[str, int] = {"addBatch": 5}  # noqa: N815
 
 
 class Source(NamedTuple):
@@ -604,6 +606,32 @@ def test_an_ended_run_commits_nothing_once_the_next_run_of_its_query_has(committ
     assert len(committer.queries()) == 1
 
 
+@pytest.mark.parametrize("away", [True, False])
+def test_a_run_that_fails_at_once_and_is_started_again_has_no_error_once_the_next_run_has_ended(
+    committer, group, query, now, away
+):
+    query.ends = {ORDERS: 3 if away else 5}
+    finish(committer)
+    # The last commit is tried again, or is due a second after the one before.
+    query.ends, query.active, group.failures = {ORDERS: 5}, False, int(away)
+    if away:
+        committer.record_ended("run-1")
+        committer.commit_due()
+    else:
+        committer.record_finished("run-1", 0)
+    again = Query()
+    again.ends, again.active = {ORDERS: 9}, False
+    committer.follow("run-2", again)
+    committer.record_ended("run-2")
+    committer.commit_due()
+    assert group.held["g", ORDERS].offset == 9
+    committer.record_ended("run-1")
+    committer.flush(2)
+    assert group.held["g", ORDERS].offset == 9
+    assert committer.outcomes.errors == []
+    assert committer.commit_due() is None
+
+
 def test_the_run_after_a_move_commits_over_it_also_if_it_has_only_one_batch(committer, group, query):
     group.held["g", ORDERS] = moved(task="reset")
     query.ends, query.active = {ORDERS: 5}, False
@@ -662,10 +690,13 @@ def test_a_topic_without_a_group_does_not_hide_that_the_last_commit_is_not_done(
     ]
 
 
+@pytest.mark.parametrize("idle", [False, True])
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_batch_of_spark_connect_is_committed_whose_event_has_not_come(group, ended, monkeypatch):
+def test_a_batch_of_spark_connect_is_committed_whose_event_has_not_come(group, ended, idle, monkeypatch):
     monkeypatch.setattr(KafkaOffsetCommitterListener, "_new_client", group.client)
     progress = Progress(4, [Source("KafkaV2[Subscribe[orders]]", '{"orders":{"0":6}}')])
+    if idle:
+        progress = progress._replace(batchId=5, durationMs={"latestOffset": 1})
     listener = listening_to(SimpleNamespace(id="q-1", runId="run-1", isActive=True, lastProgress=progress))
     if ended:
         listener._committer.record_ended("run-1")
@@ -673,7 +704,14 @@ def test_a_batch_of_spark_connect_is_committed_whose_event_has_not_come(group, e
     else:
         listener.flush(2)
     assert group.held["g", ORDERS].offset == 6
+    assert json.loads(group.held["g", ORDERS].metadata)["batch"] == 4
     listener.stop(1)
+
+
+def test_a_listener_that_has_committed_nothing_says_so_at_its_end(caplog):
+    # As of a session beside that of the query.
+    listening_to(SimpleNamespace(id="q-1", runId="run-1", isActive=True, lastProgress=None)).stop(1)
+    assert "this session has shown no finished batch of a query" in caplog.text
 
 
 def test_a_listener_that_cannot_be_attached_follows_no_query(group, monkeypatch):
