@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
@@ -34,7 +35,13 @@ from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift
-from airflow_kafka_offsets.readings.positions import check_in_log, group_positions, partitions_in_scope
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
+from airflow_kafka_offsets.readings.positions import (
+    check_in_log,
+    group_positions,
+    partitions_in_scope,
+    refuse_missing_partitions,
+)
 from airflow_kafka_offsets.readings.retention import read_retentions
 from airflow_kafka_offsets.ui.provenance import read_provenance
 
@@ -153,22 +160,31 @@ class PipelineNow:
         return DriftReport(group_id, NewestBatch(""), rows, datetime.now(tz=timezone.utc))
 
     def _source_reports(self, checkpoint: SparkCheckpoint) -> list[DriftReport]:
-        state = checkpoint.read()
+        state, moves = checkpoint.read(), ArchivedMoves(checkpoint)
         batch = newest_batch(checkpoint, state)
         sources = state.kafka_offsets or {"": {}}
+        check = LogCheck(moves=moves, read_at=moves.read_at(state))
         reports = []
         for source, offsets in sources.items():
             # Two sources of a query may read the same partition, so each has a name in place of a group's.
             name = f"source:{source}" if len(sources) > 1 else ""
-            scope = self.selection.scope.restricted_to(tp.topic for tp in offsets)
-            there = set(partitions_in_scope(self.client, scope)) if scope.topics else set()
-            logs = self.client.log_ranges(there)
-            self._note_other_log("the checkpoint", {**offsets}, logs)
-            rows = tuple(
-                PartitionState(tp, None, logs.get(tp), checkpoint=offsets.get(tp)) for tp in sorted(there)
-            )
+            rows = self._source_rows(check, offsets)
             reports.append(DriftReport(name, batch, rows, datetime.now(tz=timezone.utc)))
         return reports
+
+    def _source_rows(self, check: LogCheck, offsets: Offsets) -> tuple[PartitionState, ...]:
+        scope = self.selection.scope.restricted_to(tp.topic for tp in offsets)
+        if not scope.topics:
+            return ()
+        read = {tp: at for tp, at in offsets.items() if tp in scope}
+        partitions = partitions_in_scope(self.client, scope)
+        refuse_missing_partitions(self.client, read)
+        now = known_log_ids(self.client, scope.topics)
+        DriftError.raise_if(check.refusals(now))
+        logs = self.client.log_ranges(partitions)
+        self._note_other_log("the checkpoint", {**read}, logs)
+        self.problems += check.position_refusals(self.client, read, {}, now)
+        return tuple(PartitionState(tp, None, logs[tp], checkpoint=read.get(tp)) for tp in sorted(partitions))
 
     def _note_other_log(self, name: str, positions: Positions, logs: Logs) -> None:
         try:
@@ -262,7 +278,7 @@ def _line(group: str | None, row: PartitionState, *, compared: bool) -> tuple[An
     headroom = row.headroom or Headroom("unknown")
     return (
         *(group, *row.topic_partition, row.committed, row.checkpoint, row.log_start, row.log_end),
-        *(row.lag, row.time_lag, headroom.seconds, headroom.state, row.verdict if compared else None),
+        *(row.lag, row.time_lag, headroom.at_most, headroom.state, row.verdict if compared else None),
     )
 
 
