@@ -117,7 +117,9 @@ class PipelineNow:
         lags = [lag for row in rows if (lag := row.lag) is not None]
         uncounted = sum(row.uncounted for row in rows)
         ages = [row.time_lag for row in rows if row.lag]
-        worst = headrooms_json([row.headroom for row in rows if row.headroom is not None])
+        rooms = [row.headroom for row in rows if row.headroom is not None]
+        worst = headrooms_json(rooms)
+        worst["headroom"] = min((left for room in rooms if (left := room.at_most) is not None), default=None)
         without = sum(row.committed is None for row in rows) if self.selection.group_ids else None
         if without and worst["headroom_state"] != "lost":
             # Without a commit the number of unread records is unknown.

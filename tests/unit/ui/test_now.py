@@ -111,6 +111,18 @@ def test_a_checkpoint_alone_is_not_compared_with_the_logs_of_another_cluster(
         now(elsewhere, GroupSelection(), checkpoint)
 
 
+def test_an_unknown_headroom_is_at_most_what_the_time_limit_leaves(broker, make_topic, produce, new_group):
+    settings = {"retention.ms": "3600000", "retention.bytes": "1000000"}
+    topic, group = make_topic(1, settings), new_group()
+    produce(topic, {0: 10}, {0: [int(time.time() * 1000) - 3_000_000] * 10})
+    broker.commit(group, {TopicPartition(topic, 0): 4})
+    found = now(broker, GroupSelection(group))
+    totals, partitions = found["totals"], found["partitions"]
+    assert (totals["headroom_state"], partitions["headroom_state"]) == ("unknown", ["unknown"])
+    assert totals["headroom"] == partitions["headroom"][0] == pytest.approx(600, abs=60)
+    assert "raise retention.ms" in found["remedies"]["expiring"]
+
+
 def test_no_problem_names_an_address_of_a_broker(broker, make_topic, produce, new_group, monkeypatch):
     topic, group = make_topic(1), new_group()
     produce(topic, {0: 10})
