@@ -21,7 +21,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.explain import remedy_for
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.digest import partition_set
-from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
+from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, remedies
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import (
     Headroom,
@@ -29,13 +29,13 @@ from airflow_kafka_offsets.model.headroom import (
     measure_headrooms,
     positions_needing_time,
 )
-from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.partition_state import PartitionState, offsets_to_read
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift
-from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
+from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift, recreated_partitions
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, newer_records
 from airflow_kafka_offsets.readings.positions import (
     check_in_log,
     group_positions,
@@ -163,18 +163,19 @@ class PipelineNow:
 
     def _source_reports(self, checkpoint: SparkCheckpoint) -> list[DriftReport]:
         state, moves = checkpoint.read(), ArchivedMoves(checkpoint)
-        batch = newest_batch(checkpoint, state)
+        batch, read_at = newest_batch(checkpoint, state), moves.read_at(state)
         sources = state.kafka_offsets or {"": {}}
-        check = LogCheck(moves=moves, read_at=moves.read_at(state))
         reports = []
         for source, offsets in sources.items():
             # Two sources of a query may read the same partition, so each has a name in place of a group's.
             name = f"source:{source}" if len(sources) > 1 else ""
-            rows = self._source_rows(check, offsets)
+            rows = self._source_rows(moves, read_at, offsets)
             reports.append(DriftReport(name, batch, rows, datetime.now(tz=timezone.utc)))
         return reports
 
-    def _source_rows(self, check: LogCheck, offsets: Offsets) -> tuple[PartitionState, ...]:
+    def _source_rows(
+        self, moves: ArchivedMoves, read_at: int | None, offsets: Offsets
+    ) -> tuple[PartitionState, ...]:
         scope = self.selection.scope.restricted_to(tp.topic for tp in offsets)
         if not scope.topics:
             return ()
@@ -182,11 +183,20 @@ class PipelineNow:
         partitions = partitions_in_scope(self.client, scope)
         refuse_missing_partitions(self.client, read)
         now = known_log_ids(self.client, scope.topics)
-        DriftError.raise_if(check.refusals(now))
+        DriftError.raise_if(LogCheck(moves=moves).refusals(now))
         logs = self.client.log_ranges(partitions)
         self._note_other_log("the checkpoint", {**read}, logs)
-        self.problems += check.position_refusals(self.client, read, {}, now)
-        return tuple(PartitionState(tp, None, logs[tp], checkpoint=read.get(tp)) for tp in sorted(partitions))
+        again, silent = recreated_partitions({}, read, moves, now)
+        if read_at is not None:
+            newer = newer_records(self.client, silent, read_at)
+            # A single newer record proves nothing: a producer's clock may be ahead.
+            again |= {tp for tp, time_ms in newer.items() if time_ms is None}
+        if again:
+            self.problems.append(f"{summarize(again)}: {remedies()['topic recreated']}")
+        return tuple(
+            PartitionState(tp, None, logs[tp], checkpoint=read.get(tp), recreated=tp in again)
+            for tp in sorted(partitions)
+        )
 
     def _note_other_log(self, name: str, positions: Positions, logs: Logs) -> None:
         try:

@@ -86,8 +86,9 @@ def test_a_checkpoint_alone_is_not_compared_with_a_topic_that_was_created_again(
     query = new_query({topic: {0: 4}})
     query.plan(1, {topic: {0: 4}}, at=time.time() - 600)
     produce(topic, {0: 10})
-    (problem,) = now(broker, GroupSelection(), SparkCheckpoint(query.location))["problems"]
-    assert "the topic was deleted and created again" in problem
+    found = now(broker, GroupSelection(), SparkCheckpoint(query.location))
+    assert found["partitions"]["lag"] == [None]
+    assert "the topic was deleted and created again" in found["problems"][0]
 
 
 def test_a_checkpoint_alone_is_not_compared_with_fewer_partitions(broker, make_topic, produce, new_query):
