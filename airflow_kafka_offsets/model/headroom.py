@@ -148,6 +148,11 @@ class Headroom:
         """The headroom in seconds, 0 if records are lost; ``None`` in the states ``unknown`` and ``none``."""
         return 0.0 if self.state == "lost" else self.by_time if self.state == "time" else None
 
+    @property
+    def at_most(self) -> float | None:
+        """The headroom in seconds, or an upper bound in the state ``unknown``."""
+        return self.by_time if self.state == "unknown" else self.seconds
+
     def is_below(self, min_headroom: float) -> bool | None:
         """Return whether the headroom is less than ``min_headroom`` seconds; ``None`` if unknown."""
         if self.state in ("lost", "none"):

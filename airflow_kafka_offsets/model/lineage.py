@@ -100,7 +100,8 @@ def lineage_of_reports(reports: Sequence[tuple[str, DriftReport]], servers: Mapp
             topic, number = entry.topic_partition
             there = ranges.setdefault(topic, [])
             if entry.log is not None:
-                there.append(range_facet(number, entry.committed, entry.log.end))
+                start = None if entry.is_of_other_log else entry.committed
+                there.append(range_facet(number, start, entry.log.end))
         for topic, there in ranges.items():
             if namespace is not None and there:
                 part = group_facet(report.group_id, "waiting", there, lags.get(topic), shown=shown)

@@ -98,12 +98,12 @@ class PartitionState(NamedTuple):
         ``None`` without a position in this log.
         """
         position = self.position if self.committed is None else self.committed
-        if position is None or self.log is None or self._is_of_other_log:
+        if position is None or self.log is None or self.is_of_other_log:
             return None
         return self.log.lag(position)
 
     @property
-    def _is_of_other_log(self) -> bool:
+    def is_of_other_log(self) -> bool:
         """Whether a position belongs to another log. The end of a log only grows."""
         if self.log is None:
             return False
@@ -141,7 +141,7 @@ class PartitionState(NamedTuple):
         """The verdict; the module's docstring lists the order of the checks."""
         if self.log is None:
             return "topic gone"
-        if self._is_of_other_log:
+        if self.is_of_other_log:
             return "topic recreated"
         if not self.is_read:
             return "not read"
@@ -172,16 +172,18 @@ class PartitionState(NamedTuple):
     @property
     def lag_is_known(self) -> bool:
         """Whether the group's position belongs to this log, or the log is empty."""
-        if self.log is None or self._is_of_other_log:
+        if self.log is None or self.is_of_other_log:
             return False
         # Without a commit the lag depends on where a consumer would start, except in an empty log.
         return self.committed is not None or self.log.end == self.log.start
 
 
 def offsets_to_read(partitions: Iterable[PartitionState]) -> Offsets:
-    """Return the next offset to read in each log: the log start without a position."""
+    """Return the next offset to read in each log: the log start without a position in this log."""
     return {
-        each.topic_partition: each.log.start if each.position is None else each.position
+        each.topic_partition: each.log.start
+        if each.position is None or each.is_of_other_log
+        else each.position
         for each in partitions
         if each.log is not None
     }

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -90,7 +91,7 @@ def pipeline_drift(
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
         made = {tp: by for tp, each in committed[group].items() if (by := CommitMetadata.of(each))}
         held = {tp: offset for tp, offset in wanted.items() if tp in logs}
-        again, silent = _recreated(committed[group], held, moves, now)
+        again, silent = recreated_partitions(committed[group], held, moves, now)
         if read_at is not None:
             again |= newer_records(client, silent, read_at).keys()
         found = tuple(
@@ -184,8 +185,8 @@ def _log_ids(client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, C
     return known_log_ids(client, topics) if topics else now
 
 
-def _recreated(
-    commits: Commits, offsets: Offsets, moves: KnownMoves, now: LogIds
+def recreated_partitions(
+    commits: Commits, offsets: Offsets, moves: ArchivedMoves, now: LogIds
 ) -> tuple[set[TopicPartition], Offsets]:
     """Return the partitions whose positions belong to another log, and the offsets that record no log."""
     found: set[TopicPartition] = set()

@@ -106,7 +106,9 @@ def report_drift(reports: Iterable[DriftReport]) -> None:
     for report in reports:
         report_lag([report.lag])
         drifted: Counter[str] = Counter({entry.topic_partition.topic: 0 for entry in report.partitions})
-        drifted.update(entry.topic_partition.topic for found in report.drift.values() for entry in found)
+        unfinished = report.unfinished_move or report.unfinished_recovery
+        found = [report.partitions] if unfinished else report.drift.values()
+        drifted.update(entry.topic_partition.topic for each in found for entry in each)
         for topic, partitions in drifted.items():
             _gauge("drift", partitions, report.group_id, topic)
         _report_headroom(report.group_id, report.headroom.items())

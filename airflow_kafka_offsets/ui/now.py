@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
@@ -20,7 +21,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.explain import remedy_for
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.digest import partition_set
-from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
+from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, remedies
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import (
     Headroom,
@@ -28,13 +29,19 @@ from airflow_kafka_offsets.model.headroom import (
     measure_headrooms,
     positions_needing_time,
 )
-from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.partition_state import PartitionState, offsets_to_read
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift
-from airflow_kafka_offsets.readings.positions import check_in_log, group_positions, partitions_in_scope
+from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift, recreated_partitions
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, newer_records
+from airflow_kafka_offsets.readings.positions import (
+    check_in_log,
+    group_positions,
+    partitions_in_scope,
+    refuse_missing_partitions,
+)
 from airflow_kafka_offsets.readings.retention import read_retentions
 from airflow_kafka_offsets.ui.provenance import read_provenance
 
@@ -110,7 +117,9 @@ class PipelineNow:
         lags = [lag for row in rows if (lag := row.lag) is not None]
         uncounted = sum(row.uncounted for row in rows)
         ages = [row.time_lag for row in rows if row.lag]
-        worst = headrooms_json([row.headroom for row in rows if row.headroom is not None])
+        rooms = [row.headroom for row in rows if row.headroom is not None]
+        worst = headrooms_json(rooms)
+        worst["headroom"] = min((left for room in rooms if (left := room.at_most) is not None), default=None)
         without = sum(row.committed is None for row in rows) if self.selection.group_ids else None
         if without and worst["headroom_state"] != "lost":
             # Without a commit the number of unread records is unknown.
@@ -153,22 +162,41 @@ class PipelineNow:
         return DriftReport(group_id, NewestBatch(""), rows, datetime.now(tz=timezone.utc))
 
     def _source_reports(self, checkpoint: SparkCheckpoint) -> list[DriftReport]:
-        state = checkpoint.read()
-        batch = newest_batch(checkpoint, state)
+        state, moves = checkpoint.read(), ArchivedMoves(checkpoint)
+        batch, read_at = newest_batch(checkpoint, state), moves.read_at(state)
         sources = state.kafka_offsets or {"": {}}
         reports = []
         for source, offsets in sources.items():
             # Two sources of a query may read the same partition, so each has a name in place of a group's.
             name = f"source:{source}" if len(sources) > 1 else ""
-            scope = self.selection.scope.restricted_to(tp.topic for tp in offsets)
-            there = set(partitions_in_scope(self.client, scope)) if scope.topics else set()
-            logs = self.client.log_ranges(there)
-            self._note_other_log("the checkpoint", {**offsets}, logs)
-            rows = tuple(
-                PartitionState(tp, None, logs.get(tp), checkpoint=offsets.get(tp)) for tp in sorted(there)
-            )
+            rows = self._source_rows(moves, read_at, offsets)
             reports.append(DriftReport(name, batch, rows, datetime.now(tz=timezone.utc)))
         return reports
+
+    def _source_rows(
+        self, moves: ArchivedMoves, read_at: int | None, offsets: Offsets
+    ) -> tuple[PartitionState, ...]:
+        scope = self.selection.scope.restricted_to(tp.topic for tp in offsets)
+        if not scope.topics:
+            return ()
+        read = {tp: at for tp, at in offsets.items() if tp in scope}
+        partitions = partitions_in_scope(self.client, scope)
+        refuse_missing_partitions(self.client, read)
+        now = known_log_ids(self.client, scope.topics)
+        DriftError.raise_if(LogCheck(moves=moves).refusals(now))
+        logs = self.client.log_ranges(partitions)
+        self._note_other_log("the checkpoint", {**read}, logs)
+        again, silent = recreated_partitions({}, read, moves, now)
+        if read_at is not None:
+            newer = newer_records(self.client, silent, read_at)
+            # A single newer record proves nothing: a producer's clock may be ahead.
+            again |= {tp for tp, time_ms in newer.items() if time_ms is None}
+        if again:
+            self.problems.append(f"{summarize(again)}: {remedies()['topic recreated']}")
+        return tuple(
+            PartitionState(tp, None, logs[tp], checkpoint=read.get(tp), recreated=tp in again)
+            for tp in sorted(partitions)
+        )
 
     def _note_other_log(self, name: str, positions: Positions, logs: Logs) -> None:
         try:
@@ -262,7 +290,7 @@ def _line(group: str | None, row: PartitionState, *, compared: bool) -> tuple[An
     headroom = row.headroom or Headroom("unknown")
     return (
         *(group, *row.topic_partition, row.committed, row.checkpoint, row.log_start, row.log_end),
-        *(row.lag, row.time_lag, headroom.seconds, headroom.state, row.verdict if compared else None),
+        *(row.lag, row.time_lag, headroom.at_most, headroom.state, row.verdict if compared else None),
     )
 
 

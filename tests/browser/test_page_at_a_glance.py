@@ -211,24 +211,21 @@ PLACE = {"times": {"before": [None, None], "after": [None, None]}, "read_at": mo
 
 
 @pytest.mark.parametrize(
-    ("since", "verified", "text"),
+    ("since", "text"),
     [
-        ({"state": "in place"}, True, "The pipeline is still at the offsets of this move."),
-        ({"state": "taken back"}, True, "This move was already taken back"),
-        # Its task may have ended before it moved anything.
-        ({"state": "taken back"}, False, "This move is not in place: the pipeline is at its earlier"),
-        ({"state": "in part"}, False, "Some partitions are at the offsets of this move"),
+        # Not the pipeline: nobody asks where the checkpoint is.
+        ({"state": "in place"}, "The committed offsets are still those of this move."),
+        # Its task may have ended before it moved anything, or its job may have read back up to them.
+        ({"state": "taken back"}, "This move is not in place: the committed offsets are those before it."),
+        ({"state": "in part"}, "Some partitions are at the offsets of this move"),
         (
             {"state": "moved on", "tool": "spark listener", "at": moment(95)},
-            True,
-            "has moved on since. The newest commit",
+            "have moved on since. The newest commit",
         ),
     ],
 )
-def test_where_the_groups_of_a_move_are_now(show_task, since, verified, text):
-    values = task_instance()
-    values["receipt"]["verified"] = verified
-    page = show_task(RESET, values, instance_now(since=since, **PLACE))
+def test_where_the_groups_of_a_move_are_now(show_task, since, text):
+    page = show_task(RESET, task_instance(), instance_now(since=since, **PLACE))
     expect(page.get_by_role("status").filter(has_text=text)).to_be_visible()
     if "tool" in since:
         expect(page.get_by_role("status").filter(has_text="by spark listener")).to_be_visible()
@@ -238,11 +235,11 @@ def test_where_the_groups_of_a_move_are_now(show_task, since, verified, text):
 def test_a_page_that_stays_open_does_not_show_an_old_place_of_the_groups(show_task, pages):
     first = instance_now(since={"state": "in place"}, **PLACE)
     page = show_task(RESET, task_instance(), first, clock=True, allowed=("Failed to load resource",))
-    told = page.get_by_role("status").filter(has_text="The pipeline")
-    expect(told).to_contain_text("is still at the offsets of this move")
+    told = page.get_by_role("status").filter(has_text="The committed offsets")
+    expect(told).to_contain_text("are still those of this move")
     pages.answers[f"{RESET}/now"] = instance_now(since={"state": "moved on", "at": moment(101)}, **PLACE)
     fast_forward(page, 61_000)
-    expect(told).to_contain_text("has moved on since")
+    expect(told).to_contain_text("have moved on since")
     pages.answers[f"{RESET}/now"] = (500, {"detail": "broken"})
     fast_forward(page, 61_000)
     expect(page.get_by_text("broken")).to_be_visible()

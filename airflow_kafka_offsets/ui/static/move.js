@@ -120,16 +120,16 @@ function receiptOf(receipt, move) {
   };
 }
 
-/** Show whether a move is still in place; of a move that was not read back it is not known whether it was made. */
-function sinceOf(since, verified) {
+/** Show where the commits of a move's groups are now; its checkpoint may be elsewhere. */
+function sinceOf(since) {
   if (!since) return [];
   const by = since.tool ? [" by ", name(since.tool)] : [];
   const last = since.at ? [` The newest commit was made ${ago(since.at)}`, ...by, "."] : [];
   const [kind, text] = {
-    "in place": ["good", "The pipeline is still at the offsets of this move."],
+    "in place": ["good", "The committed offsets are still those of this move."],
     "in part": ["warn", "Some partitions are at the offsets of this move, the others at their earlier offsets."],
-    "taken back": ["warn", `This move ${verified ? "was already taken back" : "is not in place"}: the pipeline is at its earlier offsets.`],
-    "moved on": ["warn", "The pipeline has moved on since."],
+    "taken back": ["warn", "This move is not in place: the committed offsets are those before it."],
+    "moved on": ["warn", "The committed offsets have moved on since."],
   }[since.state] ?? ["warn", since.state];
   return [notice(kind, text, ...last)];
 }
@@ -233,7 +233,7 @@ export async function show(page, where) {
         return;
       }
       moved?.update(now);
-      since.replaceChildren(...sinceOf(now.since, receipt?.verified));
+      since.replaceChildren(...sinceOf(now.since));
       if (!moved) progress.replaceChildren(...progressOf(now));
     } catch (refused) {
       moved?.update(null);

@@ -57,12 +57,9 @@ export function headroom(totals) {
   if (typeof totals.headroom !== "number") {
     return ["unknown", "quiet", "it is not known when retention deletes unread records"];
   }
-  if (totals.headroom_state !== "time") {
-    return [`at most ${duration(totals.headroom)}`, totals.headroom < SOON ? "bad" : "warn",
-      "until retention deletes unread records; unknown for some partitions"];
-  }
   const kind = totals.headroom < SOON ? "bad" : totals.headroom < TODAY ? "warn" : "good";
-  return [duration(totals.headroom), kind, "until retention deletes unread records"];
+  return totals.headroom_state === "time" ? [duration(totals.headroom), kind, "until retention deletes unread records"]
+    : [`at most ${duration(totals.headroom)}`, kind === "good" ? "quiet" : kind, "until retention deletes unread records, perhaps earlier"];
 }
 
 /** Kinds of pipelines, the worst first, with their text in the headline and their tone. */

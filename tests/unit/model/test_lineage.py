@@ -304,6 +304,8 @@ def test_a_drift_check_tells_the_least_headroom_and_no_lag_that_is_not_known():
     (group,) = told.run[LAG]["groups"]
     assert group["topics"] == [{"topic": "orders", "headroomSeconds": 30.5}, {"topic": "payments"}]
     assert "offsetDifference" not in told.inputs[0].groups[0]
+    # A position beyond the log end is of another log.
+    assert told.inputs[1].groups[0]["ranges"] == [{"partition": 0, "until": 7}]
 
 
 def test_a_drift_check_names_no_topic_that_is_gone_and_no_pipeline_that_was_not_checked():

@@ -37,6 +37,9 @@ def test_records_without_a_position_are_not_counted():
     assert offsets_to_read([state(None)]) == {TP: 10}
     assert offsets_to_read([state(4, 70)]) == {TP: 70}
     assert offsets_to_read([state(4, log=None)]) == {}
+    # Nothing of a log is read by positions of another one.
+    assert offsets_to_read([state(120, 120)]) == offsets_to_read([state(40, recreated=True)]) == {TP: 10}
+    assert offsets_to_read([state(0)]) == {TP: 0}
 
 
 def test_a_headroom_that_nobody_required_or_measured_is_no_verdict():

@@ -6,16 +6,21 @@ from typing import get_args
 
 import pytest
 from checkpoint_moves import TimelessFileSystem, interrupt
+from memory_clients import open_client
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, DriftError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import Headroom, headrooms_json
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.partition_state import PartitionState, Verdict
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.moves.apply import apply_pipeline
+from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek
 from airflow_kafka_offsets.ui.now import MOVE_UNFINISHED, WORST_FIRST, PipelineNow, _drift
 
 TP = TopicPartition("t", 0)
@@ -72,6 +77,51 @@ def test_a_position_beyond_the_log_end_has_no_lag_of_0(
         assert found["drift"]["verdict"] == "topic recreated"
     else:
         assert f"is beyond the log end in {topic}-0" in found["problems"][0]
+
+
+def test_a_checkpoint_alone_is_not_compared_with_a_topic_that_was_created_again(
+    broker, make_topic, produce, new_query
+):
+    topic = make_topic(1)
+    query = new_query({topic: {0: 4}})
+    query.plan(1, {topic: {0: 4}}, at=time.time() - 600)
+    produce(topic, {0: 10})
+    found = now(broker, GroupSelection(), SparkCheckpoint(query.location))
+    assert found["partitions"]["lag"] == [None]
+    assert "the topic was deleted and created again" in found["problems"][0]
+
+
+def test_a_checkpoint_alone_is_not_compared_with_fewer_partitions(broker, make_topic, produce, new_query):
+    topic = make_topic(1)
+    produce(topic, {0: 10})
+    checkpoint = SparkCheckpoint(new_query({topic: {0: 4, 1: 4}}).location)
+    with pytest.raises(UnknownTopicPartitionError, match=f"{topic}-1 is not on the broker"):
+        now(broker, GroupSelection(), checkpoint)
+
+
+def test_a_checkpoint_alone_is_not_compared_with_the_logs_of_another_cluster(
+    memory, broker, make_topic, produce, new_query
+):
+    topic, at = make_topic(1), datetime.now(tz=timezone.utc)
+    produce(topic, {0: 10})
+    checkpoint = SparkCheckpoint(new_query({topic: {0: 4}}).location)
+    plan = plan_checkpoint_seek(broker, checkpoint, Place("offset", 2), now=at)
+    apply_pipeline(broker, plan, CommitMetadata(at=int(at.timestamp())), checkpoint, 0)
+    memory.cluster_id = "another"
+    with open_client(memory) as elsewhere, pytest.raises(DriftError, match="leads to cluster another"):
+        now(elsewhere, GroupSelection(), checkpoint)
+
+
+def test_an_unknown_headroom_is_at_most_what_the_time_limit_leaves(broker, make_topic, produce, new_group):
+    settings = {"retention.ms": "3600000", "retention.bytes": "1000000"}
+    topic, group = make_topic(1, settings), new_group()
+    produce(topic, {0: 10}, {0: [int(time.time() * 1000) - 3_000_000] * 10})
+    broker.commit(group, {TopicPartition(topic, 0): 4})
+    found = now(broker, GroupSelection(group))
+    totals, partitions = found["totals"], found["partitions"]
+    assert (totals["headroom_state"], partitions["headroom_state"]) == ("unknown", ["unknown"])
+    assert totals["headroom"] == partitions["headroom"][0] == pytest.approx(600, abs=60)
+    assert "raise retention.ms" in found["remedies"]["expiring"]
 
 
 def test_no_problem_names_an_address_of_a_broker(broker, make_topic, produce, new_group, monkeypatch):
