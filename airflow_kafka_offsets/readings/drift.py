@@ -34,7 +34,13 @@ from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
-from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, moved_topics, newer_records
+from airflow_kafka_offsets.readings.log_checks import (
+    LogCheck,
+    known_log_ids,
+    moved_topics,
+    newer_records,
+    unconfirmed,
+)
 from airflow_kafka_offsets.readings.positions import (
     assign_offsets,
     existing_partitions,
@@ -188,17 +194,14 @@ def _log_ids(client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, C
 def recreated_partitions(
     commits: Commits, offsets: Offsets, moves: ArchivedMoves, now: LogIds
 ) -> tuple[set[TopicPartition], Offsets]:
-    """Return the partitions whose positions belong to another log, and the offsets that record no log."""
+    """Return the partitions whose positions belong to another log, and the offsets that no commit confirms."""
     found: set[TopicPartition] = set()
-    silent: Offsets = {}
     since_move = moved_topics(moves, {tp: CommitMetadata.of(commits.get(tp)) for tp in {*commits, *offsets}})
     for tp in {*commits, *offsets}:
         made = log_ids_of({tp: commits.get(tp)}, now)
         if made.recreated_topics(now) or since_move.restricted_to([tp.topic]).recreated_topics(now):
             found.add(tp)
-        elif not made.cluster and tp in offsets:
-            silent[tp] = offsets[tp]
-    return found, silent
+    return found, {tp: at for tp, at in unconfirmed(offsets, commits).items() if tp not in found}
 
 
 def _ahead(committed: Mapping[str, Commits], targets: Mapping[str, Offsets]) -> bool:

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupErr
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.topic_times import unread_times
@@ -117,7 +117,7 @@ class LogCheck:
             found = other_logs_refusals(_newest_move(self.moves), moved_topics(self.moves, made), current)
         if found or self.read_at is None:
             return found
-        silent = positions if self.only_whole else _without_cluster(positions, made)
+        silent = positions if self.only_whole else unconfirmed(positions, commits)
         return newer_than_batch(client, silent, self.read_at, only_whole=self.only_whole)
 
     def logs_left(
@@ -148,7 +148,13 @@ class LogCheck:
                 for tp, at in offsets.items()
                 if tp in made and tp.topic not in moved.topics
             }
-            newer = newer_records(client, _without_cluster(silent, made), self.read_at, only_whole=True)
+            commits = {
+                tp: Commit(at, plan.metadata.get(tp))
+                for plan in plans
+                for tp, at in plan.planned_on.items()
+                if at is not None
+            }
+            newer = newer_records(client, unconfirmed(silent, commits), self.read_at, only_whole=True)
             again |= {tp.topic: "unknown" for tp in newer}
         return LogIds(current.cluster, again) if again else UNKNOWN_LOGS
 
@@ -189,9 +195,22 @@ def moved_topics(moves: ArchivedMoves, made: Mapping[TopicPartition, CommitMetad
     return LogIds("", archive.log_ids.topics).restricted_to({tp.topic for tp in made} - since)
 
 
-def _without_cluster(positions: Offsets, made: Mapping[TopicPartition, CommitMetadata | None]) -> Offsets:
-    """Return the positions for which no commit names the cluster."""
-    return {tp: offset for tp, offset in positions.items() if not ((by := made[tp]) and by.cluster)}
+def unconfirmed(positions: Offsets, commits: Commits) -> Offsets:
+    """
+    Return the positions of a query that no commit confirms.
+
+    A commit that names its cluster confirms them if the query has made it. A commit of given offsets, or a
+    reset of the group alone, confirms its own offset only.
+    """
+
+    def is_confirmed(tp: TopicPartition) -> bool:
+        commit = commits.get(tp)
+        made = CommitMetadata.of(commit)
+        if commit is None or made is None or not made.cluster:
+            return False
+        return bool(made.query) or commit.offset == positions[tp]
+
+    return {tp: offset for tp, offset in positions.items() if not is_confirmed(tp)}
 
 
 def _follows(made: CommitMetadata, archive: ArchivedMove | None) -> bool:

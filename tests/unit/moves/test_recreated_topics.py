@@ -24,8 +24,10 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.moves.apply import apply_checkpoint, apply_pipeline, apply_position
+from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.moves.apply import apply_checkpoint, apply_groups, apply_pipeline, apply_position
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
+from airflow_kafka_offsets.moves.groups import plan_commits, plan_resets
 from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek, plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_file
 from airflow_kafka_offsets.readings.drift import pipeline_drift
@@ -121,6 +123,15 @@ class Pipeline:
     def commit_by_another_tool(self) -> None:
         self.client.commit("etl", {ORDERS: 46})
 
+    def commit_offsets(self) -> None:
+        given = {"etl": {ORDERS: 45}}
+        apply_groups(self.client, PipelinePlan(plan_commits(self.client, given, source={})), self.by())
+
+    def reset_group(self) -> None:
+        scopes = {"etl": TopicScope.parse("orders")}
+        plans = plan_resets(self.client, scopes, Place("offset", 44), now=Clock.now())
+        apply_groups(self.client, PipelinePlan(plans), self.by("reset"))
+
     def believe(self) -> None:
         assert self.read == self.topic, "the checkpoint's offsets are believed"
 
@@ -173,8 +184,17 @@ class Pipeline:
 NOW: Any = {"now": START + timedelta(days=1)}
 FIRST = ("run", "reset")
 STEPS = (
-    *("run", "commit", "commit_by_another_tool", "reset", "shift", "to_batch", "seek", "restore_file"),
-    *("truncate", "restore", "restore_checkpoint", "restore_first_move"),
+    *(
+        "run",
+        "commit",
+        "commit_by_another_tool",
+        "commit_offsets",
+        "reset_group",
+        "reset",
+        "shift",
+        "to_batch",
+    ),
+    *("seek", "restore_file", "truncate", "restore", "restore_checkpoint", "restore_first_move"),
 )
 
 

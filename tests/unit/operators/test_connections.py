@@ -72,7 +72,8 @@ def test_what_is_wrong_is_said_with_the_connections_id(connect, context, wrong):
     fields, said = WRONG[wrong]
     connect(fields)
     task = CommitOffsetsOperator(task_id="c", group_id="g", offsets={"t": {"0": 1}}, kafka_config_id="other")
-    with pytest.raises(AirflowFailException, match=said) as refused:
+    # For Airflow 3.1 a connection whose extra is no object is not defined, and may be there at the next try.
+    with pytest.raises((AirflowFailException, UsageError), match=said) as refused:
         task.execute(context)
     assert "hunter2" not in str(refused.value)
 
