@@ -15,6 +15,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.lineage import Operation
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.parameters import (
     OutOfRangePolicy,
     RestoreMissingCommitPolicy,
@@ -31,6 +32,7 @@ from airflow_kafka_offsets.moves.saved import has_moved
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
+from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.run_tasks import (
     check_restore,
@@ -192,6 +194,10 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                         return None
                     restore(None)
                     raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
+                if not self.parse_parameter("allow_new_cluster"):
+                    # The commits of another cluster do not show that this recovery was finished.
+                    moved_on = LogIds(receipt.log_ids.cluster)
+                    PlanRefusedError.raise_if(current_logs_refusals(client, "the receipt", moved_on))
                 moved_by = self._setups or set(tasks_that_move(self)) - {self.task_id}
                 # A restore that is mapped over receipts is numbered by these: an instance of the reset that
                 # has failed or was skipped has none.

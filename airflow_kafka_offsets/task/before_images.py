@@ -59,8 +59,9 @@ class BeforeImages:
         :raises PlanRefusedError: if an interrupted try has moved partitions that the plan does not have.
         """
         self._refuse_left(plan, client, metadata)
-        # If other tasks follow this one, it continues its earlier move even after a Clear.
-        if not (has_followers or self.interrupted or self._is_retry):
+        # If other tasks follow this one, it continues its earlier move even after a Clear. The archive of a
+        # checkpoint has the offsets from before a move that is continued, also those of its groups.
+        if plan.checkpoint_plan or not (has_followers or self.interrupted or self._is_retry):
             return plan
         # Only if this task made the last commit: a restore must put back other clients' commits.
         return plan.with_before(

@@ -3,10 +3,14 @@
 import json
 from datetime import datetime, timezone
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
 from recovery_pipeline import broken_commit
+from waiting import Store
 from written_query import Query
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
@@ -139,6 +143,26 @@ def test_an_approval_of_a_plan_that_was_made_again_is_refused(pipeline, plan, co
     with pytest.raises(AirflowFailException, match="the approval is for another plan"):
         carry_out(pipeline, other, approval=approval(plan))
     assert pipeline.at() == (READ, READ)
+
+
+def test_a_second_plan_of_a_task_is_taken_back_as_a_whole(pipeline, plan, context):
+    """Its task was cleared together with the task that plans, and the tasks after it."""
+    kept = Store()
+
+    def apply_to_the_end(saved, tries):
+        with DAG("flights"):
+            task = ResetOffsetsOperator(task_id="reset", plan=saved, quiet_period=0)
+            task >> EmptyOperator(task_id="job")
+        found = pipeline.context("reset", tries, job=None)
+        return task.execute({**found, "task_state_store": kept})
+
+    apply_to_the_end(plan, 0)
+    context["ti"].task_id = "plan"
+    again = ResetOffsetsOperator(task_id="plan", shift_by=-3, plan_only=True, **pipeline.names)
+    receipt = apply_to_the_end(again.execute(context), 1)
+    restore: dict[str, Any] = {"receipt": receipt, "restore_when": "always", "quiet_period": 0}
+    RestoreOffsetsOperator(task_id="restore", **restore).execute(pipeline.context("restore"))
+    assert pipeline.at() == (BACK, BACK)
 
 
 def test_a_plan_of_another_pipeline_is_refused(pipeline, plan):

@@ -484,3 +484,11 @@ def reset_between(pipeline, patch, *, before, die=False):
         written(client, plans, metadata, write)
 
     patch.setattr(plan_apply, "commit_groups", commit)
+
+
+def test_commits_on_another_cluster_do_not_show_that_a_recovery_was_finished(pipeline, memory):
+    receipt = pipeline.run("reset", group_only=True)
+    pipeline.query.run(2, {pipeline.topic: ENDS})
+    pipeline.run("commit")
+    memory.cluster_id = "another"
+    pipeline.restore_fails(receipt, "the receipt is of cluster .*, and the connection leads to", **DONE)
