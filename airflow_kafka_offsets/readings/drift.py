@@ -194,7 +194,7 @@ def _log_ids(client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, C
 def recreated_partitions(
     commits: Commits, offsets: Offsets, moves: ArchivedMoves, now: LogIds
 ) -> tuple[set[TopicPartition], Offsets]:
-    """Return the partitions whose positions belong to another log, and the offsets that no commit confirms."""
+    """Return the partitions whose positions belong to another log, and the offsets without confirmation."""
     found: set[TopicPartition] = set()
     since_move = moved_topics(moves, {tp: CommitMetadata.of(commits.get(tp)) for tp in {*commits, *offsets}})
     for tp in {*commits, *offsets}:
