@@ -188,9 +188,7 @@ class PipelineNow:
         self._note_other_log("the checkpoint", {**read}, logs)
         again, silent = recreated_partitions({}, read, moves, now)
         if read_at is not None:
-            newer = newer_records(self.client, silent, read_at)
-            # A single newer record proves nothing: a producer's clock may be ahead.
-            again |= {tp for tp, time_ms in newer.items() if time_ms is None}
+            again |= newer_records(self.client, silent, read_at, only_whole=True).keys()
         if again:
             self.problems.append(f"{summarize(again)}: {remedies()['topic recreated']}")
         return tuple(
