@@ -171,7 +171,7 @@ def killed_at_each_step(orders):
     # Airflow had recorded the success of one of them before the process was killed.
     assert tries.pop("after_SucceedTask_1") == 1
     assert {file.name for file in (orders.lake / "killed").iterdir()} == {*tries, "after_SucceedTask_1"}
-    assert len(tries) == (17 if os.environ.get("LONG_TESTS") else 4)
+    assert len(tries) == (15 if os.environ.get("LONG_TESTS") else 4)
     assert set(tries.values()) == {2}
     hours = [key(hour) for hour in range(20, 26)]
     for name in ("after_SucceedTask_1", *tries):

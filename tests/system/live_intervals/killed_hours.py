@@ -27,8 +27,7 @@ POINTS = [
         "record_times_1",
         "SetAssetStateStoreByName_1",  # where it begins
         "SetAssetStateStoreByName_2",  # what it is about to emit
-        "SetXCom_1",  # that it has come to its end
-        "SetXCom_2",  # its result
+        "SetXCom_1",  # its result
         "SucceedTask_1",
     )
     for when in ("before", "after")
