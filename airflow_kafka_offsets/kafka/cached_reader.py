@@ -66,7 +66,7 @@ class CachedReader:
     round.
 
     A round has two steps for all waits together: first the positions, then the logs. One request reads the
-    commits of all groups. What is known of topics is cached for :data:`METADATA_AGE`.
+    commits of all groups. Partitions and settings of topics are cached for :data:`METADATA_AGE`.
     """
 
     def __init__(self, client: OffsetsClient) -> None:

@@ -198,8 +198,8 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             self.flush(deadline.seconds_left)
         if not self.errors and self.counts == Counts():
             log.warning(
-                "Kafka offsets: nothing was committed, because this session has shown no finished batch of a "
-                "query; a query of another session, such as spark.newSession(), needs a listener of its own"
+                "Kafka offsets: nothing was committed, because this session has reported no finished batch "
+                "of a query; a query of another session, such as spark.newSession(), needs its own listener"
             )
         self._ended = True
         # An attempt in progress knows why there was no answer.

@@ -81,7 +81,7 @@ class Run:
 
     def refuse_overtaken(self, target: Target, newest: int) -> None:
         """
-        Refuse offsets of batches before a move of the checkpoint, also if the query has ended since.
+        Refuse offsets of batches before a move of the checkpoint, whether or not the query still runs.
 
         :param newest: number of the newest move of the checkpoint that has committed to the group.
         """

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import shutil
 from copy import copy
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from itertools import count, product
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from archive_clock import START, Clock, by_next_step, set_clock
 from memory_broker import MemoryBroker
 from memory_clients import open_client
 from written_query import Query
 
-from airflow_kafka_offsets.checkpoint import archive
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -36,19 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-START = datetime(2026, 3, 1, tzinfo=timezone.utc)
 ORDERS = TopicPartition("orders", 0)
 ETL = GroupSelection.parse("etl", None)
-
-
-class Clock(datetime):
-    """The clock of the archives: each step is a minute after the one before."""
-
-    minute = 0
-
-    @classmethod
-    def now(cls, tz: Any = None) -> Any:
-        return (START + timedelta(minutes=cls.minute)).astimezone(tz)
 
 
 class Pipeline:
@@ -61,7 +49,7 @@ class Pipeline:
         self.ends: dict[int, str] = {}
         """The id of the topic that the offsets of each batch are of: now, and ``before`` each move."""
         for batch, offset in enumerate((10, 50)):
-            self.query.run(batch, {"orders": {0: offset}}, at=self.by().at)
+            self.query.run(batch, {"orders": {0: offset}}, at=by_next_step().at)
             self.ends[batch] = self.topic
         self.commit()
 
@@ -86,12 +74,8 @@ class Pipeline:
         other.client = open_client(other.broker)
         return other
 
-    def by(self, tool: str = "") -> CommitMetadata:
-        Clock.minute += 1
-        return CommitMetadata(at=int(Clock.now().timestamp()), tool=tool)
-
     def move(self, plan: PipelinePlan, tool: str, back: Mapping[int, str] | None = None) -> None:
-        before, by = dict(self.ends), self.by(tool)
+        before, by = dict(self.ends), by_next_step(tool)
         if plan.group_plans:
             apply_pipeline(self.client, plan, by, self.checkpoint, 0)
         else:
@@ -104,18 +88,18 @@ class Pipeline:
     def recreate(self, later: int = 0) -> None:
         """Create the topic; each record of its second half is some seconds later than the one before."""
         self.broker.create("orders")
-        at = (self.by().at or 0) * 1_000
+        at = (by_next_step().at or 0) * 1_000
         self.broker.append("orders", 0, [at + max(0, number - 49) * later * 1_000 for number in range(100)])
 
     def run(self) -> None:
         """Run a batch: Spark does not notice that the topic is another one."""
         batch, offset = self.newest + 1, self.query.stands()[0]
-        self.query.run(batch, {"orders": {0: offset + 5}}, at=self.by().at)
+        self.query.run(batch, {"orders": {0: offset + 5}}, at=by_next_step().at)
         self.ends[batch] = self.topic
 
     def commit(self) -> None:
         planned = plan_checkpoint_commit(
-            self.client, self.checkpoint, ETL, self.by(), allow_rewind=True, allow_new_query=True
+            self.client, self.checkpoint, ETL, by_next_step(), allow_rewind=True, allow_new_query=True
         )
         apply_position(self.client, planned.plan, planned.metadata, planned.known_moves)
         self.believe()
@@ -125,18 +109,18 @@ class Pipeline:
 
     def commit_offsets(self) -> None:
         given = {"etl": {ORDERS: 45}}
-        apply_groups(self.client, PipelinePlan(plan_commits(self.client, given, source={})), self.by())
+        apply_groups(self.client, PipelinePlan(plan_commits(self.client, given, source={})), by_next_step())
 
     def reset_group(self) -> None:
         scopes = {"etl": TopicScope.parse("orders")}
         plans = plan_resets(self.client, scopes, Place("offset", 44), now=Clock.now())
-        apply_groups(self.client, PipelinePlan(plans), self.by("reset"))
+        apply_groups(self.client, PipelinePlan(plans), by_next_step("reset"))
 
     def believe(self) -> None:
         assert self.read == self.topic, "the checkpoint's offsets are believed"
 
     def reset(self, place: Place = Place("offset", 20)) -> None:  # noqa: B008  # it is frozen
-        how: Any = {"now": Clock.now(), "metadata": self.by("reset")}
+        how: Any = {"now": Clock.now(), "metadata": by_next_step("reset")}
         self.move(plan_reset(self.client, self.checkpoint, ETL, place, **how), "reset")
 
     def shift(self) -> None:
@@ -200,8 +184,7 @@ STEPS = (
 
 @pytest.fixture
 def pipeline(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "datetime", Clock)
-    monkeypatch.setattr(Clock, "minute", 0)
+    set_clock(monkeypatch)
     return Pipeline(tmp_path / "0")
 
 

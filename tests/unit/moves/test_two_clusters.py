@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import shutil
 from copy import copy
-from datetime import datetime, timedelta, timezone
 from itertools import count, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from archive_clock import START, by_next_step, set_clock
 from memory_broker import MemoryBroker
 from memory_clients import open_client
 from written_query import Query
 
-from airflow_kafka_offsets.checkpoint import archive
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -39,20 +38,9 @@ from airflow_kafka_offsets.readings.log_checks import LogCheck
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-START = datetime(2026, 3, 1, tzinfo=timezone.utc)
 ORDERS = TopicPartition("orders", 0)
 ETL = GroupSelection.parse("etl", None)
 OTHER = {"east": "west", "west": "east"}
-
-
-class Clock(datetime):
-    """The clock of the archives: each step is a minute after the one before."""
-
-    minute = 0
-
-    @classmethod
-    def now(cls, tz: Any = None) -> Any:
-        return (START + timedelta(minutes=cls.minute)).astimezone(tz)
 
 
 class Pipeline:
@@ -80,10 +68,6 @@ class Pipeline:
         other.checkpoint, other.before = SparkCheckpoint(str(root)), dict(self.before)
         return other
 
-    def by(self, tool: str = "") -> CommitMetadata:
-        Clock.minute += 1
-        return CommitMetadata(at=int(Clock.now().timestamp()), tool=tool)
-
     def newest(self) -> str:
         return next((each.name for each in reversed(ArchivedMoves(self.checkpoint))), "")
 
@@ -100,11 +84,11 @@ class Pipeline:
 
     def commit(self, cluster: str) -> None:
         client = self.clients[cluster]
-        planned = plan_checkpoint_commit(client, self.checkpoint, ETL, self.by(), allow_rewind=True)
+        planned = plan_checkpoint_commit(client, self.checkpoint, ETL, by_next_step(), allow_rewind=True)
         apply_position(client, planned.plan, planned.metadata, planned.known_moves)
 
     def reset(self, cluster: str, to: int = 30) -> None:
-        by, client, place = self.by("reset"), self.clients[cluster], Place("offset", to)
+        by, client, place = by_next_step("reset"), self.clients[cluster], Place("offset", to)
         how: Any = {"now": START, "metadata": by, "allow_new_cluster": True}
         self.move(cluster, plan_reset(client, self.checkpoint, ETL, place, **how), by)
 
@@ -112,40 +96,40 @@ class Pipeline:
         self.reset(cluster, self.checkpoint.read().kafka_offsets["0"][ORDERS])
 
     def reset_group(self, cluster: str) -> None:
-        by, client, check = self.by("reset"), self.clients[cluster], LogCheck(allow_new_cluster=True)
+        by, client, check = by_next_step("reset"), self.clients[cluster], LogCheck(allow_new_cluster=True)
         scopes = {"etl": TopicScope.parse("orders")}
         plans = plan_resets(client, scopes, Place("offset", 20), now=START, log_check=check)
         apply_groups(client, PipelinePlan(plans), by)
 
     def commit_offsets(self, cluster: str) -> None:
-        by, client, check = self.by(), self.clients[cluster], LogCheck(allow_new_cluster=True)
+        by, client, check = by_next_step(), self.clients[cluster], LogCheck(allow_new_cluster=True)
         plans = plan_commits(client, {"etl": {ORDERS: 45}}, source={}, log_check=check)
         apply_groups(client, PipelinePlan(plans), by)
 
     def seek(self, cluster: str) -> None:
-        by, client, place = self.by("checkpoint seek"), self.clients[cluster], Place("offset", 10)
+        by, client, place = by_next_step("checkpoint seek"), self.clients[cluster], Place("offset", 10)
         plan = plan_checkpoint_seek(client, self.checkpoint, place, now=START, allow_new_cluster=True)
         self.move(cluster, plan, by)
 
     def fail_over(self, cluster: str) -> None:
-        by, clusters = self.by("failover"), (self.clients[OTHER[cluster]], self.clients[cluster])
+        by, clusters = by_next_step("failover"), (self.clients[OTHER[cluster]], self.clients[cluster])
         plan = plan_failover(*clusters, self.checkpoint, ETL, Mirror("to"), policy=FailoverPolicy())
         self.move(cluster, plan, by)
 
     def restore_file(self, cluster: str) -> None:
         file = Path(f"{self.checkpoint.location}.csv")
         file.write_text('"etl","orders",0,60\n')
-        by, client = self.by("restore"), self.clients[cluster]
+        by, client = by_next_step("restore"), self.clients[cluster]
         plan = plan_restore_file(client, str(file), self.checkpoint, ETL, allow_new_cluster=True)
         self.move(cluster, plan, by)
 
     def restore(self, cluster: str) -> None:
-        by, client, name = self.by("restore"), self.clients[cluster], self.newest()
+        by, client, name = by_next_step("restore"), self.clients[cluster], self.newest()
         plan = plan_restore_archive(client, name, self.checkpoint, ETL, metadata=by, allow_stale=True)
         self.move(cluster, plan, by, self.before[name])
 
     def restore_checkpoint(self, _: str) -> None:
-        by, name = self.by("checkpoint restore"), self.newest()
+        by, name = by_next_step("checkpoint restore"), self.newest()
         plan = PipelinePlan((), plan_put_back_archive(self.checkpoint, name))
         self.apply(self.before[name], lambda: apply_checkpoint(plan, by, self.checkpoint, 0))
 
@@ -153,7 +137,9 @@ class Pipeline:
         """Return what takes the checkpoint's offsets for those of the cluster that the pipeline is not on."""
         client, found = self.clients[OTHER[self.on]], []
         try:
-            plan_checkpoint_commit(client, self.checkpoint, ETL, self.by(), allow_rewind=True).plan.check()
+            plan_checkpoint_commit(
+                client, self.checkpoint, ETL, by_next_step(), allow_rewind=True
+            ).plan.check()
             found.append("a commit")
         except KafkaOffsetsError:
             pass
@@ -172,8 +158,7 @@ STEPS = [*product((*COMMITS, *MOVES), OTHER), ("restore_checkpoint", "east")]
 
 @pytest.fixture
 def pipeline(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "datetime", Clock)
-    monkeypatch.setattr(Clock, "minute", 0)
+    set_clock(monkeypatch)
     return Pipeline(tmp_path / "0")
 
 
@@ -236,7 +221,7 @@ def test_a_failover_is_not_taken_back_on_the_other_cluster(pipeline):
 
 def test_a_restore_to_another_cluster_is_finished_after_an_interruption(pipeline, killed):
     def restore():
-        client, by = pipeline.clients["west"], pipeline.by("restore")
+        client, by = pipeline.clients["west"], by_next_step("restore")
         how = {"metadata": by, "allow_stale": True, "allow_new_cluster": True}
         pipeline.move("west", plan_restore_archive(client, "0001-seek", pipeline.checkpoint, ETL, **how), by)
 
@@ -250,7 +235,7 @@ def test_a_restore_leaves_no_cluster_where_the_query_has_committed_since(pipelin
     pipeline.reset("east")
     client, how = pipeline.clients["west"], dict[str, Any](allow_new_cluster=True)
     planned = plan_checkpoint_commit(
-        client, pipeline.checkpoint, ETL, pipeline.by(), allow_rewind=True, **how
+        client, pipeline.checkpoint, ETL, by_next_step(), allow_rewind=True, **how
     )
     apply_position(client, planned.plan, planned.metadata, planned.known_moves)
     plan = plan_restore_archive(client, "0002-seek", pipeline.checkpoint, ETL, allow_stale=True, **how)

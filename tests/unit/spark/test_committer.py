@@ -711,7 +711,7 @@ def test_a_batch_of_spark_connect_is_committed_whose_event_has_not_come(group, e
 def test_a_listener_that_has_committed_nothing_says_so_at_its_end(caplog):
     # As of a session beside that of the query.
     listening_to(SimpleNamespace(id="q-1", runId="run-1", isActive=True, lastProgress=None)).stop(1)
-    assert "this session has shown no finished batch of a query" in caplog.text
+    assert "this session has reported no finished batch of a query" in caplog.text
 
 
 def test_a_listener_that_cannot_be_attached_follows_no_query(group, monkeypatch):
