@@ -164,7 +164,7 @@ class IntervalMemory:
             task_ids=by["task_id"],
             **({} if index < 0 else {"map_indexes": index}),
         )
-        assets = result["assets"] if isinstance(result, Mapping) else {}
+        assets = result.get("assets", {}) if isinstance(result, Mapping) else {}
         return assets.get(self.asset.name, {}).get("complete_until")
 
     def _is_in_events(self, announced: Mapping[str, Any]) -> bool:
