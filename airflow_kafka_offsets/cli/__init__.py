@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -60,6 +61,12 @@ def doctor(packages: Sequence[str], jars: Sequence[str], broker: BrokerOptions, 
         raise SystemExit(REFUSED)
 
 
+def _show_progress(*, err: bool = False) -> None:
+    """Print what the programs of :mod:`airflow_kafka_offsets.local` log."""
+    logging.basicConfig(format="%(message)s", stream=sys.stderr if err else sys.stdout)
+    logging.getLogger("airflow_kafka_offsets.local").setLevel(logging.INFO)
+
+
 @cli.command()
 @click.option("--directory", type=DIRECTORY, help="Directory for the demo's files. Default: a new one.")
 @click.option("--days", type=click.IntRange(1, 28), default=3, show_default=True, help="Days to run.")
@@ -72,6 +79,7 @@ def demo(directory: Path | None, days: int, keep: bool, ui: bool, fail_over: boo
     """Run a complete job: real events, a real Kafka, a real Spark, three days of a DAG."""
     from airflow_kafka_offsets.local.demo import run_demo
 
+    _show_progress()
     if fail_over:
         from airflow_kafka_offsets.local.demo_fail_over import run_fail_over_demo
 
@@ -102,9 +110,8 @@ def kafka_start(
     """Start a Kafka in the background, or print the address of the running one."""
     from airflow_kafka_offsets.local.background import start_background
 
-    kafka = start_background(
-        directory, port, brokers, secured=secured, progress=lambda line: click.echo(line, err=True)
-    )
+    _show_progress(err=True)
+    kafka = start_background(directory, port, brokers, secured=secured)
     pids = ", ".join(map(str, kafka.pids))
     lines = [f"Kafka runs at {kafka.bootstrap_servers} (pid {pids}, directory {kafka.directory})"]
     if kafka.clients:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,11 +12,12 @@ from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker import find_brokers
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, listener_ports
 from airflow_kafka_offsets.local.cache import cache_directory, lock_file
-from airflow_kafka_offsets.local.jars import Progress, silent
 from airflow_kafka_offsets.local.kafka import READY_TIMEOUT, EmbeddedKafka
 from airflow_kafka_offsets.local.process import end_processes
 from airflow_kafka_offsets.local.secured import SecuredKafka, clients_directory
 from airflow_kafka_offsets.model.text import plural
+
+log = logging.getLogger(__name__)
 
 
 class RunningKafka(NamedTuple):
@@ -36,7 +38,6 @@ def start_background(
     brokers: int | None = None,
     *,
     secured: bool = False,
-    progress: Progress = silent,
 ) -> RunningKafka:
     """
     Start a Kafka that outlives this process, or return the one that runs in the directory.
@@ -51,7 +52,7 @@ def start_background(
     directory = kafka_directory(directory)
     # The directory contains a secured Kafka's passwords and keys.
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _lock(directory, progress):
+    with _lock(directory):
         # Under the lock: another command may be starting a Kafka in the same directory.
         there = len(_configurations(directory))
         if secured and there and not _clients(directory):
@@ -74,12 +75,12 @@ def start_background(
                     f"Kafka {where} with {plural(there, 'broker')}, expected {brokers}: name another "
                     "directory"
                 )
-            progress(f"Kafka {where}")
+            log.info("Kafka %s", where)
             return found
         # A directory with users keeps them without --secured: an open Kafka on its data would give everyone
         # access to secured data.
         kind = SecuredKafka if secured or _clients(directory) else EmbeddedKafka
-        kafka = kind(directory, brokers=brokers or there or 1, port=port, progress=progress).start()
+        kafka = kind(directory, brokers=brokers or there or 1, port=port).start()
         # Read the pids before leave_running(): afterwards a broker has no process object.
         pids = [broker.process.pid for broker in kafka.brokers.values()]
         kafka.leave_running()
@@ -123,7 +124,7 @@ def kafka_directory(directory: Path | None) -> Path:
     return (directory or cache_directory() / "kafka").resolve()
 
 
-def _lock(directory: Path, progress: Progress = silent) -> AbstractContextManager[None]:
+def _lock(directory: Path) -> AbstractContextManager[None]:
     doing = "starting or stopping this Kafka"
     # The other command may use READY_TIMEOUT for its start, and needs some time before and after it.
-    return lock_file(directory / "lock", doing, READY_TIMEOUT + 60, progress)
+    return lock_file(directory / "lock", doing, READY_TIMEOUT + 60)

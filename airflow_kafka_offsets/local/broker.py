@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local import broker_config
-from airflow_kafka_offsets.local.jars import Progress, kafka_classpath
+from airflow_kafka_offsets.local.jars import kafka_classpath
 from airflow_kafka_offsets.local.process import SupervisedProcess, find_processes
 from airflow_kafka_offsets.local.tools import java_command
 
@@ -95,9 +95,9 @@ class Broker:
         self._process = None
 
 
-def broker_command(home: Path, heap: str, progress: Progress) -> list[str]:
+def broker_command(home: Path, heap: str) -> list[str]:
     """Return the command for the brokers of the Kafka in a directory, up to the class."""
-    return java_command(kafka_classpath(progress), _mark(home), f"-Xmx{heap}", "-Dlog4j2.level=INFO")
+    return java_command(kafka_classpath(), _mark(home), f"-Xmx{heap}", "-Dlog4j2.level=INFO")
 
 
 def find_brokers(home: Path) -> list[psutil.Process]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from airflow_kafka_offsets.errors import SetupError
@@ -16,6 +17,8 @@ except ImportError as error:
     missing = f"{error.name} is not installed" if error.name else f"a library cannot be imported ({error})"
     raise SetupError(f"{missing}: pip install 'airflow-kafka-offsets[demo]'") from error
 
+log = logging.getLogger(__name__)
+
 
 def cache_directory() -> Path:
     """Return ``$AIRFLOW_KAFKA_OFFSETS_CACHE`` or the platform's cache directory; do not create it."""
@@ -24,9 +27,7 @@ def cache_directory() -> Path:
 
 
 @contextlib.contextmanager
-def lock_file(
-    lock: Path, doing: str, timeout: float, progress: Callable[[str], None] | None = None
-) -> Iterator[None]:
+def lock_file(lock: Path, doing: str, timeout: float) -> Iterator[None]:
     """
     Lock a file within the ``with`` block; the kernel releases the lock however the process ends.
 
@@ -37,8 +38,7 @@ def lock_file(
     try:
         guard.acquire(blocking=False)
     except filelock.Timeout:
-        if progress:
-            progress(f"waiting for another process that is {doing}")
+        log.info("waiting for another process that is %s", doing)
         try:
             guard.acquire(timeout=timeout)
         except filelock.Timeout:

@@ -46,7 +46,7 @@ def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False
     home = demo_directory(directory)
     try:
         check_machine()
-        with EmbeddedKafka(home / "kafka", progress=click.echo) as kafka:
+        with EmbeddedKafka(home / "kafka") as kafka:
             dag_file = copy_dags(find_dag(), home / "dags") if ui else find_dag()
             environment = demo_environment(home, dag_file.parent, kafka.bootstrap_servers)
             click.echo("migrating a private Airflow database")
@@ -180,7 +180,7 @@ def _lines(command: list[str], environment: Mapping[str, str], log: Path) -> Ite
 
 def describe_demo_group(servers: str) -> tuple[str, int, int]:
     """Return what ``kafka-consumer-groups --describe`` prints, the sum of the commits, and the lag."""
-    described = describe_group(servers, GROUP, click.echo)
+    described = describe_group(servers, GROUP)
     # GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG
     rows = [line.split() for line in described.splitlines() if line.startswith(f"{GROUP} ")]
     committed, lag = (sum(int(row[column]) for row in rows if row[column] != "-") for column in (3, 5))

@@ -55,8 +55,8 @@ def run_fail_over_demo(directory: Path | None = None) -> int:
     try:
         check_machine()
         with (
-            EmbeddedKafka(home / "primary", progress=click.echo) as primary,
-            EmbeddedKafka(home / "standby", progress=click.echo) as standby,
+            EmbeddedKafka(home / "primary") as primary,
+            EmbeddedKafka(home / "standby") as standby,
         ):
             return _run(home, primary, standby)
     except KeyboardInterrupt:
@@ -68,7 +68,7 @@ def _run(home: Path, primary: EmbeddedKafka, standby: EmbeddedKafka) -> int:
     began = time.monotonic()
     _delete_old_records(primary.bootstrap_servers)
     settings = mirror_settings(primary.bootstrap_servers, standby.bootstrap_servers, [TOPIC])
-    with MirrorMaker(home, settings, progress=click.echo) as mirror:
+    with MirrorMaker(home, settings) as mirror:
         click.echo("MirrorMaker 2 copies the primary to the standby")
         dag_file = _mirrored_dag(home)
         environment = _environment(home, dag_file.parent, primary, standby)

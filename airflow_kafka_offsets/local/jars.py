@@ -7,6 +7,7 @@ A listing is written after the last jar; with it, later starts need neither jgo 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import zipfile
@@ -22,8 +23,7 @@ from airflow_kafka_offsets.local.cache import cache_directory, lock_file
 if TYPE_CHECKING:
     from jgo.maven import MavenContext
 
-Progress = Callable[[str], None]
-"""Called with lines of text that report progress."""
+log = logging.getLogger(__name__)
 
 # The version that the tests use by default; the test matrix sets others.
 KAFKA_VERSION = os.environ.get("AIRFLOW_KAFKA_OFFSETS_KAFKA_VERSION", "4.1.0")
@@ -34,10 +34,6 @@ LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
 _TIME_LIMIT = 900.0
 # Bytes; larger files get a separate progress line.
 _LARGE = 2_000_000
-
-
-def silent(line: str) -> None:
-    """Report no progress."""
 
 
 class Program(NamedTuple):
@@ -56,31 +52,31 @@ class Program(NamedTuple):
     resolve: Callable[[MavenContext], list[Path]]
 
 
-def kafka_classpath(progress: Progress = silent) -> list[Path]:
+def kafka_classpath() -> list[Path]:
     """Return the jars of the embedded Kafka; fetch missing ones, or raise a SetupError."""
     resolve = with_dependencies((f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", LOGGING))
     program = Program("Kafka", f"Apache Kafka {KAFKA_VERSION}", "about 45 MB", resolve)
-    return cached_jars(program, listing_file(), progress)
+    return cached_jars(program, listing_file())
 
 
-def tools_classpath(progress: Progress = silent) -> list[Path]:
+def tools_classpath() -> list[Path]:
     """Return the jars of Kafka's command line tools, see :func:`kafka_classpath`."""
     title = f"the command line tools for Kafka {KAFKA_VERSION}"
     listing = listing_file().with_name(f"kafka-tools-for-{KAFKA_VERSION}.classpath")
-    return cached_jars(Program("Kafka", title, "about 30 MB", _resolve_tools), listing, progress)
+    return cached_jars(Program("Kafka", title, "about 30 MB", _resolve_tools), listing)
 
 
-def cached_jars(program: Program, listing: Path, progress: Progress = silent) -> list[Path]:
+def cached_jars(program: Program, listing: Path) -> list[Path]:
     """Return the jars of a listing; fetch missing ones into its directory, or raise a SetupError."""
     directory = listing.parent
     if (jars := read_listing(listing)) is not None:
         return jars
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with lock_file(directory / "lock", f"fetching {program.owner}'s jars", _TIME_LIMIT, progress):
+        with lock_file(directory / "lock", f"fetching {program.owner}'s jars", _TIME_LIMIT):
             # Another process may have fetched the jars in the meantime.
             if (jars := read_listing(listing)) is None:
-                jars = _fetch(program, directory / "repository", progress)
+                jars = _fetch(program, directory / "repository")
                 write_listing(listing, jars)
     except OSError as error:
         raise SetupError(
@@ -115,7 +111,7 @@ def write_listing(listing: Path, jars: list[Path]) -> None:
     draft.replace(listing)
 
 
-def _fetch(program: Program, repository: Path, progress: Progress) -> list[Path]:
+def _fetch(program: Program, repository: Path) -> list[Path]:
     try:
         from jgo.config import GlobalSettings
         from jgo.maven import MavenContext, PythonResolver
@@ -125,10 +121,10 @@ def _fetch(program: Program, repository: Path, progress: Progress) -> list[Path]
             "'airflow-kafka-offsets[demo]'"
         ) from error
     _remove_partial_files(repository)
-    progress(f"fetching {program.title} ({program.size}, once)")
+    log.info("fetching %s (%s, once)", program.title, program.size)
     try:
         context = MavenContext(
-            resolver=PythonResolver(progress_callback=_reporter(progress)),
+            resolver=PythonResolver(progress_callback=_reporter()),
             # Not ~/.m2: a partial download there would also break Spark's own resolver.
             repo_cache=repository,
             # The user's mirrors come first, as in jgo itself.
@@ -143,7 +139,7 @@ def _fetch(program: Program, repository: Path, progress: Progress) -> list[Path]
             "the proxy settings (HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] "
             "of jgo's settings file ~/.config/jgo.conf; finished files are kept, so a retry continues"
         ) from error
-    progress(f"{program.title} is complete")
+    log.info("%s is complete", program.title)
     return jars
 
 
@@ -201,7 +197,7 @@ def _remove_partial_files(repository: Path) -> None:
             file.unlink()
 
 
-def _reporter(progress: Progress) -> Callable[[str, int], AbstractContextManager[Callable[[int], None]]]:
+def _reporter() -> Callable[[str, int], AbstractContextManager[Callable[[int], None]]]:
     """Return jgo's callback for a file: it reports large files, and ends a download that takes too long."""
     deadline = Deadline(_TIME_LIMIT)
 
@@ -212,7 +208,7 @@ def _reporter(progress: Progress) -> Callable[[str, int], AbstractContextManager
     @contextlib.contextmanager
     def report(name: str, size: int) -> Iterator[Callable[[int], None]]:
         if size >= _LARGE:
-            progress(f"fetching {name} ({size / 1_000_000:.0f} MB)")
+            log.info("fetching %s (%.0f MB)", name, size / 1_000_000)
         yield check
 
     return report

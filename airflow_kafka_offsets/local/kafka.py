@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import locale
+import logging
 import secrets
 import shlex
 import shutil
@@ -24,13 +25,14 @@ from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.local import broker_config
 from airflow_kafka_offsets.local.broker import Broker, broker_command, find_brokers
 from airflow_kafka_offsets.local.broker_config import CONTROLLER, LOOPBACK, free_port, is_free
-from airflow_kafka_offsets.local.jars import Progress, silent
 from airflow_kafka_offsets.local.process import end_processes, log_tail
 from airflow_kafka_offsets.local.tools import run_tool
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import unexpected
 from airflow_kafka_offsets.moves.write import commit_offsets, delete_groups
+
+log = logging.getLogger(__name__)
 
 READY_TIMEOUT = 120.0
 """Seconds from the start of the process to the first commit; usually about 5."""
@@ -61,7 +63,6 @@ class EmbeddedKafka:
         one in :attr:`bootstrap_servers`. Default: one, PLAINTEXT.
     :param properties: broker properties that are added to, or replace, the default ones.
     :param heap: Java heap of a broker, as in ``-Xmx``.
-    :param progress: called with lines of text while jars are fetched and the brokers start.
     :raises UsageError: if the port number or the directory is invalid.
     """
 
@@ -74,7 +75,6 @@ class EmbeddedKafka:
         listeners: Mapping[str, str] = _PLAIN,
         properties: Mapping[str, str] | None = None,
         heap: str = "512m",
-        progress: Progress = silent,
     ) -> None:
         last = broker_config.LAST_PORT + 1 - brokers
         if port is not None and not 1 <= port <= last:
@@ -97,7 +97,6 @@ class EmbeddedKafka:
         self._protocols.setdefault(CONTROLLER, "PLAINTEXT")
         self._properties = dict(properties or {})
         self._heap = heap
-        self._progress = progress
 
     @property
     def bootstrap_servers(self) -> str:
@@ -232,14 +231,13 @@ class EmbeddedKafka:
         self._choose_ports()
         for number, broker in self.brokers.items():
             broker.configure(self.server_properties(number))
-        # Before other tools, which would fetch the jars without a progress message.
-        command = broker_command(self.directory, self._heap, self._progress)
+        command = broker_command(self.directory, self._heap)
         self._format()
-        self._progress(f"starting Kafka on {self.bootstrap_servers}")
+        log.info("starting Kafka on %s", self.bootstrap_servers)
         for broker in self.brokers.values():
             broker.start(command)
         self.wait_until_ready()
-        self._progress(f"Kafka is ready on {self.bootstrap_servers}")
+        log.info("Kafka is ready on %s", self.bootstrap_servers)
 
     def _choose_ports(self) -> None:
         """Keep the ports of the last start unless another program listens there."""

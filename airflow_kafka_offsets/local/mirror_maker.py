@@ -15,10 +15,8 @@ from airflow_kafka_offsets.local.jars import (
     KAFKA_VERSION,
     LOGGING,
     Program,
-    Progress,
     cached_jars,
     listing_file,
-    silent,
     with_dependencies,
 )
 from airflow_kafka_offsets.local.process import SupervisedProcess
@@ -29,12 +27,12 @@ _PARTS = ("connect-mirror", "connect-runtime")
 IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
 
-def mirror_maker_classpath(progress: Progress = silent) -> list[Path]:
+def mirror_maker_classpath() -> list[Path]:
     """Return the jars of MirrorMaker 2 and Kafka Connect, in the version of the embedded Kafka."""
     title = f"MirrorMaker {KAFKA_VERSION}"
     resolve = with_dependencies([*(f"org.apache.kafka:{part}:{KAFKA_VERSION}" for part in _PARTS), LOGGING])
     listing = listing_file().with_name(f"{title.replace(' ', '-').lower()}.classpath")
-    return cached_jars(Program("MirrorMaker", title, "about 40 MB", resolve), listing, progress)
+    return cached_jars(Program("MirrorMaker", title, "about 40 MB", resolve), listing)
 
 
 def mirror_settings(
@@ -90,18 +88,11 @@ class MirrorMaker:
     :param heap: the Java heap, as in ``-Xmx``.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        settings: Mapping[str, str],
-        *,
-        heap: str = "256m",
-        progress: Progress = silent,
-    ) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str], *, heap: str = "256m") -> None:
         self.log = directory / "mirror.log"
         properties = directory / "mirror.properties"
         properties.write_text(properties_text(settings), encoding="utf-8")
-        java = java_command(mirror_maker_classpath(progress), f"-Xmx{heap}", "-Dlog4j2.level=WARN")
+        java = java_command(mirror_maker_classpath(), f"-Xmx{heap}", "-Dlog4j2.level=WARN")
         self._command = [*java, _MAIN, str(properties)]
         self._directory = directory
         self._process: SupervisedProcess | None = None

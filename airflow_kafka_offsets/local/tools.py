@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.jars import Progress, kafka_classpath, silent, tools_classpath
+from airflow_kafka_offsets.local.jars import kafka_classpath, tools_classpath
 from airflow_kafka_offsets.local.java import find_java
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -41,9 +41,8 @@ def run_tool(class_name: str, *arguments: str, timeout: float = 60.0) -> subproc
         raise SetupError(f"{class_name} did not finish within {timeout:g} s") from error
 
 
-def describe_group(bootstrap_servers: str, group: str, progress: Progress = silent) -> str:
+def describe_group(bootstrap_servers: str, group: str) -> str:
     """Return the output of ``kafka-consumer-groups --describe --group``; raise a SetupError if it fails."""
-    tools_classpath(progress)
     done = run_tool(CONSUMER_GROUPS, "--bootstrap-server", bootstrap_servers, "--describe", "--group", group)
     output = f"{done.stdout}\n{done.stderr}"
     # The tool exits with 0 even after an error.

@@ -79,7 +79,7 @@ class BreakableKafka(EmbeddedKafka):
 
     def start_broker(self, broker: int) -> None:
         """Start a broker again on the same ports and data."""
-        self.brokers[broker].start(broker_command(self.directory, self._heap, self._progress))
+        self.brokers[broker].start(broker_command(self.directory, self._heap))
 
     def kill(self, broker: int = 1) -> None:
         """End a broker by SIGKILL, as a crash would; its data stays for :meth:`restart`."""

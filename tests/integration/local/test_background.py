@@ -1,3 +1,4 @@
+import logging
 import socket
 import subprocess
 import sys
@@ -48,13 +49,15 @@ def test_it_outlives_who_started_it_and_keeps_data_and_port_over_a_stop(director
     assert topic in AdminClient({"bootstrap.servers": again.bootstrap_servers}).list_topics(timeout=20).topics
 
 
-def test_starting_twice_finds_the_first_one_also_through_a_link(directory, tmp_path):
-    link, said = tmp_path / "link", []
+def test_starting_twice_finds_the_first_one_also_through_a_link(directory, tmp_path, caplog):
+    link = tmp_path / "link"
     link.symlink_to(directory, target_is_directory=True)
     first = start_background(directory)
+    caplog.set_level(logging.INFO, "airflow_kafka_offsets.local.background")
+    caplog.clear()
     for path in (directory, link):
-        assert start_background(path, progress=said.append) == find_running(path) == first
-    assert said == [f"Kafka already runs on {first.bootstrap_servers} (pid {first.pids[0]})"] * 2
+        assert start_background(path) == find_running(path) == first
+    assert caplog.messages == [f"Kafka already runs on {first.bootstrap_servers} (pid {first.pids[0]})"] * 2
     beginning = first.bootstrap_servers.rpartition(":")[2][:3]
     with pytest.raises(SetupError, match=rf"already runs on .* expected port {beginning}:"):
         start_background(directory, port=int(beginning))

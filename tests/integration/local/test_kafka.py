@@ -68,9 +68,10 @@ def test_nothing_is_left_when_the_parent_is_killed(victim, tmp_path):
 )
 def test_ctrl_c_during_the_start_leaves_nothing(moment, tmp_path):
     program = (
-        "import sys\n"
+        "import logging, sys\n"
         "from airflow_kafka_offsets.local.kafka import EmbeddedKafka\n"
-        "with EmbeddedKafka(progress=lambda line: print(line, flush=True)): sys.stdin.read()\n"
+        "logging.basicConfig(format='%(message)s', level=logging.INFO, stream=sys.stdout)\n"
+        "with EmbeddedKafka(): sys.stdin.read()\n"
     )
     parent = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", program],

@@ -1,3 +1,4 @@
+import logging
 import subprocess
 import sys
 import zipfile
@@ -6,6 +7,7 @@ import pytest
 from jgo.maven import MavenContext
 
 from airflow_kafka_offsets.errors import SetupError
+from airflow_kafka_offsets.local import cache as cache_module
 from airflow_kafka_offsets.local import jars as module
 from airflow_kafka_offsets.local.cache import cache_directory
 from airflow_kafka_offsets.local.jars import (
@@ -125,13 +127,15 @@ def test_missing_jgo_is_said_with_the_command_that_installs_it(without_jgo):
         kafka_classpath()
 
 
-def test_an_unreachable_registry_is_said_with_a_remedy_and_without_credentials(tmp_path, dead_network):
-    said = []
+def test_an_unreachable_registry_is_said_with_a_remedy_and_without_credentials(
+    tmp_path, dead_network, caplog
+):
+    caplog.set_level(logging.INFO, module.log.name)
     with pytest.raises(SetupError, match=r"could not be fetched \(ProxyError.*check the network") as refused:
-        EmbeddedKafka(tmp_path / "kafka", progress=said.append).start()
+        EmbeddedKafka(tmp_path / "kafka").start()
     assert "geheim" not in str(refused.value)
     assert "://" not in str(refused.value)
-    assert said == ["fetching Apache Kafka 4.1.0 (about 45 MB, once)"]
+    assert caplog.messages == ["fetching Apache Kafka 4.1.0 (about 45 MB, once)"]
 
 
 def test_what_a_killed_process_left_half_written_is_fetched_again(directory, dead_network):
@@ -153,7 +157,7 @@ def test_a_directory_that_cannot_be_made_is_said_with_a_remedy(tmp_path):
         kafka_classpath()
 
 
-def test_two_processes_do_not_fetch_at_once(cache):
+def test_two_processes_do_not_fetch_at_once(cache, monkeypatch):
     """The second one waits for the first, and then finds what that one fetched."""
     hold = (
         "import sys; from pathlib import Path\n"
@@ -168,29 +172,30 @@ def test_two_processes_do_not_fetch_at_once(cache):
     assert first.stdout
     first.stdout.readline()
 
-    def waiting(line):
-        assert line == "waiting for another process that is fetching Kafka's jars"
+    def waiting(text, doing):
+        assert text % doing == "waiting for another process that is fetching Kafka's jars"
         draft.rename(listing)
         first.communicate()
 
-    assert len(kafka_classpath(waiting)) == 2
+    monkeypatch.setattr(cache_module.log, "info", waiting)
+    assert len(kafka_classpath()) == 2
 
 
 def test_a_download_that_takes_forever_is_ended(monkeypatch):
     monkeypatch.setattr(module, "_TIME_LIMIT", -1.0)
-    report = module._reporter(lambda line: None)
+    report = module._reporter()
     with report("a.jar", 10) as update, pytest.raises(TimeoutError, match="not complete"):
         update(1)
 
 
-def test_large_files_are_reported_when_their_download_begins():
-    lines = []
-    report = module._reporter(lines.append)
+def test_large_files_are_reported_when_their_download_begins(caplog):
+    caplog.set_level(logging.INFO, module.log.name)
+    report = module._reporter()
     with report("scala-library.jar", 5_900_000):
-        assert lines == ["fetching scala-library.jar (6 MB)"]
+        assert caplog.messages == ["fetching scala-library.jar (6 MB)"]
     with report("scala-library.pom", 5_900):
         pass
-    assert len(lines) == 1
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize(

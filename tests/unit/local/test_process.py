@@ -104,7 +104,7 @@ def test_a_broker_that_ends_while_it_is_looked_for_is_no_error(monkeypatch, tmp_
         sys.executable,
         "-c",
         "import time; print(flush=True); time.sleep(60)",
-        *broker.broker_command(tmp_path, "1m", print)[1:],
+        *broker.broker_command(tmp_path, "1m")[1:],
     ]
     with subprocess.Popen([*command, "kafka.Kafka"], stdout=subprocess.PIPE) as process:
         try:
