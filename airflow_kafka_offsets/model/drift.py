@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headroom, headrooms_json, unknown_lines
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
@@ -55,7 +56,7 @@ class DriftReport:
 
     :param partitions: all partitions of the checkpoint, the group and the broker, in order.
     :param grace: how long after the end of a batch its commit may be missing.
-    :param last_commit_at: time of the group's newest commit that records its time, in seconds since 1970.
+    :param made_by: the different origins that the group's commits record.
     :param retention_minutes: how long the broker keeps the offsets of a group without members.
     :param unfinished_move: the checkpoint's move that was started and not finished, if any.
     :param unfinished_recovery: a sentence about a recovery that is neither finished nor undone, if any.
@@ -66,7 +67,7 @@ class DriftReport:
     partitions: tuple[PartitionState, ...]
     checked_at: datetime
     grace: timedelta = timedelta(0)
-    last_commit_at: int | None = None
+    made_by: tuple[CommitMetadata, ...] = ()
     retention_minutes: int | None = None
     unfinished_move: str | None = None
     unfinished_recovery: str | None = None
@@ -120,10 +121,11 @@ class DriftReport:
     @property
     def last_commit_age_seconds(self) -> int | None:
         """Age of the group's newest commit; ``None`` if no commit records its time."""
-        if self.last_commit_at is None:
+        last_at = max((by.at for by in self.made_by if by.at is not None), default=None)
+        if last_at is None:
             return None
         # The commit's time is from another host's clock, which may be ahead.
-        return max(0, math.floor(self.checked_at.timestamp()) - self.last_commit_at)
+        return max(0, math.floor(self.checked_at.timestamp()) - last_at)
 
     @property
     def warnings(self) -> list[str]:

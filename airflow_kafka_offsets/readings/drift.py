@@ -123,7 +123,7 @@ def pipeline_drift(
                 partitions=found,
                 checked_at=checked_at,
                 grace=grace,
-                last_commit_at=max((by.at for by in made.values() if by.at is not None), default=None),
+                made_by=tuple(dict.fromkeys(made.values())),
                 retention_minutes=minutes,
                 unfinished_move=None if unfinished is None else str(unfinished),
                 unfinished_recovery=recovery,

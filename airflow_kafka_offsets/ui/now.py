@@ -20,6 +20,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.explain import remedy_for
 from airflow_kafka_offsets.kafka.failures import GUARDED
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import partition_set
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, remedies
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -29,7 +30,14 @@ from airflow_kafka_offsets.model.headroom import (
     measure_headrooms,
     positions_needing_time,
 )
-from airflow_kafka_offsets.model.offsets import Logs, Offsets, Positions, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    Logs,
+    Offsets,
+    Positions,
+    TopicPartition,
+    committed_offsets,
+    summarize,
+)
 from airflow_kafka_offsets.model.partition_state import PartitionState, offsets_to_read
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
@@ -38,12 +46,12 @@ from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift, r
 from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, newer_records
 from airflow_kafka_offsets.readings.positions import (
     check_in_log,
-    group_positions,
+    group_commits,
     partitions_in_scope,
     refuse_missing_partitions,
 )
 from airflow_kafka_offsets.readings.retention import read_retentions
-from airflow_kafka_offsets.ui.provenance import read_provenance
+from airflow_kafka_offsets.ui.provenance import makers_of
 
 _TIMES_WITHIN = 1.5
 """Seconds for reading the times of the oldest unread records; after them the other times are unknown."""
@@ -141,7 +149,7 @@ class PipelineNow:
             "drift": _drift(reports) if compared else None,
             "remedies": _remedies(reports, _verdicts(reports) if compared else (), worst),
             "checkpoint": _batch(reports[0].batch) if self.checkpoint is not None and reports else None,
-            "commits": read_provenance(self.client, reports),
+            "commits": makers_of(reports),
             "topics": sorted({row.topic_partition.topic for row in rows})[:_MOST_TOPICS],
             "partitions": to_columns(lines, _COLUMNS),
             "problems": list(dict.fromkeys(self.problems)),
@@ -155,11 +163,13 @@ class PipelineNow:
         return self._source_reports(self.checkpoint)
 
     def _group_report(self, group_id: str, scope: TopicScope) -> DriftReport:
-        positions = group_positions(self.client, group_id, scope)
+        commits = group_commits(self.client, group_id, scope)
+        positions, made = committed_offsets(commits), map(CommitMetadata.of, commits.values())
         logs = self.client.log_ranges(positions)
         self._note_other_log(group_id, positions, logs)
         rows = tuple(PartitionState(tp, at, logs[tp]) for tp, at in sorted(positions.items()))
-        return DriftReport(group_id, NewestBatch(""), rows, datetime.now(tz=timezone.utc))
+        made_by = tuple(dict.fromkeys(filter(None, made)))
+        return DriftReport(group_id, NewestBatch(""), rows, datetime.now(tz=timezone.utc), made_by=made_by)
 
     def _source_reports(self, checkpoint: SparkCheckpoint) -> list[DriftReport]:
         state, moves = checkpoint.read(), ArchivedMoves(checkpoint)

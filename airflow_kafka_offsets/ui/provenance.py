@@ -1,11 +1,10 @@
-"""Reads from the commits' metadata which task or tool made the groups' current commits."""
+"""Shows by the commits' metadata which task or tool made the groups' current commits."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Any
 
-from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import DriftReport
 from airflow_kafka_offsets.model.parameters import iso_time
@@ -14,16 +13,10 @@ _MOST = 8
 """Maximum number of makers that are shown; thousands of partitions share a few makers."""
 
 
-def read_provenance(client: OffsetsClient, reports: Collection[DriftReport]) -> list[dict[str, Any]]:
+def makers_of(reports: Iterable[DriftReport]) -> list[dict[str, Any]]:
     """Return the makers of the groups' commits, the newest first, see :func:`as_provenance`."""
-    texts: dict[str | None, None] = {}
-    for report in reports:
-        committed = [row.topic_partition for row in report.partitions if row.committed is not None]
-        if committed:
-            commits = client.committed(report.group_id, committed).values()
-            texts |= dict.fromkeys(commit.metadata for commit in commits if commit is not None)
-    found = [metadata for text in texts if (metadata := CommitMetadata.parse(text)) is not None]
-    found.sort(key=lambda metadata: metadata.at or 0, reverse=True)
+    found = [made_by for report in reports for made_by in report.made_by]
+    found.sort(key=lambda made_by: made_by.at or 0, reverse=True)
     # The metadata of one commit differs between topics in the topic ids.
     different = {str(made): made for made in map(as_provenance, found)}
     return list(different.values())[:_MOST]

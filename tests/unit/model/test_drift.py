@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import (
     PASSING,
     DriftReport,
@@ -201,7 +202,7 @@ def test_clocks_that_differ_a_little_are_within_grace_and_much_are_not():
 def test_an_old_commit_is_warned_of_when_half_of_the_retention_has_passed():
     def warns(age, minutes):
         at = int((NOW - age).timestamp())
-        return report(partition(50, 50), last_commit_at=at, retention_minutes=minutes).warnings
+        return report(partition(50, 50), made_by=(CommitMetadata(at=at),), retention_minutes=minutes).warnings
 
     assert warns(timedelta(days=3), 7 * 24 * 60) == []
     (warning,) = warns(timedelta(days=4), 7 * 24 * 60)
@@ -217,7 +218,7 @@ def test_the_report_is_plain_json_with_stable_keys():
         partition(50, 50, number=1),
         partition(5, None, None, number=2),
         pending=8,
-        last_commit_at=int(NOW.timestamp()) - 90,
+        made_by=(CommitMetadata(at=int(NOW.timestamp()) - 90), CommitMetadata()),
         retention_minutes=10080,
     ).as_json()
     assert json.loads(json.dumps(shown)) == shown
