@@ -140,7 +140,7 @@ def _translation(saved: SavedPlan) -> list[tuple[str, str]]:
 
 def _times(saved: SavedPlan, which: str) -> str:
     """Return the range of the record timestamps at the offsets before or after the move."""
-    found = [time for group in saved.receipt.groups for time in group.times.get(which, ())]
+    found = [time for group in saved.receipt.groups for tp in group.after if (time := group.time(which, tp))]
     dated = sorted(time for time in found if time[:1].isdigit())
     words = [f"the {word}" if word == "end" else word for word in ("deleted", "end") if word in found]
     shown = list(dict.fromkeys([*dated[:1], *dated[-1:]]))

@@ -12,7 +12,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.formats import log_json, offsets_json, parse_offsets, parse_positions
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.names import parse_stored_group
-from airflow_kafka_offsets.model.offsets import Offsets, Positions, by_partition, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, by_partition, summarize
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import times_json
 from airflow_kafka_offsets.model.text import DescribeValue, escape_controls, plural, shorten, size_error
@@ -81,7 +81,9 @@ class GroupReceipt:
     log_ids: LogIds = UNKNOWN_LOGS
     skipped: Positions = field(default_factory=dict)
     clamped: Positions = field(default_factory=dict)
-    times: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    log_start: Positions = field(default_factory=dict)
+    log_end: Positions = field(default_factory=dict)
+    times: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, value: object, *, describe: DescribeValue = shorten) -> GroupReceipt:
@@ -90,23 +92,24 @@ class GroupReceipt:
             raise OffsetsFormatError(f"receipt: found {describe(value)}; expected one group's receipt")
         # A plan with an empty scope has no partitions.
         after = value.get("after")
-        before, skipped, clamped = (
-            parse_positions(value[name], f"receipt, {name}", describe=describe) if value.get(name) else {}
-            for name in ("before", "skipped", "clamped")
-        )
-        times = _mapping(value.get("times"))
+        positions = {
+            name: parse_positions(value[name], f"receipt, {name}", describe=describe)
+            if value.get(name)
+            else {}
+            for name in ("before", "skipped", "clamped", "log_start", "log_end")
+        }
         return cls(
             parse_stored_group(value["group_id"], "receipt, group_id"),
-            before,
-            parse_offsets(after, "receipt, after", describe=describe) if after else {},
-            LogIds.parse(value.get("logs"), "receipt, logs", describe=describe),
-            skipped,
-            clamped,
-            {
-                which: [str(time) for found in _mapping(topics).values() for time in _mapping(found).values()]
-                for which, topics in times.items()
-            },
+            after=parse_offsets(after, "receipt, after", describe=describe) if after else {},
+            log_ids=LogIds.parse(value.get("logs"), "receipt, logs", describe=describe),
+            times=_mapping(value.get("times")),
+            **positions,
         )
+
+    def time(self, which: str, tp: TopicPartition) -> str | None:
+        """Return the time of the record at the offset ``before`` or ``after`` the move, if it was kept."""
+        found = _mapping(_mapping(self.times.get(which)).get(tp.topic)).get(str(tp.partition))
+        return found if isinstance(found, str) else None
 
 
 @dataclass(frozen=True)

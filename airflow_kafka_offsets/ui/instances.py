@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import shlex
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.ui.airflow_api import AmbiguousError, AsUser, run_in_thread
@@ -24,12 +26,8 @@ from airflow_kafka_offsets.ui.receipt_now import receipt_question
 from airflow_kafka_offsets.ui.receipts import (
     TaskOutcome,
     Value,
-    group_receipts,
     int_or_none,
-    mapping_in,
-    offset_cells,
     parse_package_value,
-    parse_receipt,
     text_or_none,
     value_kind,
 )
@@ -123,29 +121,30 @@ def read_instance(instance: InstanceResult) -> dict[str, Any]:
     found["move"] = move_json(move)
     kind = value_kind(value)
     if kind == "receipt":
-        found["receipt"] = receipt_table(value, move)
-        found["restore_command"], notes = restore_command(value, move)
+        receipt = Receipt.parse(value)
+        found["receipt"] = receipt_table(value, receipt, move)
+        found["restore_command"], notes = restore_command(value, receipt, move)
         problems += notes
     else:
         found |= {"report": dict(value), "report_kind": kind}
     return found
 
 
-def receipt_table(value: Value, move: TaskOutcome) -> dict[str, Any]:
+def receipt_table(value: Value, receipt: Receipt, move: TaskOutcome) -> dict[str, Any]:
     """
     Return a receipt with its partitions as columns, one row for each.
 
     The totals count the partitions that were ``skipped``, or ``clamped`` to an end of their log, and the
     records that retention had deleted before they were requested (``lost``; ``None`` in an old receipt).
     """
-    rows = receipt_rows(value)
+    rows = receipt_rows(receipt)
     checkpoint, approval = value.get("checkpoint"), value.get("approval")
     return {
         "groups": list(move.groups),
-        "source": dict(mapping_in(value, "source")),
+        "source": dict(receipt.source),
         "changed": int_or_none(value.get("changed")),
         "plan_only": move.plan_only,
-        "verified": value.get("verified") is True,
+        "verified": receipt.verified,
         "checkpoint": dict(checkpoint) if isinstance(checkpoint, Mapping) else None,
         "approval": {name: text_or_none(approval.get(name)) for name in ("by", "at")}
         if isinstance(approval, Mapping)
@@ -154,17 +153,15 @@ def receipt_table(value: Value, move: TaskOutcome) -> dict[str, Any]:
             "partitions": len(rows),
             "moved_by": move.moved_by,
             "lag": move.lag,
-            **{
-                name: sum(1 for part in group_receipts(value) for _ in offset_cells(part.get(name)))
-                for name in ("skipped", "clamped")
-            },
+            "skipped": sum(len(group.skipped) for group in receipt.groups),
+            "clamped": sum(len(group.clamped) for group in receipt.groups),
             "lost": int_or_none(value.get("lost")),
         },
         "partitions": to_columns(rows, _COLUMNS),
     }
 
 
-def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[str]]:
+def restore_command(value: Value, receipt: Receipt, move: TaskOutcome) -> tuple[str | None, list[str]]:
     """
     Return the shell command that takes a move back, and notes about the command.
 
@@ -172,8 +169,8 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
 
     :return: no command if nothing was moved, or if the command might do something other than take it back.
     """
-    moved = mapping_in(value, "checkpoint")
-    archive = text_or_none(moved.get("archive"))
+    moved = receipt.checkpoint
+    archive = None if moved is None else moved.archive
     if move.plan_only or not move.groups or not (value.get("changed") or archive is not None):
         return None, []
     if "kafka_config_id" not in move.connections:
@@ -181,7 +178,7 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
             "the receipt does not name the Kafka connection: to take the move back, use "
             "airflow-kafka-offsets group restore with the receipt in XCom and the task's connection"
         ]
-    before = [offset for part in group_receipts(value) for _, _, offset in offset_cells(part.get("before"))]
+    before = [offset for group in receipt.groups for offset in group.before.values()]
     problems = []
     if none := before.count(None):
         problems.append(
@@ -190,12 +187,12 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
     # Offsets cannot be restored to "no commit": Kafka would need them deleted.
     if archive is None and none == len(before):
         return None, ["no partition had a commit before, so nothing can be restored"]
-    group_id = move.groups[0] if len(move.groups) == 1 else json.dumps(_by_topic(value, move.groups))
+    group_id = move.groups[0] if len(move.groups) == 1 else json.dumps(_by_topic(receipt))
     words = ["airflow-kafka-offsets", "group", "restore"]
     words += ["--kafka-config-id", move.connections["kafka_config_id"]]
     first = ""
-    if archive is not None:
-        words += ["--checkpoint", str(moved.get("location")), "--archive", archive]
+    if moved is not None and archive is not None:
+        words += ["--checkpoint", moved.location, "--archive", archive]
         if conn_id := move.connections.get("checkpoint_conn_id"):
             words += ["--checkpoint-conn-id", conn_id]
     else:
@@ -213,38 +210,34 @@ def restore_command(value: Value, move: TaskOutcome) -> tuple[str | None, list[s
     return first + shlex.join(words), problems
 
 
-def _by_topic(value: Value, groups: Sequence[str]) -> dict[str, str]:
+def _by_topic(receipt: Receipt) -> dict[str, str]:
     """Return the groups as a restore's mapping: by topic, or by source if groups share a topic."""
-    topics = {topic: part["group_id"] for part in group_receipts(value) for topic in part.get("after") or ()}
+    topics = {tp.topic: group.group_id for group in receipt.groups for tp in group.after}
+    groups = [group.group_id for group in receipt.groups]
     if set(topics.values()) == set(groups):
         return topics
     return {f"{SOURCE_PREFIX}{number}": group_id for number, group_id in enumerate(groups)}
 
 
-def receipt_rows(value: Value) -> list[tuple[Any, ...]]:
+def receipt_rows(receipt: Receipt) -> list[tuple[Any, ...]]:
     """Return one row for each partition of each group of a receipt, with the columns of its table."""
     rows = []
-    for part in group_receipts(value):
-        before, after, start, end, skipped, clamped = (
-            {(topic, number): offset for topic, number, offset in offset_cells(part.get(name))}
-            for name in ("before", "after", "log_start", "log_end", "skipped", "clamped")
-        )
+    for group in receipt.groups:
         # A skipped partition keeps its offset.
-        before, after = skipped | before, skipped | after
-        times = [mapping_in(mapping_in(part, "times"), name) for name in ("before", "after")]
+        before, after = group.skipped | group.before, group.skipped | group.after
         for tp in sorted(before.keys() | after.keys()):
-            was, will_be, asked = before.get(tp), after.get(tp), clamped.get(tp)
+            was, will_be, asked = before.get(tp), after.get(tp), group.clamped.get(tp)
             note = None
-            if tp in skipped:
+            if tp in group.skipped:
                 note = "skipped"
-            elif tp in clamped:
+            elif tp in group.clamped:
                 note = "the requested time is not in the log" if asked is None else f"requested: {asked}"
             rows.append(
                 (
-                    *(str(part.get("group_id")), *tp, was, will_be),
+                    *(group.group_id, *tp, was, will_be),
                     None if was is None or will_be is None else will_be - was,
-                    *(start.get(tp), end.get(tp), note),
-                    *(text_or_none(mapping_in(at, tp[0]).get(str(tp[1]))) for at in times),
+                    *(group.log_start.get(tp), group.log_end.get(tp), note),
+                    *(group.time(which, tp) for which in ("before", "after")),
                 )
             )
     return rows
@@ -254,10 +247,14 @@ def instance_question(instance: InstanceResult) -> dict[str, Any] | None:
     """Return the question about a task instance for a LiveClient; ``None`` if there is nothing to ask."""
     state, value, dag_id = instance.row["state"], instance.value or {}, instance.row["dag_id"]
     if value_kind(value) == "receipt":
-        receipt, kafka_config_id = parse_receipt(value), value.get("kafka_config_id")
-        if receipt is None or not isinstance(kafka_config_id, str):
+        kafka_config_id = value.get("kafka_config_id")
+        if not isinstance(kafka_config_id, str):
             return None
-        asked = receipt_question(receipt_rows(value), receipt.log_ids, plan_only=receipt.plan_only)
+        try:
+            receipt = Receipt.parse(value)
+        except OffsetsFormatError:
+            return None
+        asked = receipt_question(receipt_rows(receipt), receipt.log_ids, plan_only=receipt.plan_only)
         if not asked["offsets"]:
             return None
         return {

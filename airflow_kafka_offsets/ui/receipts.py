@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,13 +11,11 @@ from typing import Any
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.certificate import Certificate
 from airflow_kafka_offsets.model.digest import partition_set
+from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS, RECEIPT_VERSION, Receipt
 from airflow_kafka_offsets.model.text import size_error
 
 Value = Mapping[str, Any]
-
-_MOST_DIGITS = 10
-"""Maximum digits of a partition number, which has 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -96,26 +94,30 @@ def value_kind(value: Value) -> str | None:
 
 def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
     """Return the summary of a value; ``None`` if it does not have the format of a task of this kind."""
+    try:
+        return _read_outcome(instance, kind, value)
+    except OffsetsFormatError:
+        return None
+
+
+def _read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
     match value_kind(value):
         case "drift":
             pipelines = tuple(each for each in value["pipelines"] if isinstance(each, Mapping))
             groups = dict.fromkeys(group for each in pipelines for group in _texts(each.get("group_id")))
             return TaskOutcome(instance, "drift", tuple(groups), pipelines=pipelines)
         case "window":
-            ends = [offset for _, _, offset in offset_cells(value["end"]) if offset is not None]
+            ends = parse_offsets(value["end"]) if value["end"] else {}
             return TaskOutcome(
                 instance,
                 "window",
                 _texts(mapping_in(value, "source").get("group_id")),
                 moved_by=int_or_none(value.get("records")),
-                offset=sum(ends) if ends else None,
+                offset=sum(ends.values()) if ends else None,
                 plan_only=True,
             )
         case "certificate":
-            try:
-                certificate = Certificate.parse(value)
-            except OffsetsFormatError:
-                return None
+            certificate = Certificate.parse(value)
             return TaskOutcome(
                 instance,
                 "audit",
@@ -138,25 +140,13 @@ def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome
     return None
 
 
-def parse_receipt(value: Value) -> Receipt | None:
-    """Return a value as a receipt; ``None`` if it does not have the format of one."""
-    try:
-        return Receipt.parse(value)
-    except OffsetsFormatError:
-        return None
-
-
-def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
-    if (receipt := parse_receipt(value)) is None:
-        return None
+def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome:
+    receipt = Receipt.parse(value)
     groups, moved = receipt.groups, receipt.checkpoint
     partitions = [tp for group in groups for tp in group.after]
     offsets = [offset for group in groups for offset in group.after.values()]
     ends = [
-        end
-        for group, part in zip(groups, group_receipts(value), strict=True)
-        for topic, number, end in offset_cells(part.get("log_end"))
-        if (topic, number) in group.after and end is not None
+        end for group in groups for tp, end in group.log_end.items() if tp in group.after and end is not None
     ]
     offset = sum(offsets) if offsets else None
     # The names of a failover's plan are those of the cluster that it has left.
@@ -203,25 +193,6 @@ def _reading_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
             and (number := int_or_none(row.get("partition"))) is not None
         ),
     )
-
-
-def group_receipts(value: Value) -> list[Mapping[str, Any]]:
-    """Return the parts of a receipt, one for each group, without invalid parts."""
-    groups = value.get("groups")
-    return [part for part in groups if isinstance(part, Mapping)] if isinstance(groups, list) else [value]
-
-
-def offset_cells(offsets: object) -> Iterator[tuple[str, int, int | None]]:
-    """Yield topic, partition and offset of each entry; skip entries that are not in Spark's format."""
-    for topic, numbers in offsets.items() if isinstance(offsets, Mapping) else ():
-        for number, offset in numbers.items() if isinstance(numbers, Mapping) else ():
-            if (
-                isinstance(number, str)
-                and number.isdecimal()
-                and len(number) <= _MOST_DIGITS
-                and (offset is None or int_or_none(offset) is not None)
-            ):
-                yield str(topic), int(number), offset
 
 
 def mapping_in(value: Value, name: str) -> Value:
