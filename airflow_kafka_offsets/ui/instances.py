@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.ui.airflow_api import AmbiguousError, AsUser, run_in_thread
 from airflow_kafka_offsets.ui.history import move_json
 from airflow_kafka_offsets.ui.pipelines import Pipeline, is_unknown, pick_names
-from airflow_kafka_offsets.ui.receipt_now import receipt_question
+from airflow_kafka_offsets.ui.receipt_now import ReceiptRow, receipt_question
 from airflow_kafka_offsets.ui.receipts import (
     TaskOutcome,
     Value,
@@ -50,15 +50,6 @@ _UNSEEN = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 
 RECEIPT_FILE = "kafka-offsets-receipt.json"
 """The file from which the command reads a receipt."""
-
-_COLUMNS = (
-    *("group", "topic", "partition", "before", "after", "moved_by", "log_start", "log_end", "note"),
-    *("time_before", "time_after"),
-)
-"""
-Columns of a receipt's table. The note says why a partition was not moved to the requested offset; the times
-of the records are from when the move was planned.
-"""
 
 
 @dataclass(frozen=True)
@@ -157,7 +148,7 @@ def receipt_table(value: Value, receipt: Receipt, move: TaskOutcome) -> dict[str
             "clamped": sum(len(group.clamped) for group in receipt.groups),
             "lost": int_or_none(value.get("lost")),
         },
-        "partitions": to_columns(rows, _COLUMNS),
+        "partitions": to_columns(rows, ReceiptRow._fields),
     }
 
 
@@ -219,8 +210,8 @@ def _by_topic(receipt: Receipt) -> dict[str, str]:
     return {f"{SOURCE_PREFIX}{number}": group_id for number, group_id in enumerate(groups)}
 
 
-def receipt_rows(receipt: Receipt) -> list[tuple[Any, ...]]:
-    """Return one row for each partition of each group of a receipt, with the columns of its table."""
+def receipt_rows(receipt: Receipt) -> list[ReceiptRow]:
+    """Return one row for each partition of each group of a receipt."""
     rows = []
     for group in receipt.groups:
         # A skipped partition keeps its offset.
@@ -233,7 +224,7 @@ def receipt_rows(receipt: Receipt) -> list[tuple[Any, ...]]:
             elif tp in group.clamped:
                 note = "the requested time is not in the log" if asked is None else f"requested: {asked}"
             rows.append(
-                (
+                ReceiptRow(
                     *(group.group_id, *tp, was, will_be),
                     None if was is None or will_be is None else will_be - was,
                     *(group.log_start.get(tp), group.log_end.get(tp), note),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import BrokerError
@@ -15,11 +15,25 @@ from airflow_kafka_offsets.model.text import join_first
 from airflow_kafka_offsets.readings.topic_times import read_times_at
 from airflow_kafka_offsets.ui.provenance import as_provenance
 
-Row = tuple[Any, ...]
-"""Group, topic, partition, before, after, records, log start, log end and more of a receipt's table."""
+
+class ReceiptRow(NamedTuple):
+    """A partition in a receipt's table; the times of the records are from when the move was planned."""
+
+    group: str
+    topic: str
+    partition: int
+    before: int | None
+    after: int | None
+    moved_by: int | None
+    log_start: int | None
+    log_end: int | None
+    note: str | None = None
+    """Why the partition was not moved to the requested offset."""
+    time_before: str | None = None
+    time_after: str | None = None
 
 
-def receipt_question(rows: Sequence[Row], log_ids: LogIds, *, plan_only: bool) -> dict[str, Any]:
+def receipt_question(rows: Sequence[ReceiptRow], log_ids: LogIds, *, plan_only: bool) -> dict[str, Any]:
     """
     Return the question about a receipt, as plain JSON; its ``offsets`` are empty if nothing can be asked.
 
@@ -29,22 +43,21 @@ def receipt_question(rows: Sequence[Row], log_ids: LogIds, *, plan_only: bool) -
     """
     shown, _ = furthest_moves(list(enumerate(rows)), lambda row: _moved_by(row[1]))
     offsets = [
-        [number, column, topic, partition, offset]
-        for number, (_, topic, partition, before, after, *_) in shown
-        for column, offset in (("before", before), ("after", after))
+        [number, column, row.topic, row.partition, offset]
+        for number, row in shown
+        for column, offset in (("before", row.before), ("after", row.after))
         if offset is not None
     ]
     moved: dict[str, list[list[Any]]] = {}
-    for group, topic, partition, before, after, *_ in () if plan_only else rows:
-        if before != after and after is not None:
-            moved.setdefault(group, []).append([topic, partition, before, after])
-    topics = {topic: log_ids.topics.get(topic) for _, topic, *_ in rows}
+    for row in () if plan_only else rows:
+        if row.before != row.after and row.after is not None:
+            moved.setdefault(row.group, []).append([row.topic, row.partition, row.before, row.after])
+    topics = {row.topic: log_ids.topics.get(row.topic) for row in rows}
     return {"offsets": offsets, "moved": moved, "topics": topics, "rows": len(rows)}
 
 
-def _moved_by(row: Row) -> int:
-    _, _, _, before, after, _, start, *_ = row
-    return (after or 0) - (before if before is not None else start or 0)
+def _moved_by(row: ReceiptRow) -> int:
+    return (row.after or 0) - (row.before if row.before is not None else row.log_start or 0)
 
 
 def other_topics(client: OffsetsClient, recorded: Mapping[str, str | None]) -> set[str]:

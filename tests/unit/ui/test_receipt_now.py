@@ -7,7 +7,7 @@ import pytest
 
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.ui.receipt_now import other_topics, read_times, receipt_question
+from airflow_kafka_offsets.ui.receipt_now import ReceiptRow, other_topics, read_times, receipt_question
 
 TP = TopicPartition("orders", 0)
 WRITTEN = 1_767_225_600_000
@@ -59,7 +59,7 @@ def test_records_of_a_topic_that_was_created_again_are_not_those_of_the_receipt(
 
 def row(partition, before, after, start=0, end=9_000):
     records = None if before is None else after - before
-    return ("g", "orders", partition, before, after, records, start, end)
+    return ReceiptRow("g", "orders", partition, before, after, records, start, end)
 
 
 def test_each_offset_of_a_receipt_is_asked_for():
