@@ -119,6 +119,16 @@ def dropped_keys(config: Mapping[str, Any]) -> list[str]:
     return sorted(key for key, value in config.items() if not _passes(key, value))
 
 
+def plain_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a configuration with names for its callbacks, which are new objects at each reading."""
+    return {name: _name(value) if callable(value) else value for name, value in config.items()}
+
+
+def _name(callback: Callable[..., Any]) -> str:
+    named = callback if hasattr(callback, "__qualname__") else type(callback)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
 def unusable_setting(config: Mapping[str, Any]) -> str | None:
     """Name a setting that is missing or whose file cannot be read, of a configuration that was refused."""
     for key in sorted(_FILES & config.keys()):

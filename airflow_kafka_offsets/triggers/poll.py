@@ -22,13 +22,8 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
-from airflow_kafka_offsets.triggers.shared_poller import (
-    CALL,
-    FLOOR,
-    PollRequest,
-    SharedPoller,
-    plain_settings,
-)
+from airflow_kafka_offsets.kafka.config import plain_settings
+from airflow_kafka_offsets.triggers.shared_poller import CALL, FLOOR, PollRequest, SharedPoller
 from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 RECHECK = 60.0

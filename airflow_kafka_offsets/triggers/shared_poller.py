@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError, KafkaOffsetsError, StorageUnavailableError
+from airflow_kafka_offsets.kafka.config import plain_settings
 from airflow_kafka_offsets.model.offsets import Positions
 from airflow_kafka_offsets.waits.wait import KnownCheckpoint, Reading, Wait
 
@@ -220,16 +221,6 @@ class SharedPoller:
         }
         wait_for_futures(new.values(), timeout=PATIENCE)
         self._reading = late | new
-
-
-def plain_settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a configuration with names for its callbacks, which are new objects at each reading."""
-    return {name: _name(value) if callable(value) else value for name, value in config.items()}
-
-
-def _name(callback: Callable[..., Any]) -> str:
-    named = callback if hasattr(callback, "__qualname__") else type(callback)
-    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], None]) -> None:

@@ -28,6 +28,7 @@ from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka.admin_worker import open_channel
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.config import plain_settings
 from airflow_kafka_offsets.kafka.failures import GUARDED
 from airflow_kafka_offsets.model.digest import partition_set
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -76,7 +77,7 @@ class ClusterClient:
         self._hook = KafkaOffsetsHook(kafka_config_id, timeout=_CALL)
         self._lock = threading.Lock()
         self._client: OffsetsClient | None = None
-        self._settings: dict[str, Any] = {}
+        self._settings: Mapping[str, Any] = {}
         self._checked_at = 0.0
         self._shut_until = 0.0
         self._failure = ""
@@ -107,8 +108,7 @@ class ClusterClient:
     def _current_client(self) -> OffsetsClient:
         if self._client is None or time.monotonic() > self._checked_at + _CHECKED:
             config = self._hook.client_config()
-            # A callback for tokens is another one each time.
-            settings = {name: value for name, value in config.items() if not callable(value)}
+            settings = plain_settings(config)
             if self._client is None or settings != self._settings:
                 self._close_client()
                 self._client, self._settings = OffsetsClient(config, timeout=_CALL), settings

@@ -25,6 +25,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka import client as kafka_client
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.config import plain_settings
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.triggers import poll, shared_poller
 from airflow_kafka_offsets.triggers.poll import poll_repeatedly
@@ -374,7 +375,7 @@ def test_another_token_function_is_a_changed_connection():
             return "token", 0.0
 
     def settings(oauth_cb):
-        return shared_poller.plain_settings({"bootstrap.servers": "kafka:9092", "oauth_cb": oauth_cb})
+        return plain_settings({"bootstrap.servers": "kafka:9092", "oauth_cb": oauth_cb})
 
     assert settings(Login().token) == settings(Login().token)
     assert settings(partial(max, 1)) == settings(partial(max, 1))

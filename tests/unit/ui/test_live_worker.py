@@ -15,6 +15,7 @@ from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointFormatError
+from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import partition_set
@@ -182,3 +183,27 @@ def test_the_rates_of_one_cluster_are_not_continued_on_another(monkeypatch):
         assert "error" not in worker.answer(request)
 
     assert of[0] == of[1] != of[2]
+
+
+def login(_):
+    return "token", 0.0
+
+
+def other_login(_):
+    return "another token", 0.0
+
+
+def test_a_connection_with_another_token_function_gets_another_client(monkeypatch):
+    config: dict[str, Any] = {"bootstrap.servers": "kafka:9092", "oauth_cb": login}
+    monkeypatch.setattr(KafkaOffsetsHook, "client_config", lambda _: dict(config))
+    monkeypatch.setattr(live_worker, "_CHECKED", 0.0)
+    cluster = live_worker.ClusterClient("kafka_default")
+
+    def lent():
+        with cluster.lend(time.monotonic() + 10) as client:
+            return client
+
+    first = lent()
+    assert lent() is first
+    config["oauth_cb"] = other_login
+    assert lent() is not first
