@@ -45,8 +45,8 @@ from airflow_kafka_offsets.cli.saved_plans import (
     plan_option,
     refuse_with_plan,
     save_plan_option,
+    save_to_file,
 )
-from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
 from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror

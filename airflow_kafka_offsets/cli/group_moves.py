@@ -34,8 +34,8 @@ from airflow_kafka_offsets.cli.saved_plans import (
     plan_option,
     refuse_with_plan,
     save_plan_option,
+    save_to_file,
 )
-from airflow_kafka_offsets.cli.saved_plans import save as save_to_file
 from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.formats import load_json

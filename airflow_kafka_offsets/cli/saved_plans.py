@@ -37,7 +37,7 @@ max_age_option: Option = duration_option(
 )
 
 
-def save(
+def save_to_file(
     execution: Execution,
     plan: PipelinePlan,
     client: OffsetsClient,
