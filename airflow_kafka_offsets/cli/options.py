@@ -33,16 +33,9 @@ Option = Callable[[Command], Command]
 """A decorator that adds one or more options to a command."""
 
 
-class _Path(click.Path):
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not value:  # it would be the working directory
-            self.fail("it is empty: give a name, or leave it out", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-EXISTING_FILE = _Path(exists=True, dir_okay=False, path_type=Path)
-NEW_FILE = _Path(dir_okay=False, path_type=Path)
-DIRECTORY = _Path(file_okay=False, path_type=Path)
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 _SECTIONS = {
     "Where to move": ("to_earliest", "to_latest", "to_current", *RESETS, "receipt", "archive"),
@@ -137,17 +130,20 @@ class StrictCommand(click.Command):
     keys: ClassVar[Mapping[str, str]] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options; refuse an option that is given twice, because click would use its last value."""
-        given = [*args]
+        """Read the options; refuse one without a value, or given twice: click would use its last value."""
         with worded(OptionWording(self, self.keys)):
-            rest = super().parse_args(ctx, args)
             if not ctx.resilient_parsing:
-                order = self.make_parser(ctx).parse_args(given)[2]
-                for option in self.params:
-                    takes_one = isinstance(option, click.Option) and not (option.multiple or option.is_flag)
-                    if takes_one and order.count(option) > 1:
-                        raise parameter_error(str(option.name), " is given twice: give it once")
-            return rest
+                values, _, order = self.make_parser(ctx).parse_args([*args])
+                for option in order:
+                    if not isinstance(option, click.Option) or option.is_flag:
+                        continue
+                    name = str(option.name)
+                    texts = values[name] if option.multiple else [values[name]]
+                    if any(isinstance(text, str) and not text.strip() for text in texts):
+                        raise parameter_error(name, " is empty: give a value, or leave it out")
+                    if not option.multiple and order.count(option) > 1:
+                        raise parameter_error(name, " is given twice: give it once")
+            return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in sections, the command's own options first."""
@@ -163,14 +159,8 @@ class StrictCommand(click.Command):
                     formatter.write_dl(records)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Check the options, then run the command."""
+        """Run the command; an error for a library that cannot be imported names the remedy."""
         with worded(OptionWording(self, self.keys)):
-            for option in self.params:
-                value = ctx.params.get(str(option.name))
-                texts = value if isinstance(value, list | tuple) else [value]
-                is_empty = any(isinstance(text, str) and not text.strip() for text in texts)
-                if option.param_type_name == "option" and is_empty:
-                    raise parameter_error(str(option.name), " is empty: give a value, or leave it out")
             try:
                 return super().invoke(ctx)
             except ImportError as error:

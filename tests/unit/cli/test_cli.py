@@ -318,8 +318,8 @@ REFUSED = [
         f"checkpoint seek cp --to-latest --on-no-commit skip {NOBODY}",
         "--on-no-commit would be ignored where no commit is needed",
     ),
-    ("kafka start --directory ''", "Invalid value for '--directory': it is empty"),
-    ("demo --directory ''", "Invalid value for '--directory': it is empty"),
+    ("kafka start --directory ''", "--directory is empty: give a value, or leave it out"),
+    ("demo --directory ''", "--directory is empty: give a value, or leave it out"),
     ("kafka start --directory cp --port 65536", "--port 65536: expected 1 to 65535"),
     ("kafka start --directory cp --port -1", "--port -1: expected 1 to 65535"),
     (
