@@ -28,7 +28,8 @@ _MOVE_NOTHING = ("wait", "drift", "audit", "mirror")
 READING_WITHIN = 2.0
 """Seconds for reading receipts."""
 
-Key = tuple[str | None, str | None, str | None, int | None]
+_OF = ("dag_id", "run_id", "task_id", "map_index")
+"""What identifies a task instance, except in a loop."""
 
 EMPTY_MOVE: Mapping[str, Any] = {
     **dict.fromkeys(("at", "kind", "dag_id", "run_id", "task_id", "map_index", "try_number", "state")),
@@ -63,7 +64,7 @@ class PipelineHistory:
         """Return the newest moves of a pipeline in order of time, and a sentence for each missing part."""
         events = await self._events()
         found: list[dict[str, Any]] = []
-        seen: set[Key] = set()
+        seen: set[tuple[Any, ...]] = set()
         # The result of a task in another DAG has more information than its event, and only a task with an
         # outlet has an event. The best source is first: a move is shown only once.
         own = await self._read(self.pipeline.tasks, lambda move: is_of_pipeline(move, self.pipeline))
@@ -217,29 +218,23 @@ def move_json(move: TaskOutcome) -> dict[str, Any]:
     return {**EMPTY_MOVE, **asdict(move.instance), **{name: getattr(move, name) for name in shown}}
 
 
-def _source(event: Mapping[str, Any]) -> Key:
-    names = ("source_dag_id", "source_run_id", "source_task_id", "source_map_index")
-    dag_id, run_id, task_id, map_index = (event.get(name) for name in names)
-    return dag_id, run_id, task_id, map_index
+def _source(event: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(event.get(f"source_{name}") for name in _OF)
 
 
-def _key(move: TaskOutcome) -> Key:
-    of = move.instance
-    return of.dag_id, of.run_id, of.task_id, of.map_index
+def _key(move: TaskOutcome) -> tuple[Any, ...]:
+    return tuple(getattr(move.instance, name) for name in _OF)
 
 
 def _event_json(
     event: Mapping[str, Any], kinds: Mapping[tuple[str | None, str | None], str]
 ) -> dict[str, Any]:
     extra = event["extra"] if isinstance(event["extra"], dict) else {}
-    dag_id, run_id, task_id, map_index = _source(event)
+    source = dict(zip(_OF, _source(event), strict=True))
     return {
         **EMPTY_MOVE,
+        **source,
         "at": datetime.fromisoformat(event["timestamp"]),
-        "kind": kinds.get((dag_id, task_id), "move"),
-        "dag_id": dag_id,
-        "run_id": run_id,
-        "task_id": task_id,
-        "map_index": map_index,
+        "kind": kinds.get((source["dag_id"], source["task_id"]), "move"),
         "moved_by": int_or_none(extra.get("moved_by")),
     }
