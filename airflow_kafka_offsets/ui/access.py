@@ -7,7 +7,6 @@ Remove when Airflow documents how a plugin's app checks a user's permissions: un
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from inspect import signature
@@ -45,13 +44,14 @@ class Rights:
     """Caches what users may read; a user's simultaneous requests check it once."""
 
     def __init__(self) -> None:
-        self.dags: SingleFlightCache[tuple[str, str], bool] = SingleFlightCache(REMEMBERED, _MOST_RIGHTS)
-        """Whether a user may read a DAG, by user and DAG."""
+        self.dags: SingleFlightCache[tuple[str, frozenset[str]], frozenset[str]] = SingleFlightCache(
+            REMEMBERED, _MOST_RIGHTS, lambda readable: 1 + len(readable)
+        )
+        """The DAGs that a user may read, by user and the DAGs that were checked."""
         self.ids: SingleFlightCache[str, frozenset[str]] = SingleFlightCache(REMEMBERED, _MOST_USERS)
         """The DAGs that Airflow's own lists show to a user, by user."""
         self.assets: SingleFlightCache[str, bool] = SingleFlightCache(REMEMBERED, _MOST_USERS)
         """Whether a user may list assets, by user."""
-        self.asking = asyncio.Lock()
 
 
 def as_user(request: Request, user: GetUserDep) -> AsUser:
@@ -83,23 +83,15 @@ class ReadableDags:
 
         return await self.rights.ids.get(self.identity, ask)
 
-    async def filter_readable(self, dag_ids: Collection[str]) -> set[str]:
+    async def filter_readable(self, dag_ids: Collection[str]) -> frozenset[str]:
         """Return the given DAGs that the user may read."""
-        known = self._known(dag_ids)
-        # One page sends several requests for the same DAGs at once.
-        if None in known.values():
-            async with self.rights.asking:
-                # Another request of the user may have checked them meanwhile.
-                known = self._known(dag_ids)
-                asked = [dag_id for dag_id, allowed in known.items() if allowed is None]
-                if asked:
-                    known |= await run_in_thread(lambda: {dag_id: self._may_read(dag_id) for dag_id in asked})
-                for dag_id in asked:
-                    self.rights.dags.put((self.identity, dag_id), bool(known[dag_id]))
-        return {dag_id for dag_id, allowed in known.items() if allowed}
+        wanted = frozenset(dag_ids)
 
-    def _known(self, dag_ids: Collection[str]) -> dict[str, bool | None]:
-        return {dag_id: self.rights.dags.get_known((self.identity, dag_id)) for dag_id in dag_ids}
+        async def ask() -> frozenset[str]:
+            return await run_in_thread(lambda: frozenset(filter(self._may_read, wanted)))
+
+        # One page sends several requests for the same DAGs at once.
+        return await self.rights.dags.get((self.identity, wanted), ask)
 
     def _may_read(self, dag_id: str) -> bool:
         # In Airflow's API, a tilde means all DAGs.
