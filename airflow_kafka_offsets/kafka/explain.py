@@ -28,9 +28,9 @@ from airflow_kafka_offsets.kafka.failures import (
     Deadline,
     Failure,
 )
-from airflow_kafka_offsets.kafka.groups import GroupMember, name_members
+from airflow_kafka_offsets.kafka.groups import GroupMember
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
-from airflow_kafka_offsets.model.text import plural
+from airflow_kafka_offsets.model.text import join_first, plural
 
 Right = Literal["Describe", "DescribeConfigs", "Read", "Delete"]
 """The right that a call needs on a group or topics: Describe to read, Read to commit or fetch records."""
@@ -217,7 +217,7 @@ def active_group_error(
     group_id: str, members: Sequence[GroupMember], outcome: str, code: str | None = None
 ) -> GroupActiveError:
     """Return the error for a group that has members."""
-    number = f"{plural(len(members), 'active member')} ({name_members(members)})"
+    number = f"{plural(len(members), 'active member')} ({join_first(members)})"
     found = number if members else "active members"
     return GroupActiveError(
         f"group {group_id!r} has {found}, and only they may commit: stop them and try again; {outcome}",

@@ -82,7 +82,7 @@ class GroupDescription(GroupListing):
     def members_text(self) -> str:
         """The state and the number of members, and the first of them, for an error text."""
         members = plural(len(self.members), "member")
-        return f"group {self.group_id!r} is {self.state} with {members} ({name_members(self.members)})"
+        return f"group {self.group_id!r} is {self.state} with {members} ({join_first(self.members)})"
 
     @property
     def is_occupied(self) -> bool:
@@ -117,11 +117,6 @@ class GroupDescription(GroupListing):
             for each in self.members
         ]
         return {**super().as_json(), "members": members}
-
-
-def name_members(members: Iterable[GroupMember]) -> str:
-    """Name the first five members of a group."""
-    return join_first(list(members))
 
 
 def check_states(states: Iterable[object]) -> set[str]:

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError
-from airflow_kafka_offsets.kafka.groups import GroupDescription, name_members
+from airflow_kafka_offsets.kafka.groups import GroupDescription
 from airflow_kafka_offsets.model.commit_metadata import foreign_query
 from airflow_kafka_offsets.model.offsets import Commit, Positions, TopicPartition, committed_offsets
+from airflow_kafka_offsets.model.text import join_first
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.positions import group_positions
@@ -69,7 +70,7 @@ def plan_offset_deletion(
     readers = [member for member in found.members if any(topic in named for topic, _ in member.partitions)]
     if readers:
         raise PlanRefusedError(
-            f"members of group {group_id!r} read {', '.join(named)} ({name_members(readers)}): only offsets "
+            f"members of group {group_id!r} read {', '.join(named)} ({join_first(readers)}): only offsets "
             "of topics that no member reads can be deleted; stop them first"
         )
     commits = client.committed(group_id, partitions)
