@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.kafka.worker import GRACE, start_child
 
@@ -32,6 +32,12 @@ _MOST_HUNG = 4
 _ENDED = "the process that reads from Kafka has ended; it is started again"
 
 
+class _Request(NamedTuple):
+    end: float
+    answer: Future[dict[str, Any]]
+    sent_at: float
+
+
 class WorkerProcess:
     """
     The child process and its open requests.
@@ -49,7 +55,7 @@ class WorkerProcess:
         self._socket.settimeout(_TICK)
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._open: dict[int, tuple[float, Future[dict[str, Any]], float]] = {}
+        self._open: dict[int, _Request] = {}
         self._number = 0
         self._started = time.monotonic()
         self._ready = False
@@ -77,7 +83,7 @@ class WorkerProcess:
             self._number += 1
             number = self._number
             now = time.monotonic()
-            self._open[number] = (now + seconds, answer, now)
+            self._open[number] = _Request(now + seconds, answer, now)
             line = json.dumps({"id": number, "end": now + seconds, **question}).encode() + b"\n"
             try:
                 self._socket.sendall(line)
@@ -125,11 +131,11 @@ class WorkerProcess:
 
     def _expire(self) -> None:
         now = time.monotonic()
-        due = [number for number, (end, *_) in list(self._open.items()) if end < now]
+        due = [number for number, request in list(self._open.items()) if request.end < now]
         if due and self._ready:
             self._hung.update(due)
             # A hanging storage only affects its own pipelines, until it keeps too many threads busy.
-            silent = self._answered < min(self._open[number][2] for number in due)
+            silent = self._answered < min(self._open[number].sent_at for number in due)
             self._retired |= silent or len(self._hung) >= _MOST_HUNG
         elif due and now - self._started > _START:
             self._retired = True
@@ -139,7 +145,7 @@ class WorkerProcess:
 
     def _pop_requests(self, numbers: Sequence[int]) -> list[Future[dict[str, Any]]]:
         with self._lock:
-            return [self._open.pop(number)[1] for number in numbers if number in self._open]
+            return [self._open.pop(number).answer for number in numbers if number in self._open]
 
 
 def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
