@@ -23,8 +23,9 @@ class BeforeImages:
     """
     The groups' offsets before the first write, kept over retries and Clears of the task.
 
-    A restore needs the offsets from before the first try, but Airflow deletes a task's XCom on a retry.
-    Airflow 3.3 and later keep a task's state, which also shows whether an earlier try was interrupted.
+    A restore needs the offsets from before the first try, but Airflow deletes a task's XCom on a retry. The
+    commits of a move name them, if they are of few partitions. Airflow 3.3 and later keep a task's state,
+    which also shows whether an earlier try was interrupted.
     """
 
     _KEY = "kafka_offsets.before"
@@ -59,20 +60,24 @@ class BeforeImages:
         :raises PlanRefusedError: if an interrupted try has moved partitions that the plan does not have.
         """
         self._refuse_left(plan, client, metadata)
-        # If other tasks follow this one, it continues its earlier move even after a Clear. The archive of a
-        # checkpoint has the offsets from before a move that is continued, also those of its groups.
-        if plan.checkpoint_plan or not (has_followers or self.interrupted or self._is_retry):
+        # The archive of a checkpoint has the offsets from before a move that is continued, also those of its
+        # groups.
+        if plan.checkpoint_plan:
             return plan
+        # If other tasks follow this one, it continues its earlier move even after a Clear.
+        continues = has_followers or self.interrupted
+        is_own = metadata.is_same_task if continues else metadata.is_same_instance
         # Only if this task made the last commit: a restore must put back other clients' commits.
         return plan.with_before(
             {
                 group.group_id: {
                     tp: first[tp]
-                    for tp, commit in client.committed(group.group_id, group.before).items()
-                    if tp in first and (by := CommitMetadata.of(commit)) and metadata.is_same_task(by)
+                    for tp, text in group.metadata.items()
+                    if (by := CommitMetadata.parse(text))
+                    and is_own(by)
+                    and tp in (first := self._first(group.group_id) or by.offsets_before(tp.topic))
                 }
                 for group in plan.group_plans
-                if (first := self._first(group.group_id))
             }
         )
 
