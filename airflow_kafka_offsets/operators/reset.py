@@ -239,7 +239,8 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 # Checked before anything is moved: an invalid restore would not take the move back.
                 check_restore(restore)
             images = BeforeImages(context)
-            work = RecoveryTasks({}, {}) if plan_only else work_after(self, context)
+            never_moved = images.never_moved
+            work = RecoveryTasks({}, {}) if plan_only else work_after(self, context, never_moved=never_moved)
             approved = self.approved_plan(context)
             scenarios = {name: getattr(self, name) for name in RESETS}
             place = None if approved else read_place(*exactly_one(scenarios))

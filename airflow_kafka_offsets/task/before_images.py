@@ -25,16 +25,23 @@ class BeforeImages:
 
     A restore needs the offsets from before the first try, but Airflow deletes a task's XCom on a retry. The
     commits of a move name them, if they are of few partitions. Airflow 3.3 and later keep a task's state,
-    which also shows whether an earlier try was interrupted.
+    which also shows whether an earlier try was interrupted, or none has moved.
     """
 
     _KEY = "kafka_offsets.before"
+    _BEGUN = "kafka_offsets.reset_begun"
+    """Shows that the task's state of earlier tries still exists, even if no try has moved."""
 
     def __init__(self, context: Context) -> None:
         self._store: Any = context.get("task_state_store")
         self._mark = clear_mark(context)
         kept = self._store.get(self._KEY) if self._store is not None else None
         self._kept: Mapping[str, Any] = kept if isinstance(kept, Mapping) else {}
+        self.never_moved = False
+        """Whether no earlier try has begun a move, as far as this is known."""
+        if self._store is not None:
+            self.never_moved = self._store.get(self._BEGUN) is not None and not self._kept
+            self._store.set(self._BEGUN, True)
 
     @property
     def interrupted(self) -> bool:

@@ -32,8 +32,12 @@ def related_tasks(
     return RecoveryTasks(_states(context, tasks, task), downstream)
 
 
-def work_after(task: BaseOperator, context: Context) -> RecoveryTasks:
-    """Return the tasks after a reset; refuse a reset that was cleared without those that have succeeded."""
+def work_after(task: BaseOperator, context: Context, *, never_moved: bool) -> RecoveryTasks:
+    """
+    Return the tasks after a reset; refuse a reset that was cleared without those that have succeeded.
+
+    :param never_moved: whether the reset is known to have moved nothing in this run.
+    """
     if not hasattr(context.get("ti"), "get_task_states"):
         return RecoveryTasks({}, {})
     work = related_tasks(context, task, upstream=False, without=tasks_that_move(task))
@@ -43,8 +47,8 @@ def work_after(task: BaseOperator, context: Context) -> RecoveryTasks:
             "cleared: it is not known which map indexes have read the records that this index moves back. "
             "Clear all map indexes (with Downstream), or trigger a new run"
         )
-    # Without a Clear of this task a user has marked them, and no task has read the moved records.
-    cleared = clear_mark(context) > (task.retries or 0)
+    # Without a move, or a Clear of this task, a user has marked them: no task has read the moved records.
+    cleared = clear_mark(context) > (task.retries or 0) and not never_moved
     if outdated := work.outdated if cleared else work.succeeded:
         raise PlanRefusedError(
             f"{', '.join(outdated)} succeeded in this run, and was not cleared together with the tasks "

@@ -53,6 +53,12 @@ def test_a_commit_that_is_cleared_alone_does_not_drag_the_pipeline_back(pipeline
     assert receipt["changed"] == 2
 
 
+def test_a_reset_that_has_never_moved_is_not_done_because_its_job_was_marked(pipeline):
+    pipeline.run("commit")
+    with pytest.raises(AirflowFailException, match="job succeeded in this run, and no reset .* has moved /"):
+        pipeline.run("reset", tries=1, states={"job": "success"})
+
+
 def test_a_reset_that_stopped_half_way_is_not_done_because_its_job_was_marked(pipeline):
     with broken_commit(), pytest.raises(BrokerUnavailableError):
         pipeline.run("reset")
