@@ -551,6 +551,43 @@ def test_a_window_is_not_committed_while_its_job_runs_beside_the_commit(
         assert holds(group) == {0: 10, 1: 4, 2: 0}
 
 
+@pytest.mark.parametrize(
+    ("order", "job", "refused"),
+    [
+        ([("job", "clean_up")], "failed", True),
+        ([("job", "clean_up")], "skipped", True),
+        ([("job", "clean_up")], "success", False),
+        ([("plan", "clean_up")], "failed", False),
+    ],
+)
+def test_a_clean_up_that_always_runs_does_not_show_that_the_job_before_it_has_read(
+    order, job, refused, run, topic, group, holds, monkeypatch
+):
+    window = plan(run, group_id=group)
+    with DAG("flights") as dag:
+        EmptyOperator(task_id="plan") >> EmptyOperator(task_id="job")
+        clean_up = EmptyOperator(task_id="clean_up", trigger_rule="all_done")
+        commit = CommitOffsetWindowOperator(task_id="commit", group_id=group, window=window, fenced=False)
+    clean_up >> commit
+    for before, after in order:
+        dag.get_task(before) >> dag.get_task(after)
+    context = run.context()
+    states = {"plan": "success", "job": job, "clean_up": "success"}
+    monkeypatch.setattr(
+        context["ti"],
+        "get_task_states",
+        lambda dag_id, task_ids, run_ids: {run_ids[0]: {name: states[name] for name in task_ids}},
+        raising=False,
+    )
+    if refused:
+        with pytest.raises(AirflowFailException, match=rf"\(job: {job}\), but this one runs because of a"):
+            commit.execute(context)
+        assert holds(group) == {0: 5, 1: 2, 2: 0}
+    else:
+        commit.execute(context)
+        assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
 def test_an_empty_window_needs_no_job(run, topic, group, produce, holds, monkeypatch):
     window = plan(run, group_id=group, end={topic: {"0": 5, "1": 2, "2": 0}}, on_empty="continue")
     with DAG("flights"):
