@@ -58,6 +58,19 @@ def work_after(task: BaseOperator, context: Context, *, never_moved: bool) -> Re
     return work
 
 
+def refuse_used_result(task: BaseOperator, context: Context) -> None:
+    """Refuse another window for a run that was cleared without the job that has read the earlier one."""
+    ti, cleared = context.get("ti"), clear_mark(context) > (task.retries or 0)
+    if not (cleared and hasattr(ti, "get_task_states") and task.has_dag()):  # type: ignore[no-untyped-call]
+        return
+    if used := related_tasks(context, task, upstream=False).not_repeated:
+        raise PlanRefusedError(
+            f"{', '.join(used)} succeeded in this run, and was not cleared together with {task.task_id}: the "
+            "window that it had is not kept, or its parameters have changed, so a commit could skip records. "
+            "Clear it as well (with Downstream), or trigger a new run"
+        )
+
+
 def task_states(context: Context, task: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:
     """Return given tasks of a task's DAG and their states in this run, see :func:`related_tasks`."""
     return RecoveryTasks(_states(context, {name: task.dag.get_task(name) for name in task_ids}, task), {})

@@ -602,6 +602,46 @@ def test_an_empty_window_needs_no_job(run, topic, group, produce, holds, monkeyp
     assert commit.execute(context)["verified"]
 
 
+# A plan that is cleared without its job.
+
+
+@pytest.mark.parametrize(
+    ("states", "refused"),
+    [
+        ({"job": "success", "commit": None}, True),
+        ({"job": "success", "commit": "failed", "notify": "failed"}, True),
+        ({"job": "success", "commit": "success", "notify": "failed"}, True),
+        ({"job": None, "commit": None}, False),
+        ({"job": None, "commit": "success"}, False),
+        ({"job": "failed", "commit": "upstream_failed", "notify": "failed"}, False),
+    ],
+)
+def test_another_window_is_not_planned_for_a_job_that_is_not_cleared(
+    states, refused, topic, group, produce, monkeypatch
+):
+    """A commit of it would skip what that job has not read."""
+
+    def planned(run, end):
+        with DAG("flights"):
+            task = PlanOffsetWindowOperator(task_id="plan", topics=topic, start="2026-03-01", end=end)
+            job, commit, notify = (EmptyOperator(task_id=name) for name in ("job", "commit", "notify"))
+            task >> [job, commit, notify]
+            job >> commit
+        context: Any = run.context()
+        found = {run.run_id: {"notify": "success"} | states}
+        monkeypatch.setattr(context["ti"], "get_task_states", lambda **_: found, raising=False)
+        return task.execute(context)
+
+    run = Run()
+    first = planned(run, HALF)
+    assert planned(run.clear(), HALF) == first
+    if refused:
+        with pytest.raises(AirflowFailException, match="job succeeded in this run, .* together with plan"):
+            planned(run.clear(), ONE)
+    else:
+        assert planned(run.clear(), ONE)["records"] > first["records"]
+
+
 # A commit that is cleared.
 
 
