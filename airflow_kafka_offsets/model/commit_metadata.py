@@ -212,6 +212,11 @@ class CommitMetadata:
         same = bool(self.identity) and self.identity == earlier.identity and self.try_number != 1
         return same and self.run_start.continues(earlier.run_start)
 
+    def is_other_index(self, earlier: CommitMetadata) -> bool:
+        """Whether another map index of this task made an earlier move in this run."""
+        same = (self.task, self.iteration) == (earlier.task, earlier.iteration) and self.is_same_run(earlier)
+        return same and earlier.is_move and self.map_index != earlier.map_index
+
     def is_other_request(self, earlier: CommitMetadata) -> bool:
         """Whether an earlier commit of the same task is known to be of other parameters."""
         return bool(self.request and earlier.request) and self.request != earlier.request

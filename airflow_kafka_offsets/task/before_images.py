@@ -64,15 +64,24 @@ class BeforeImages:
         """
         Return the plan with the groups' offsets from before the first write.
 
-        :raises PlanRefusedError: if an interrupted try has moved partitions that the plan does not have.
+        :raises PlanRefusedError: if an interrupted try has moved partitions that the plan does not have, or
+            if another map index of the task has moved a group of the plan.
         """
         self._refuse_left(plan, client, metadata)
+        # If other tasks follow this one, it continues its earlier move even after a Clear.
+        continues = has_followers or self.interrupted
+        for group in plan.group_plans if continues else ():
+            for text in group.metadata.values():
+                if (by := CommitMetadata.parse(text)) and metadata.is_other_index(by):
+                    raise PlanRefusedError(
+                        f"map index {by.map_index} of this task has moved group {group.group_id!r} in this "
+                        "run, and nothing was committed since, so this index does not know the offsets before "
+                        "that move: the list was changed since, or has the group twice; trigger a new run"
+                    )
         # The archive of a checkpoint has the offsets from before a move that is continued, also those of its
         # groups.
         if plan.checkpoint_plan:
             return plan
-        # If other tasks follow this one, it continues its earlier move even after a Clear.
-        continues = has_followers or self.interrupted
         is_own = metadata.is_same_task if continues else metadata.is_same_instance
         # Only if this task made the last commit: a restore must put back other clients' commits.
         return plan.with_before(
