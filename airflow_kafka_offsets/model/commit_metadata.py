@@ -36,9 +36,9 @@ MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 268
 """Limit for commits of many partitions, which must fit into one record batch."""
 _LEAST_IMPORTANT = (
-    *("before", "try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag", "request"),
+    *("before", "try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag"),
     # The tool tells a move from a pipeline's progress, also in another run.
-    *("map_index", "iteration", "clears", "started", "batch", "tool", "run", "move", "plan"),
+    *("request", "map_index", "iteration", "clears", "started", "batch", "tool", "run", "move", "plan"),
     *("token", "key", "topic", "cluster", "query"),
 )
 """Fields in the order in which a text that is too long loses them."""

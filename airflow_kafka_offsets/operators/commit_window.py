@@ -41,8 +41,8 @@ class CommitOffsetWindowOperator(MovingOperator):
     With another trigger rule than ``all_success`` the task also runs after a failed or skipped job. It then
     refuses the window unless a task directly before it has succeeded, apart from the plan, tasks before
     the plan, setups and teardowns. Before a task with the rule ``all_done`` or ``always``, such as one that
-    deletes the job's cluster, the tasks before that one count instead. It also refuses the window if only the plan is before it, and another
-    task after the plan runs beside it.
+    deletes the job's cluster, the tasks before that one count instead. It also refuses the window if only
+    the plan is before it, and another task after the plan runs beside it.
 
     On Airflow 3.3 and later, a task that is cleared after it has committed its window succeeds without a
     commit if the group is at the window's end, or beyond, in every partition.

@@ -75,8 +75,8 @@ class BeforeImages:
                 if (by := CommitMetadata.parse(text)) and metadata.is_other_index(by):
                     raise PlanRefusedError(
                         f"map index {by.map_index} of this task has moved group {group.group_id!r} in this "
-                        "run, and nothing was committed since, so this index does not know the offsets before "
-                        "that move: the list was changed since, or has the group twice; trigger a new run"
+                        "run, and nothing was committed since, so this index does not know the offsets from "
+                        "before that: the list was changed since, or has the group twice; trigger a new run"
                     )
         # The archive of a checkpoint has the offsets from before a move that is continued, also those of its
         # groups.

@@ -65,7 +65,9 @@ def test_the_time_of_the_commit_goes_before_what_names_its_run():
 @pytest.mark.parametrize("number", [2, 100, 101])
 def test_a_move_of_at_most_100_partitions_names_the_offsets_before_it(number):
     before = {TopicPartition("t", each): 10**12 + each for each in range(number)} | {A: None}
-    made = parsed(CommitMetadata(dag="d" * 250, run="r" * 250, token="x").texts(before, UNKNOWN_LOGS, before)["t"])
+    made = parsed(
+        CommitMetadata(dag="d" * 250, run="r" * 250, token="x").texts(before, UNKNOWN_LOGS, before)["t"]
+    )
     assert made.offsets_before("t") == (before if number <= 100 else {})
     assert made.token == "x"
 

@@ -238,7 +238,11 @@ def test_a_task_that_was_marked_before_the_reset_has_run_is_no_finished_work(top
         task = ResetOffsetsOperator(task_id="reset", group_id=group, to_offset=2, retries=1)
         task >> EmptyOperator(task_id="job") >> EmptyOperator(task_id="last")
     states = {"job": "success", "last": None}
-    for kept, cleared in ({}, 1), ({"task_state_store": (store := Store())}, 1), ({"task_state_store": store}, 2):
+    for kept, cleared in (
+        ({}, 1),
+        ({"task_state_store": (store := Store())}, 1),
+        ({"task_state_store": store}, 2),
+    ):
         context: Any = {"ti": ti("reset", 2, cleared, **states), **kept}
         with pytest.raises(AirflowFailException, match="job succeeded in this run, and was not cleared"):
             task.execute(context)

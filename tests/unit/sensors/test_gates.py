@@ -367,9 +367,7 @@ def test_a_wait_for_another_group_than_the_task_has_by_now_is_tried_again(
     """Airflow renders the templates again when the wait is over: a Variable may have been changed."""
     topic = next(tp.topic for tp in broker.committed_everywhere(behind))
     gate = sensor(behind, deferrable=True, poke_interval=0.1)
-    event = json.loads(
-        json.dumps(end_of(deferred(gate, context), lambda: commit(behind, topic, {0: 5})))
-    )
+    event = json.loads(json.dumps(end_of(deferred(gate, context), lambda: commit(behind, topic, {0: 5}))))
     assert sensor(behind).execute_complete(context, event)["group_id"] == behind
     with pytest.raises(KafkaOffsetsError, match=f"was for group_id={behind}, .* now has other") as refused:
         sensor("other").execute_complete(context, event)

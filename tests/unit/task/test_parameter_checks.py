@@ -108,7 +108,9 @@ OPERATORS = [each for each in GIVEN if issubclass(each, OffsetsOperator)]
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__)
 def test_an_object_that_no_literal_may_be_is_refused_before_anything_is_read(operator):
     # These are refused for the values in ALONE already.
-    for name in set(operator.template_fields).difference(RESETS, WITH_PLAN, ("max_age", "allow_self_approval", "allow_stale")):
+    for name in set(operator.template_fields).difference(
+        RESETS, WITH_PLAN, ("max_age", "allow_self_approval", "allow_stale")
+    ):
         given = GIVEN[operator] | alone_with(operator, name) | {name: "{{ [] }}"}
         task = rendered(operator, native=True, **given)
         with pytest.raises(AirflowFailException, match=rf"\b{name}\b"), task.run_checked():
@@ -117,11 +119,15 @@ def test_an_object_that_no_literal_may_be_is_refused_before_anything_is_read(ope
 
 @pytest.mark.parametrize(
     ("operator", "name"),
-    [(CommitOffsetWindowOperator, "window"), (OffsetsReachedSensor, "target"), (RestoreOffsetsOperator, "receipt")],
+    [
+        (CommitOffsetWindowOperator, "window"),
+        (OffsetsReachedSensor, "target"),
+        (RestoreOffsetsOperator, "receipt"),
+    ],
 )
 def test_a_task_in_place_of_its_result_is_refused(operator, name):
-    with DAG("d"), pytest.raises(UsageError, match=f"task t: {name}: found the task 'plan'.* plan.output"):
-        plan = PlanOffsetWindowOperator(task_id="plan", group_id="orders")
+    plan = PlanOffsetWindowOperator(task_id="plan", group_id="orders")
+    with pytest.raises(UsageError, match=f"task t: {name}: found the task 'plan'.* plan.output"):
         operator(task_id="t", **GIVEN[operator] | {name: plan})
 
 
