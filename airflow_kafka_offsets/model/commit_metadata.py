@@ -8,6 +8,7 @@ can read it. This module writes compact JSON there: the DAG, the run, the Spark 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, fields, replace
 from functools import lru_cache
@@ -16,7 +17,14 @@ from typing import Any, Literal, NamedTuple
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commit, Commits, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import (
+    MAX_OFFSET,
+    Commit,
+    Commits,
+    Positions,
+    TopicPartition,
+    summarize,
+)
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -28,9 +36,9 @@ MANY_PARTITIONS = 100
 MAX_BYTES_OF_MANY = 268
 """Limit for commits of many partitions, which must fit into one record batch."""
 _LEAST_IMPORTANT = (
-    *("try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag", "request"),
+    *("before", "try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag"),
     # The tool tells a move from a pipeline's progress, also in another run.
-    *("map_index", "iteration", "clears", "started", "batch", "tool", "run", "move", "plan"),
+    *("request", "map_index", "iteration", "clears", "started", "batch", "tool", "run", "move", "plan"),
     *("token", "key", "topic", "cluster", "query"),
 )
 """Fields in the order in which a text that is too long loses them."""
@@ -83,6 +91,7 @@ class CommitMetadata:
     :param at: when the commit was made, in seconds since 1970.
     :param plan: digest of the saved plan that the commit applies.
     :param approved_by: the user who approved that plan; ``approved_at`` is the time, in seconds since 1970.
+    :param before: the offsets of the topic's partitions before a move, see :meth:`offsets_before`.
     :param cluster: id of the Kafka cluster that the commit was made on. MirrorMaker copies it unchanged to
         other clusters.
     :param topic: id of the topic; a recreated topic has a new id.
@@ -111,13 +120,32 @@ class CommitMetadata:
     approved_by: str = ""
     approved_at: int | None = None
     request: str = ""
+    before: str = ""
 
-    def texts(self, partitions: Collection[TopicPartition], log_ids: LogIds) -> dict[str, str]:
-        """Return topic -> the text for a commit of partitions, see :meth:`text`."""
-        ids = log_ids.topics
+    def texts(
+        self, partitions: Collection[TopicPartition], log_ids: LogIds, before: Positions | None = None
+    ) -> dict[str, str]:
+        """
+        Return topic -> the text for a commit of partitions, see :meth:`text`.
+
+        :param before: the group's positions before a move.
+        """
+        found: dict[str, list[str]] = {tp.topic: [] for tp in partitions}
+        for (topic, partition), at in (before or {}).items():
+            found[topic].append(f"{partition}:{'' if at is None else at}")
+        cluster, ids = log_ids.cluster, log_ids.topics
         return {
-            topic: replace(self, cluster=log_ids.cluster, topic=ids.get(topic, "")).text(len(partitions))
-            for topic in {tp.topic for tp in partitions}
+            topic: replace(
+                self, cluster=cluster, topic=ids.get(topic, ""), before=",".join(found[topic])
+            ).text(len(partitions))
+            for topic in found
+        }
+
+    def offsets_before(self, topic: str) -> Positions:
+        """Return the positions of a topic's partitions before the move; empty if unknown."""
+        return {
+            TopicPartition(topic, int(partition)): int(at) if at else None
+            for partition, at in re.findall(r"(?:^|(?<=,))([0-9]{1,10}):([0-9]{0,19})(?=,|$)", self.before)
         }
 
     def text(self, partitions: int = 1) -> str:
@@ -183,6 +211,11 @@ class CommitMetadata:
         # Before its first try a task has committed nothing: a commit with its name is from a deleted run.
         same = bool(self.identity) and self.identity == earlier.identity and self.try_number != 1
         return same and self.run_start.continues(earlier.run_start)
+
+    def is_other_index(self, earlier: CommitMetadata) -> bool:
+        """Whether another map index of this task made an earlier move in this run."""
+        same = (self.task, self.iteration) == (earlier.task, earlier.iteration) and self.is_same_run(earlier)
+        return same and earlier.is_move and self.map_index != earlier.map_index
 
     def is_other_request(self, earlier: CommitMetadata) -> bool:
         """Whether an earlier commit of the same task is known to be of other parameters."""

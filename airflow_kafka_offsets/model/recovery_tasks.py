@@ -1,4 +1,4 @@
-"""The tasks that must follow a reset, and their states in its run."""
+"""The tasks that must follow a reset or the plan of a window, and their states in its run."""
 
 from __future__ import annotations
 
@@ -51,11 +51,31 @@ class RecoveryTasks:
         every task has succeeded, only the reset was cleared, and all tasks are outdated.
         """
         # Airflow clears downstream tasks only with its option "Downstream".
-        to_run = [task for task, states in self.states.items() if not ENDED.issuperset(states)]
-        if not to_run:
+        if not self._to_run:
             return self.succeeded
-        after = {later for task in to_run for later in self.downstream.get(task, ())}
-        return [task for task in self.succeeded if task in after]
+        return [task for task in self.succeeded if task in self._after_to_run]
+
+    @property
+    def not_repeated(self) -> list[str]:
+        """
+        Tasks that have succeeded, and do not run again before a task after them does.
+
+        That task would use their result, which is of an earlier result of the task before all of these.
+        """
+        return [
+            task
+            for task in self.succeeded
+            if task not in self._after_to_run
+            and (not self._to_run or self._to_run.intersection(self.downstream.get(task, ())))
+        ]
+
+    @property
+    def _to_run(self) -> set[str]:
+        return {task for task, states in self.states.items() if not ENDED.issuperset(states)}
+
+    @property
+    def _after_to_run(self) -> set[str]:
+        return {later for task in self._to_run for later in self.downstream.get(task, ())}
 
     def describe(self, tasks: Collection[str]) -> str:
         """Name tasks with their states."""

@@ -138,10 +138,18 @@ def plan_without_move(
     :param movers: identities of the tasks that reset and restore.
     :param work: the tasks that have succeeded.
     :raises MoveUnfinishedError: if a move of the checkpoint was begun and not finished.
-    :raises PlanRefusedError: if a group was not committed since by another task than the movers.
+    :raises PlanRefusedError: if none of the movers has moved the checkpoint, or if a group was not committed
+        since by another task.
     """
+    clear = f"clear {'it' if len(work) == 1 else 'them'} too, or trigger a new run"
     if checkpoint is not None:
-        ArchivedMoves(checkpoint).refuse_unfinished()
+        moves = ArchivedMoves(checkpoint)
+        moves.refuse_unfinished()
+        if not any(each.made_by.identity in movers for each in moves):
+            raise PlanRefusedError(
+                f"{', '.join(work)} succeeded in this run, and no reset of this run has moved "
+                f"{checkpoint.location}: {clear}"
+            )
     sources = None if checkpoint is None else checkpoint.read().kafka_offsets
     targets = {
         group: {tp: at for tp, at in group_positions(client, group, scope).items() if at is not None}
@@ -155,8 +163,7 @@ def plan_without_move(
     if unfinished:
         raise PlanRefusedError(
             f"{', '.join(work)} succeeded in this run, and nothing was committed to group "
-            f"{', '.join(unfinished)} since the reset or its restore: clear "
-            f"{'it' if len(work) == 1 else 'them'} too, or trigger a new run"
+            f"{', '.join(unfinished)} since the reset or its restore: {clear}"
         )
     # Nothing moves, so a position out of range must not refuse the plan.
     return PipelinePlan(plan_commits(client, targets, source={"kept": list(work)}, on_out_of_range="skip"))

@@ -195,8 +195,9 @@ def commit_groups(
     """Commit checked plans, one after another; an error names the groups that were written."""
     written: list[str] = []
     for group_plan in group_plans:
+        before = group_plan.before if metadata.is_move else None
         try:
-            write(client, group_plan, metadata.texts(group_plan.after, group_plan.log_ids))
+            write(client, group_plan, metadata.texts(group_plan.after, group_plan.log_ids, before))
         except (BrokerError, GroupMovedError, PlanRefusedError) as error:
             error.progress = CommitProgress(group_plan.group_id, tuple(written))
             if written:

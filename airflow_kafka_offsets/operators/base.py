@@ -141,6 +141,8 @@ class OffsetsOperator(PipelineTask):
         with start_worker_early(), fail_without_retry():
             try:
                 self.check_rendered_parameters()
+                # Objects that templates render to, such as an empty list, would count as not given.
+                OffsetsOperator.check_parameters(self)
                 yield
             except KafkaOffsetsError as error:
                 if isinstance(error, REFUSALS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow.sdk import Context, TriggerRule, XComArg
@@ -23,6 +23,8 @@ from airflow_kafka_offsets.task.windows import CommitMemory, load_window, split_
 
 _MAY_HAVE_READ = frozenset({SUCCESS, "skipped", "removed"})
 """States of the instances of a mapped job that has succeeded; Airflow removes those of a shorter list."""
+_RUNS_ANYWAY = frozenset({TriggerRule.ALL_DONE, TriggerRule.ALWAYS})
+"""Rules of a task whose success says nothing about the tasks before it."""
 
 
 class CommitOffsetWindowOperator(MovingOperator):
@@ -38,8 +40,9 @@ class CommitOffsetWindowOperator(MovingOperator):
 
     With another trigger rule than ``all_success`` the task also runs after a failed or skipped job. It then
     refuses the window unless a task directly before it has succeeded, apart from the plan, tasks before
-    the plan, setups and teardowns. It also refuses the window if only the plan is before it, and another
-    task after the plan runs beside it.
+    the plan, setups and teardowns. Before a task with the rule ``all_done`` or ``always``, such as one that
+    deletes the job's cluster, the tasks before that one count instead. It also refuses the window if only
+    the plan is before it, and another task after the plan runs beside it.
 
     On Airflow 3.3 and later, a task that is cleared after it has committed its window succeeds without a
     commit if the group is at the window's end, or beyond, in every partition.
@@ -124,11 +127,19 @@ class CommitOffsetWindowOperator(MovingOperator):
             return
         planned = self.dag.task_dict.get(str(window.source.get("task_id")))
         unread = {planned.task_id, *planned.get_flat_relative_ids(upstream=True)} if planned else set()
-        jobs = [
-            task.task_id
-            for task in self.upstream_list
-            if task.task_id not in unread and not (task.is_setup or task.is_teardown)
-        ]
+        later = set(planned.get_flat_relative_ids()) if planned else set()
+
+        def find_jobs(before: Any) -> Iterator[str]:
+            for task in before.upstream_list:
+                if task.task_id in unread or task.is_setup or task.is_teardown:
+                    continue
+                if task.trigger_rule in _RUNS_ANYWAY and later.intersection(task.upstream_task_ids):
+                    # It may delete the cluster of a job that has failed.
+                    yield from find_jobs(task)
+                else:
+                    yield task.task_id
+
+        jobs = [*dict.fromkeys(find_jobs(self))]
         if not jobs:
             ordered = self.get_flat_relative_ids(upstream=True) | self.get_flat_relative_ids()
             after = set(planned.downstream_task_ids) if planned else set()
@@ -138,14 +149,14 @@ class CommitOffsetWindowOperator(MovingOperator):
                     f"job fails, the commit has skipped its records: order the job before {self.task_id!r}, "
                     "and a task that does not read the window after it"
                 )
-        elif self.trigger_rule != TriggerRule.ALL_SUCCESS:
+        elif self.trigger_rule != TriggerRule.ALL_SUCCESS or not self.upstream_task_ids.issuperset(jobs):
             found = task_states(context, self, jobs)
             if not any(
                 SUCCESS in states and _MAY_HAVE_READ.issuperset(states) for states in found.states.values()
             ):
                 raise PlanRefusedError(
                     f"no task directly before this one has succeeded ({found.describe(jobs)}), but this one "
-                    f"runs because of trigger_rule={self.trigger_rule.value!r}. If the window was not read, "
-                    "a commit would skip its records: clear the job together with this task. If another task "
+                    "runs because of a trigger_rule other than 'all_success'. If the window was not read, a "
+                    "commit would skip its records: clear the job together with this task. If another task "
                     "has read it, order that task directly before this one"
                 )

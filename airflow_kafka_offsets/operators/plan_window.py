@@ -35,6 +35,7 @@ from airflow_kafka_offsets.readings.window import check_window, plan_window, top
 from airflow_kafka_offsets.task.interval_memory import check_emitted_interval
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
+from airflow_kafka_offsets.task.run_tasks import refuse_used_result
 from airflow_kafka_offsets.task.windows import MAX_ARGUMENT, WindowMemory, window_xcom
 
 OnEmpty = Literal["skip", "fail", "continue"]
@@ -193,6 +194,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             with self.open_client() as client:
                 window = self._recall_window(client, memory)
                 if window is None:  # not "if not window": an empty window is falsy
+                    refuse_used_result(self, context)
                     window = self._plan(client, memory)
             self._show(window)
             self.keep_lineage(partial(lineage_of_window, window, self.servers))

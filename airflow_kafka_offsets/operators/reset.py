@@ -81,9 +81,9 @@ class ResetOffsetsOperator(PlannedMoveOperator):
     ``quiet_period``.
 
     Returns the receipt (see :func:`airflow_kafka_offsets.model.receipt.make_receipt`): plain JSON with the
-    offsets before and after. It is stored before the first write. On Airflow 3.3 and later, the receipt of a
-    retry still shows the offsets from before the first try. Earlier versions store no task data across
-    retries.
+    offsets before and after. It is stored before the first write. The receipt of a retry still shows the
+    offsets from before the first try; without a checkpoint and with more than 100 partitions, only on Airflow
+    3.3 and later.
 
     :param to_offset: a number for every partition; offsets as ``{"topic": {"0": 42}}``; ``earliest``,
         ``latest`` or ``committed``. (templated)
@@ -238,13 +238,14 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             for restore in restores:
                 # Checked before anything is moved: an invalid restore would not take the move back.
                 check_restore(restore)
-            work = RecoveryTasks({}, {}) if plan_only else work_after(self, context)
+            images = BeforeImages(context)
+            never_moved = images.never_moved
+            work = RecoveryTasks({}, {}) if plan_only else work_after(self, context, never_moved=never_moved)
             approved = self.approved_plan(context)
             scenarios = {name: getattr(self, name) for name in RESETS}
             place = None if approved else read_place(*exactly_one(scenarios))
             metadata = self.move_metadata(context)
             checkpoint = self.open_checkpoint()
-            images = BeforeImages(context)
             with self.open_client() as client:
                 if done := work.succeeded:
                     movers = commit_identities(metadata, {self.task_id, *tasks_that_move(self)})

@@ -21,6 +21,7 @@ from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.offsets import IsolationLevel
+from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.operators.links import LINKS
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.task.outcome import fail_without_retry, push_result
@@ -158,6 +159,7 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         :raises AirflowFailException: if the wait failed in the triggerer.
         :raises AirflowSensorTimeout: if the wait timed out in the triggerer.
         :raises AirflowException: for an error in the triggerer that a retry may fix.
+        :raises KafkaOffsetsError: if the task's templates name another pipeline by now.
         """
         reading, status = event.get("reading"), event.get("status")
         if status != "done":
@@ -170,6 +172,15 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
                 raise KafkaOffsetsError(text, retriable=True)
             kinds = {"timeout": AirflowSensorTimeout, "error": AirflowException}
             raise kinds.get(str(status), AirflowFailException)(text)
+        names = event.get("names", {})
+        now = OffsetsSensor.make_wait(self, WaitMemory(context)).parameters if names else {}
+        for name in names:
+            if now[name] != names[name]:
+                raise KafkaOffsetsError(
+                    f"the wait was for {name}={shorten(names[name])}, and the task now has "
+                    f"{shorten(now[name])}, as after a change of a Variable: a retry waits for that",
+                    retriable=True,
+                )
         self.log.info("%s", event["text"])
         return reading
 

@@ -23,17 +23,25 @@ class BeforeImages:
     """
     The groups' offsets before the first write, kept over retries and Clears of the task.
 
-    A restore needs the offsets from before the first try, but Airflow deletes a task's XCom on a retry.
-    Airflow 3.3 and later keep a task's state, which also shows whether an earlier try was interrupted.
+    A restore needs the offsets from before the first try, but Airflow deletes a task's XCom on a retry. The
+    commits of a move name them, if they are of few partitions. Airflow 3.3 and later keep a task's state,
+    which also shows whether an earlier try was interrupted, or none has moved.
     """
 
     _KEY = "kafka_offsets.before"
+    _BEGUN = "kafka_offsets.reset_begun"
+    """Shows that the task's state of earlier tries still exists, even if no try has moved."""
 
     def __init__(self, context: Context) -> None:
         self._store: Any = context.get("task_state_store")
         self._mark = clear_mark(context)
         kept = self._store.get(self._KEY) if self._store is not None else None
         self._kept: Mapping[str, Any] = kept if isinstance(kept, Mapping) else {}
+        self.never_moved = False
+        """Whether no earlier try has begun a move, as far as this is known."""
+        if self._store is not None:
+            self.never_moved = self._store.get(self._BEGUN) is not None and not self._kept
+            self._store.set(self._BEGUN, True)
 
     @property
     def interrupted(self) -> bool:
@@ -56,23 +64,36 @@ class BeforeImages:
         """
         Return the plan with the groups' offsets from before the first write.
 
-        :raises PlanRefusedError: if an interrupted try has moved partitions that the plan does not have.
+        :raises PlanRefusedError: if an interrupted try has moved partitions that the plan does not have, or
+            if another map index of the task has moved a group of the plan.
         """
         self._refuse_left(plan, client, metadata)
-        # If other tasks follow this one, it continues its earlier move even after a Clear. The archive of a
-        # checkpoint has the offsets from before a move that is continued, also those of its groups.
-        if plan.checkpoint_plan or not (has_followers or self.interrupted or self._is_retry):
+        # If other tasks follow this one, it continues its earlier move even after a Clear.
+        continues = has_followers or self.interrupted
+        for group in plan.group_plans if continues else ():
+            for text in group.metadata.values():
+                if (by := CommitMetadata.parse(text)) and metadata.is_other_index(by):
+                    raise PlanRefusedError(
+                        f"map index {by.map_index} of this task has moved group {group.group_id!r} in this "
+                        "run, and nothing was committed since, so this index does not know the offsets from "
+                        "before that: the list was changed since, or has the group twice; trigger a new run"
+                    )
+        # The archive of a checkpoint has the offsets from before a move that is continued, also those of its
+        # groups.
+        if plan.checkpoint_plan:
             return plan
+        is_own = metadata.is_same_task if continues else metadata.is_same_instance
         # Only if this task made the last commit: a restore must put back other clients' commits.
         return plan.with_before(
             {
                 group.group_id: {
                     tp: first[tp]
-                    for tp, commit in client.committed(group.group_id, group.before).items()
-                    if tp in first and (by := CommitMetadata.of(commit)) and metadata.is_same_task(by)
+                    for tp, text in group.metadata.items()
+                    if (by := CommitMetadata.parse(text))
+                    and is_own(by)
+                    and tp in (first := self._first(group.group_id) or by.offsets_before(tp.topic))
                 }
                 for group in plan.group_plans
-                if (first := self._first(group.group_id))
             }
         )
 

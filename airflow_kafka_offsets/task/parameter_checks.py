@@ -234,10 +234,13 @@ def is_template(value: object) -> bool:
 
 
 def check_literals(task: BaseOperator, **parsers: Callable[[Any, str], object]) -> None:
-    """Parse the parameters that are literals in the DAG file. ``None`` and templates are checked later."""
+    """Parse the parameters that are literals or rendered; ``None`` and templates are left for later."""
     with with_task_name(task):
         for name, read in parsers.items():
             value = getattr(task, name)
+            if isinstance(value, BaseOperator):
+                of = value.task_id
+                raise UsageError(f"{name}: found the task {of!r}; expected its result, {of}.output")
             if value is not None and not is_template(value):
                 read(value, name)
 

@@ -32,8 +32,12 @@ def related_tasks(
     return RecoveryTasks(_states(context, tasks, task), downstream)
 
 
-def work_after(task: BaseOperator, context: Context) -> RecoveryTasks:
-    """Return the tasks after a reset; refuse a reset that was cleared without those that have succeeded."""
+def work_after(task: BaseOperator, context: Context, *, never_moved: bool) -> RecoveryTasks:
+    """
+    Return the tasks after a reset; refuse a reset that was cleared without those that have succeeded.
+
+    :param never_moved: whether the reset is known to have moved nothing in this run.
+    """
     if not hasattr(context.get("ti"), "get_task_states"):
         return RecoveryTasks({}, {})
     work = related_tasks(context, task, upstream=False, without=tasks_that_move(task))
@@ -43,8 +47,8 @@ def work_after(task: BaseOperator, context: Context) -> RecoveryTasks:
             "cleared: it is not known which map indexes have read the records that this index moves back. "
             "Clear all map indexes (with Downstream), or trigger a new run"
         )
-    # Without a Clear of this task a user has marked them, and no task has read the moved records.
-    cleared = clear_mark(context) > (task.retries or 0)
+    # Without a move, or a Clear of this task, a user has marked them: no task has read the moved records.
+    cleared = clear_mark(context) > (task.retries or 0) and not never_moved
     if outdated := work.outdated if cleared else work.succeeded:
         raise PlanRefusedError(
             f"{', '.join(outdated)} succeeded in this run, and was not cleared together with the tasks "
@@ -52,6 +56,19 @@ def work_after(task: BaseOperator, context: Context) -> RecoveryTasks:
             "trigger a new run"
         )
     return work
+
+
+def refuse_used_result(task: BaseOperator, context: Context) -> None:
+    """Refuse another window for a run that was cleared without the job that has read the earlier one."""
+    ti, cleared = context.get("ti"), clear_mark(context) > (task.retries or 0)
+    if not (cleared and hasattr(ti, "get_task_states") and task.has_dag()):  # type: ignore[no-untyped-call]
+        return
+    if used := related_tasks(context, task, upstream=False).not_repeated:
+        raise PlanRefusedError(
+            f"{', '.join(used)} succeeded in this run, and was not cleared together with {task.task_id}: the "
+            "window that it had is not kept, or its parameters have changed, so a commit could skip records. "
+            "Clear it as well (with Downstream), or trigger a new run"
+        )
 
 
 def task_states(context: Context, task: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:

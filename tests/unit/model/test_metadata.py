@@ -9,6 +9,7 @@ from airflow_kafka_offsets.model.commit_metadata import (
     foreign_query,
     is_partly_moved,
 )
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -59,6 +60,21 @@ def test_the_time_of_the_commit_goes_before_what_names_its_run():
     assert parsed(value.text(1)).at == 1_767_225_600
     many = parsed(value.text(10_000))
     assert (many.at, many.run) == (None, "r" * 60)
+
+
+@pytest.mark.parametrize("number", [2, 100, 101])
+def test_a_move_of_at_most_100_partitions_names_the_offsets_before_it(number):
+    before = {TopicPartition("t", each): 10**12 + each for each in range(number)} | {A: None}
+    made = parsed(
+        CommitMetadata(dag="d" * 250, run="r" * 250, token="x").texts(before, UNKNOWN_LOGS, before)["t"]
+    )
+    assert made.offsets_before("t") == (before if number <= 100 else {})
+    assert made.token == "x"
+
+
+@pytest.mark.parametrize("before", ["", "x", "0", "0:x", "-1:5", "0:5;1:6", "99999999999:1"])
+def test_offsets_before_a_move_in_another_form_are_unknown(before):
+    assert CommitMetadata(before=before).offsets_before("t") == {}
 
 
 @pytest.mark.parametrize("tool", ["reset", "restore", "failover"])

@@ -160,3 +160,31 @@ def test_a_reset_in_an_iteration_that_was_cleared_without_the_later_ones_is_refu
         context: Any = {"ti": ti, "loop": SimpleNamespace(index=0)}
         with pytest.raises(Exception, match=said):
             reset.execute(context)
+
+
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("of_checkpoint", [False, True])
+def test_a_group_that_has_another_index_after_a_clear_is_not_moved_again(
+    of_checkpoint, make_topic, produce, new_group, commit, committed, new_query
+):
+    """The list over which the reset is mapped was changed, or has the group twice."""
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 10})
+    commit(group, topic, {0: 8})
+    query = new_query({topic: {0: 8}})
+    names = {"checkpoint_location": query.location, "quiet_period": 0} if of_checkpoint else {}
+    with DAG("d"):
+        reset = ResetOffsetsOperator(task_id="reset", shift_by=-3, group_id=group, **names)
+        reset >> EmptyOperator(task_id="job")
+
+    def run(index, tries):
+        ti: Any = TaskInstance(index, job=None)
+        ti.task_id, ti.max_tries, ti.xcom_push = "reset", tries, lambda **_: None
+        return reset.execute({"ti": ti})
+
+    run(0, 0)
+    with pytest.raises(AirflowFailException, match="map index 0 of this task has moved group .* twice"):
+        run(1, 1)
+    assert committed(group, topic) == {0: 5}
+    run(0, 1)
+    assert committed(group, topic) == {0: 5}

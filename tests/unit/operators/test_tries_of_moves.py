@@ -238,10 +238,21 @@ def test_a_task_that_was_marked_before_the_reset_has_run_is_no_finished_work(top
         task = ResetOffsetsOperator(task_id="reset", group_id=group, to_offset=2, retries=1)
         task >> EmptyOperator(task_id="job") >> EmptyOperator(task_id="last")
     states = {"job": "success", "last": None}
-    with pytest.raises(AirflowFailException, match="job succeeded in this run, and was not cleared"):
-        task.execute({"ti": ti("reset", 2, 1, **states)})
-    assert task.execute({"ti": ti("reset", 2, 2, **states)})["source"] == {"kept": ["job"]}
-    assert committed(group, topic) == {0: 5, 1: 5}
+    for kept, cleared in (
+        ({}, 1),
+        ({"task_state_store": (store := Store())}, 1),
+        ({"task_state_store": store}, 2),
+    ):
+        context: Any = {"ti": ti("reset", 2, cleared, **states), **kept}
+        with pytest.raises(AirflowFailException, match="job succeeded in this run, and was not cleared"):
+            task.execute(context)
+    # Cleared with the job, and then without it.
+    first = task.execute({"ti": ti("reset", 3, 3, job=None, last=None), "task_state_store": store})
+    assert first["after"] == {topic: {"0": 2, "1": 2}}
+    commit(group, topic, {0: 6, 1: 6})
+    again = task.execute({"ti": ti("reset", 4, 4, **states), "task_state_store": store})
+    assert again["source"] == {"kept": ["job"]}
+    assert committed(group, topic) == {0: 6, 1: 6}
 
 
 @pytest.mark.parametrize("name", [42, ["a"]])

@@ -551,6 +551,43 @@ def test_a_window_is_not_committed_while_its_job_runs_beside_the_commit(
         assert holds(group) == {0: 10, 1: 4, 2: 0}
 
 
+@pytest.mark.parametrize(
+    ("order", "job", "refused"),
+    [
+        ([("job", "clean_up")], "failed", True),
+        ([("job", "clean_up")], "skipped", True),
+        ([("job", "clean_up")], "success", False),
+        ([("plan", "clean_up")], "failed", False),
+    ],
+)
+def test_a_clean_up_that_always_runs_does_not_show_that_the_job_before_it_has_read(
+    order, job, refused, run, topic, group, holds, monkeypatch
+):
+    window = plan(run, group_id=group)
+    with DAG("flights") as dag:
+        EmptyOperator(task_id="plan") >> EmptyOperator(task_id="job")
+        clean_up = EmptyOperator(task_id="clean_up", trigger_rule="all_done")
+        commit = CommitOffsetWindowOperator(task_id="commit", group_id=group, window=window, fenced=False)
+    clean_up >> commit
+    for before, after in order:
+        dag.get_task(before) >> dag.get_task(after)
+    context = run.context()
+    states = {"plan": "success", "job": job, "clean_up": "success"}
+    monkeypatch.setattr(
+        context["ti"],
+        "get_task_states",
+        lambda dag_id, task_ids, run_ids: {run_ids[0]: {name: states[name] for name in task_ids}},
+        raising=False,
+    )
+    if refused:
+        with pytest.raises(AirflowFailException, match=rf"\(job: {job}\), but this one runs because of a"):
+            commit.execute(context)
+        assert holds(group) == {0: 5, 1: 2, 2: 0}
+    else:
+        commit.execute(context)
+        assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
 def test_an_empty_window_needs_no_job(run, topic, group, produce, holds, monkeypatch):
     window = plan(run, group_id=group, end={topic: {"0": 5, "1": 2, "2": 0}}, on_empty="continue")
     with DAG("flights"):
@@ -563,6 +600,46 @@ def test_an_empty_window_needs_no_job(run, topic, group, produce, holds, monkeyp
         context["ti"], "get_task_states", lambda **_: pytest.fail("no state is asked for"), raising=False
     )
     assert commit.execute(context)["verified"]
+
+
+# A plan that is cleared without its job.
+
+
+@pytest.mark.parametrize(
+    ("states", "refused"),
+    [
+        ({"job": "success", "commit": None}, True),
+        ({"job": "success", "commit": "failed", "notify": "failed"}, True),
+        ({"job": "success", "commit": "success", "notify": "failed"}, True),
+        ({"job": None, "commit": None}, False),
+        ({"job": None, "commit": "success"}, False),
+        ({"job": "failed", "commit": "upstream_failed", "notify": "failed"}, False),
+    ],
+)
+def test_another_window_is_not_planned_for_a_job_that_is_not_cleared(
+    states, refused, topic, group, produce, monkeypatch
+):
+    """A commit of it would skip what that job has not read."""
+
+    def planned(run, end):
+        with DAG("flights"):
+            task = PlanOffsetWindowOperator(task_id="plan", topics=topic, start="2026-03-01", end=end)
+            job, commit, notify = (EmptyOperator(task_id=name) for name in ("job", "commit", "notify"))
+            task >> [job, commit, notify]
+            job >> commit
+        context: Any = run.context()
+        found = {run.run_id: {"notify": "success"} | states}
+        monkeypatch.setattr(context["ti"], "get_task_states", lambda **_: found, raising=False)
+        return task.execute(context)
+
+    run = Run()
+    first = planned(run, HALF)
+    assert planned(run.clear(), HALF) == first
+    if refused:
+        with pytest.raises(AirflowFailException, match="job succeeded in this run, .* together with plan"):
+            planned(run.clear(), ONE)
+    else:
+        assert planned(run.clear(), ONE)["records"] > first["records"]
 
 
 # A commit that is cleared.

@@ -53,6 +53,12 @@ def test_a_commit_that_is_cleared_alone_does_not_drag_the_pipeline_back(pipeline
     assert receipt["changed"] == 2
 
 
+def test_a_reset_that_has_never_moved_is_not_done_because_its_job_was_marked(pipeline):
+    pipeline.run("commit")
+    with pytest.raises(AirflowFailException, match="job succeeded in this run, and no reset .* has moved /"):
+        pipeline.run("reset", tries=1, states={"job": "success"})
+
+
 def test_a_reset_that_stopped_half_way_is_not_done_because_its_job_was_marked(pipeline):
     with broken_commit(), pytest.raises(BrokerUnavailableError):
         pipeline.run("reset")
@@ -133,10 +139,13 @@ def test_a_job_that_is_cleared_before_it_was_committed_does_not_move_the_pipelin
     assert pipeline.at() == (READ, READ)
 
 
-def test_a_group_whose_reset_is_cleared_with_its_work_is_put_back_to_where_it_was_at_first(pipeline):
+@pytest.mark.parametrize("version", ["3.2", "3.3", "3.4"])
+def test_a_group_whose_reset_is_cleared_with_its_work_is_put_back_to_where_it_was_at_first(pipeline, version):
     del pipeline.names["checkpoint_location"]
-    kept, receipt = {"task_state_store": Store()}, {}
-    for tries in (0, 1):
+    kept, receipt = {} if version == "3.2" else {"task_state_store": Store()}, {}
+    for tries in (0, 1, 2):
+        if tries and version == "3.4":  # without "Keep task state"
+            kept["task_state_store"].clear()
         reset = pipeline.tasks(group_only=True)["reset"]
         receipt = reset.execute(pipeline.context("reset", tries) | kept)
         assert pipeline.at()[0] == BACK

@@ -1,6 +1,7 @@
 """What gates see: age, retention, silence, topics that change; how a wait ends, in each way of waiting."""
 
 import contextlib
+import json
 import re
 import threading
 import time
@@ -35,6 +36,7 @@ from waiting import (
     wait_by,
 )
 
+from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
@@ -356,6 +358,20 @@ def test_a_wait_that_is_approached_says_when_it_may_end(
     # A busy machine lets the reader catch up in leaps.
     assert 20 < progress["records_per_second"] < 300
     assert 10 < progress["seconds_left"] < 250
+
+
+@pytest.mark.parametrize("sensor", [reached_sensor, lag_sensor])
+def test_a_wait_for_another_group_than_the_task_has_by_now_is_tried_again(
+    sensor, behind, commit, broker, context
+):
+    """Airflow renders the templates again when the wait is over: a Variable may have been changed."""
+    topic = next(tp.topic for tp in broker.committed_everywhere(behind))
+    gate = sensor(behind, deferrable=True, poke_interval=0.1)
+    event = json.loads(json.dumps(end_of(deferred(gate, context), lambda: commit(behind, topic, {0: 5}))))
+    assert sensor(behind).execute_complete(context, event)["group_id"] == behind
+    with pytest.raises(KafkaOffsetsError, match=f"was for group_id={behind}, .* now has other") as refused:
+        sensor("other").execute_complete(context, event)
+    assert refused.value.retriable
 
 
 def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, commit, broker, context):

@@ -19,6 +19,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.place import RESETS
 from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator
+from airflow_kafka_offsets.operators.base import OffsetsOperator
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
@@ -99,6 +100,35 @@ def test_an_option_that_renders_to_nothing_is_refused_by_its_name(operator, nati
     found = {name: text for name, text in refusals.items() if name not in resets}
     empty = "={{ nothing }} rendered to '?None'?, which is empty"
     assert not {name: text for name, text in found.items() if not re.match(name + empty, text)}
+
+
+OPERATORS = [each for each in GIVEN if issubclass(each, OffsetsOperator)]
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__)
+def test_an_object_that_no_literal_may_be_is_refused_before_anything_is_read(operator):
+    # These are refused for the values in ALONE already.
+    for name in set(operator.template_fields).difference(
+        RESETS, WITH_PLAN, ("max_age", "allow_self_approval", "allow_stale")
+    ):
+        given = GIVEN[operator] | alone_with(operator, name) | {name: "{{ [] }}"}
+        task = rendered(operator, native=True, **given)
+        with pytest.raises(AirflowFailException, match=rf"\b{name}\b"), task.run_checked():
+            pass
+
+
+@pytest.mark.parametrize(
+    ("operator", "name"),
+    [
+        (CommitOffsetWindowOperator, "window"),
+        (OffsetsReachedSensor, "target"),
+        (RestoreOffsetsOperator, "receipt"),
+    ],
+)
+def test_a_task_in_place_of_its_result_is_refused(operator, name):
+    plan = PlanOffsetWindowOperator(task_id="plan", group_id="orders")
+    with pytest.raises(UsageError, match=f"task t: {name}: found the task 'plan'.* plan.output"):
+        operator(task_id="t", **GIVEN[operator] | {name: plan})
 
 
 @pytest.mark.parametrize("operator", GIVEN, ids=lambda operator: operator.__name__)
