@@ -29,6 +29,7 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     DriftError,
     GroupActiveError,
+    PlanRefusedError,
 )
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -227,6 +228,34 @@ def test_a_query_that_goes_on_in_a_topic_that_was_created_again_ends_with_an_err
         listener.raise_errors()
     # Spark has not noticed it: the first four records of the new topic were never read.
     assert (read, holds(group)) == ([0, 1, 2, 3, 4, 5], {(topic, 0): 6})
+
+
+def test_a_query_whose_topic_was_created_again_between_two_runs_ends_with_an_error(
+    spark, stream, run, make_topic, produce, location, new_group, holds, recreate, wait_until
+):
+    topic, group = make_topic(1), new_group()
+    frame = stream(topic, **{OPTION: group})
+    produce(topic, {0: 3})
+    with committing(spark, raise_errors=True):
+        run(frame, location)
+    planned = SparkCheckpoint(location).read().batch_timestamp_ms
+    recreate(topic, 1)
+    wait_until(lambda: time.time() * 1_000 > planned + 1_000)
+    produce(topic, {0: 5})
+    with committing(spark) as listener:
+        run(frame, location)
+    # Spark has not noticed it: the first three records of the new topic were never read.
+    with pytest.raises(DriftError, match=f"topic '{topic}' was deleted and created again: what query"):
+        listener.raise_errors()
+    # A retry of the job, which has nothing left to read, does not hide it.
+    with committing(spark) as listener:
+        run(frame, location)
+    with pytest.raises(PlanRefusedError, match=f"topic '{topic}' was deleted and created again: group"):
+        listener.raise_errors()
+    assert holds(group) == {(topic, 0): 5}
+    with committing(spark, raise_errors=True, allow_new_cluster=True):
+        run(frame, location)
+    assert holds(group) == {(topic, 0): 5}
 
 
 @pytest.mark.long
