@@ -238,7 +238,7 @@ def test_a_query_whose_topic_was_created_again_between_two_runs_ends_with_an_err
     produce(topic, {0: 3})
     with committing(spark, raise_errors=True):
         run(frame, location)
-    planned = SparkCheckpoint(location).read().batch_timestamp_ms
+    planned = SparkCheckpoint(location).read().batch_timestamp_ms or 0
     recreate(topic, 1)
     wait_until(lambda: time.time() * 1_000 > planned + 1_000)
     produce(topic, {0: 5})
