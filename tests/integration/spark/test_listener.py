@@ -413,17 +413,20 @@ def test_the_driver_learns_how_long_a_broker_keeps_groups_if_it_may(spark, other
     assert minutes(**bob) is None
 
 
-def test_the_driver_names_cluster_and_topics_as_the_operators_do(
+def test_the_driver_reads_ids_and_times_as_the_operators_do(
     spark, stream, run, make_topic, produce, new_group, location, broker, bootstrap_servers
 ):
     # Half of all ids have a letter that the forms of base64 write in different ways.
     topics = [make_topic(1) for _ in range(5)]
+    group, both = new_group(), [TopicPartition(topic, 0) for topic in topics[:2]]
+    for topic in topics[:2]:
+        produce(topic, {0: 3})
     settings = {"bootstrap.servers": bootstrap_servers}
     with closing(JvmOffsetsClient(spark._jvm, settings)) as client:
         assert client.log_ids([*topics, "not-there"]) == broker.log_ids([*topics, "not-there"])
-    group = new_group()
-    for topic in topics[:2]:
-        produce(topic, {0: 3})
+        for moment, first in ((0, 0), (int(time.time() * 1_000) + 60_000, None)):
+            assert client.offsets_for_time(both, moment) == dict.fromkeys(both, first)
+            assert broker.offsets_for_time(both, moment) == dict.fromkeys(both, first)
     with committing(spark, raise_errors=True):
         run(stream(",".join(topics[:2]), **{OPTION: group}), location)
     now = broker.log_ids(topics)
