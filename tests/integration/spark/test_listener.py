@@ -250,7 +250,7 @@ def test_a_query_whose_topic_was_created_again_between_two_runs_ends_with_an_err
     # A retry of the job, which has nothing left to read, does not hide it.
     with committing(spark) as listener:
         run(frame, location)
-    with pytest.raises(PlanRefusedError, match=f"topic '{topic}' was deleted and created again: group"):
+    with pytest.raises(PlanRefusedError, match=f"topic '{topic}' was deleted and created again: the last"):
         listener.raise_errors()
     assert holds(group) == {(topic, 0): 5}
     with committing(spark, raise_errors=True, allow_new_cluster=True):
