@@ -48,9 +48,10 @@ def storage_error(error: Exception, location: str, doing: str, credentials: str)
         return StorageError(
             f"{location}: {why} to {doing} it ({reason}); they come from {credentials}: correct them there"
         )
+    done, room = ("read", "") if doing == "read" else ("written", ", has free space,")
     return StorageUnavailableError(
-        f"{location}: the storage could not be {doing if doing == 'read' else 'written'} ({reason}): check "
-        f"that it is reachable from here and that the credentials of {credentials} are valid"
+        f"{location}: the storage could not be {done} ({reason}): check that it is reachable from here{room} "
+        f"and that the credentials of {credentials} are valid"
     )
 
 

@@ -29,6 +29,11 @@ class PositionsReader(Protocol):
     ) -> dict[TopicPartition, LogRange]:
         """Return the start and end offsets of logs."""
 
+    def offsets_for_time(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after a time, in ms since 1970; ``None`` if no record is that new."""
+
 
 class CommitPort(PositionsReader, Protocol):
     """

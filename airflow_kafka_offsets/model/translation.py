@@ -278,9 +278,8 @@ def _by_syncs(found: Bracket, others: int, search: Search | None) -> Translation
     if before is None and after is None:
         if found.log.end == 0:
             return Translation(0, others, why="no record was copied")
-        return Translation(
-            None, why="found no offset sync, and no copy of the last record that the query read"
-        )
+        last = "no copy of" if search else "could not read"
+        return Translation(None, why=f"found no offset sync, and {last} the last record that the query read")
     if before is not None and after is not None:
         start, end = before.downstream, after.downstream
         seen = end - start <= CLOSE or (search is not None and search.is_whole(start, end))

@@ -294,17 +294,33 @@ def newer_records(
         that is ahead, the last record of each batch is newer than the batch.
     :return: partition -> timestamp of the record before the offset; ``None`` if all records are newer.
     """
-    read = sorted(tp for tp, offset in offsets.items() if offset > 0)
-    if not read:
-        return {}
     since, now = read_at + _CLOCKS, int(time.time() * 1_000) + _CLOCKS
-    later = client.offsets_for_time(read, since)
-    doubtful = [tp for tp in read if (first := later[tp]) is not None and first < offsets[tp]]
-    whole = [tp for tp in doubtful if later[tp] == 0]
-    ahead = client.offsets_for_time(whole, now)
-    times = _times_before(client, {tp: offsets[tp] for tp in doubtful if later[tp] != 0 and not only_whole})
+    later = _first_later(client, offsets, since)
+    single = {tp: offsets[tp] for tp, first in later.items() if first and not only_whole}
+    times = _times_before(client, single)
     newer: dict[TopicPartition, int | None] = {tp: at for tp, at in times.items() if since <= at <= now}
-    return newer | {tp: None for tp in whole if ahead[tp] != 0}
+    return newer | dict.fromkeys(_newer_logs(client, later, now))
+
+
+def newer_logs(client: PositionsReader, offsets: Offsets, read_at: int) -> list[TopicPartition]:
+    """Return the partitions of which all records are newer than a batch, see :func:`newer_records`."""
+    now = int(time.time() * 1_000) + _CLOCKS
+    return _newer_logs(client, _first_later(client, offsets, read_at + _CLOCKS), now)
+
+
+def _first_later(client: PositionsReader, offsets: Offsets, since: int) -> dict[TopicPartition, int]:
+    """Return the first offset since a time in each partition, if it is before a given offset."""
+    read = sorted(tp for tp, offset in offsets.items() if offset > 0)
+    later = client.offsets_for_time(read, since) if read else {}
+    return {tp: first for tp, first in later.items() if first is not None and first < offsets[tp]}
+
+
+def _newer_logs(
+    client: PositionsReader, later: Mapping[TopicPartition, int], now: int
+) -> list[TopicPartition]:
+    whole = [tp for tp, first in later.items() if first == 0]
+    ahead = client.offsets_for_time(whole, now) if whole else {}
+    return [tp for tp in whole if ahead[tp] != 0]
 
 
 def _times_before(client: OffsetsClient, offsets: Offsets) -> dict[TopicPartition, int]:

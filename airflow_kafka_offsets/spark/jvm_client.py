@@ -186,6 +186,16 @@ class JvmOffsetsClient:
         # Retention may have moved the start of an emptied log past the end that was read before.
         return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
 
+    def offsets_for_time(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after a time, in ms since 1970; ``None`` if no record is that new."""
+        wanted = sorted(set(partitions))
+        at = self._jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(timestamp_ms)
+        with self._explaining(f"looking up a time in {summarize(wanted)}"):
+            offsets = self._offsets(wanted, at, "read_uncommitted")
+        return {tp: None if offset < 0 else offset for tp, offset in offsets.items()}
+
     def offsets_retention_minutes(self) -> int | None:
         """Return how long the broker keeps offsets of a group without members; needs *DescribeConfigs*."""
         config = self._jvm.org.apache.kafka.common.config

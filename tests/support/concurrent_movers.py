@@ -312,6 +312,9 @@ class ListenerMover(Mover):
             def newest_batch(self) -> int:
                 return 1
 
+            def batch_before(self, batch: int) -> None:
+                """No earlier batch is kept."""
+
             def newest_move(self) -> int:
                 return 0
 

@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
@@ -19,10 +20,10 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, summarize
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.moves.write import commit_forward
-from airflow_kafka_offsets.readings.log_checks import known_log_ids
+from airflow_kafka_offsets.readings.log_checks import known_log_ids, newer_logs, unconfirmed
 from airflow_kafka_offsets.spark.commit import driver_metadata
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target, group_targets
 from airflow_kafka_offsets.spark.listener.runs import Outcomes, Run, answer_of
@@ -88,7 +89,7 @@ class Committer:
                 # A batch that is not committed yet came after any move of the checkpoint.
                 run.batch = run.batch if run.wanted and batch is None else batch
                 run.wanted = True
-                run.finished = run.finished or batch is not None
+                run.first = batch if run.first is None else run.first
                 run.ended = run.ended or ended
                 if ended and not run.attempts:
                     run.due = 0.0
@@ -231,7 +232,7 @@ class Committer:
             self.outcomes.record_error(run.query, refusal)
             return False
         except Exception as failure:  # noqa: BLE001  # py4j, or a Spark that shuts down, may raise anything
-            if not run.finished:
+            if run.first is None:
                 log.debug("Query %s does not report its finished offsets: %s", run.query.name, failure)
             else:
                 text = f"Spark does not report the finished offsets, so nothing is committed: {failure}"
@@ -275,8 +276,12 @@ class Committer:
         topics = {tp.topic for tp in offsets}
         identified, log_ids = run.log_ids.get(target, (None, UNKNOWN_LOGS))
         if topics != identified:
+            now, before = known_log_ids(client, topics), UNKNOWN_LOGS
+            if identified is None and not self._allow_new_cluster:
+                first = batch if run.first is None else run.first
+                before = _recreated_before(query, first, client, group_id, offsets)
             # A topic keeps its id while it is read: the query does not notice that it was created again.
-            log_ids = known_log_ids(client, topics) | log_ids.restricted_to(topics)
+            log_ids = now | before | log_ids.restricted_to(topics)
             run.log_ids[target] = topics, log_ids
         texts = driver_metadata("spark listener", query=query.query_id, batch=batch).texts(offsets, log_ids)
 
@@ -327,3 +332,22 @@ class Committer:
             used = {settings for run in self._runs.values() for settings in run.clients}
         for settings in self._clients.keys() - used:
             answer_of(self._clients.pop(settings).close)
+
+
+def _recreated_before(
+    query: RunningQuery, first: int | None, client: CommitPort, group_id: str, offsets: Offsets
+) -> LogIds:
+    """Return the topics created again since the batch before the first one of a run, with unknown ids."""
+    plan = None if first is None else answer_of(partial(query.batch_before, first))
+    if plan is None or plan.batch_timestamp_ms is None:
+        return UNKNOWN_LOGS
+    sources = plan.kafka_offsets.values()
+    # Two sources may read a partition; each has read the records before the smaller offset.
+    read = {
+        tp: min(ends[tp] for ends in sources if tp in ends)
+        for tp in offsets.keys() & set[TopicPartition]().union(*sources)
+    }
+    newer = newer_logs(client, read, plan.batch_timestamp_ms)
+    commits = client.committed(group_id, newer) if newer else {}
+    again = unconfirmed({tp: read[tp] for tp in newer}, commits)
+    return LogIds("", {tp.topic: "unknown" for tp in again})

@@ -16,6 +16,7 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
     MANIFEST,
     archive_number,
 )
+from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.groups import GroupIds
@@ -125,6 +126,15 @@ class ClassicQuery:
         found = self._execution.commitLog().getLatestBatchId()
         return int(found.get()) if found.isDefined() else None
 
+    def batch_before(self, batch: int) -> OffsetLogEntry | None:
+        """Return Spark's plan of the batch before one, ``None`` if it is not kept; this reads a file."""
+        log = self._execution.offsetLog()
+        files, path = log.fileManager(), log.metadataPath().suffix(f"/{batch - 1}")
+        if not files.exists(path):
+            return None
+        with contextlib.closing(files.open(path)) as file:
+            return parse_offset_log(bytes(file.readAllBytes()).decode(), str(path))
+
     def newest_move(self) -> int | None:
         """Return the number of the checkpoint's newest move, 0 without a move; this lists the archive."""
         log = self._execution.commitLog()
@@ -200,8 +210,11 @@ class ConnectQuery:
         """Return the id of the newest batch with an event."""
         return None if self._batch < 0 else self._batch
 
-    def newest_move(self) -> int | None:
+    def batch_before(self, batch: int) -> OffsetLogEntry | None:
         """Return ``None``: Spark Connect does not show the checkpoint."""
+
+    def newest_move(self) -> int | None:
+        """Return ``None``, for the same reason."""
         return None
 
     def forget(self) -> None:

@@ -54,8 +54,8 @@ class Run:
     """Number of the checkpoint's newest move that came before or during the run; ``None`` if unknown."""
     batch: int | None = None
     """Id of the newest finished batch; ``None`` if it must be read from the query."""
-    finished: bool = False
-    """Whether a batch is known to have finished."""
+    first: int | None = None
+    """Id of the first batch that is known to have finished."""
     wanted: bool = False
     """Whether a commit is needed."""
     busy: bool = False

@@ -29,6 +29,7 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     DriftError,
     GroupActiveError,
+    PlanRefusedError,
 )
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -229,6 +230,34 @@ def test_a_query_that_goes_on_in_a_topic_that_was_created_again_ends_with_an_err
     assert (read, holds(group)) == ([0, 1, 2, 3, 4, 5], {(topic, 0): 6})
 
 
+def test_a_query_whose_topic_was_created_again_between_two_runs_ends_with_an_error(
+    spark, stream, run, make_topic, produce, location, new_group, holds, recreate, wait_until
+):
+    topic, group = make_topic(1), new_group()
+    frame = stream(topic, **{OPTION: group})
+    produce(topic, {0: 3})
+    with committing(spark, raise_errors=True):
+        run(frame, location)
+    planned = SparkCheckpoint(location).read().batch_timestamp_ms or 0
+    recreate(topic, 1)
+    wait_until(lambda: time.time() * 1_000 > planned + 1_000)
+    produce(topic, {0: 5})
+    with committing(spark) as listener:
+        run(frame, location)
+    # Spark has not noticed it: the first three records of the new topic were never read.
+    with pytest.raises(DriftError, match=f"topic '{topic}' was deleted and created again: what query"):
+        listener.raise_errors()
+    # A retry of the job, which has nothing left to read, does not hide it.
+    with committing(spark) as listener:
+        run(frame, location)
+    with pytest.raises(PlanRefusedError, match=f"topic '{topic}' was deleted and created again: the last"):
+        listener.raise_errors()
+    assert holds(group) == {(topic, 0): 5}
+    with committing(spark, raise_errors=True, allow_new_cluster=True):
+        run(frame, location)
+    assert holds(group) == {(topic, 0): 5}
+
+
 @pytest.mark.long
 def test_many_quick_queries_leave_no_thread_and_no_client(
     spark, stream, start, make_topic, produce, tmp_path, new_group, holds
@@ -384,17 +413,20 @@ def test_the_driver_learns_how_long_a_broker_keeps_groups_if_it_may(spark, other
     assert minutes(**bob) is None
 
 
-def test_the_driver_names_cluster_and_topics_as_the_operators_do(
+def test_the_driver_reads_ids_and_times_as_the_operators_do(
     spark, stream, run, make_topic, produce, new_group, location, broker, bootstrap_servers
 ):
     # Half of all ids have a letter that the forms of base64 write in different ways.
     topics = [make_topic(1) for _ in range(5)]
+    group, both = new_group(), [TopicPartition(topic, 0) for topic in topics[:2]]
+    for topic in topics[:2]:
+        produce(topic, {0: 3})
     settings = {"bootstrap.servers": bootstrap_servers}
     with closing(JvmOffsetsClient(spark._jvm, settings)) as client:
         assert client.log_ids([*topics, "not-there"]) == broker.log_ids([*topics, "not-there"])
-    group = new_group()
-    for topic in topics[:2]:
-        produce(topic, {0: 3})
+        for moment, first in ((0, 0), (int(time.time() * 1_000) + 60_000, None)):
+            assert client.offsets_for_time(both, moment) == dict.fromkeys(both, first)
+            assert broker.offsets_for_time(both, moment) == dict.fromkeys(both, first)
     with committing(spark, raise_errors=True):
         run(stream(",".join(topics[:2]), **{OPTION: group}), location)
     now = broker.log_ids(topics)

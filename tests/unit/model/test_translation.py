@@ -117,6 +117,15 @@ def test_a_last_record_that_the_mirror_has_deleted_is_no_sign_of_other_records(s
     assert evidence.with_search(absent).translate().offset == expected
 
 
+def test_a_last_record_that_was_not_read_in_time_is_not_said_to_have_no_copy():
+    unread = Evidence(20, LogRange(0, 90))
+    assert "could not read the last record" in unread.translate().why
+    evidence = replace(unread, read=[LastRead(20, RecordIdentity(19, 1, "d"))])
+    search = evidence.next_search()
+    assert search is not None
+    assert "no copy of the last record" in evidence.with_search(search).translate().why
+
+
 def test_syncs_of_an_empty_topic_show_another_name():
     found = Evidence(70, LogRange(0, 0), [OffsetSync(0, 0)]).translate()
     assert (found.offset, "another name" in found.why) == (None, True)

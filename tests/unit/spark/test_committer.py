@@ -11,7 +11,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from written_query import offset_log
 
+from airflow_kafka_offsets.checkpoint.log import parse_offset_log
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import LogIds
@@ -46,6 +48,8 @@ class Group:
     def __init__(self):
         self.held, self.commits, self.failures, self.open = {}, 0, 0, 0
         self.minutes, self.asked = None, 0
+        self.created = {}
+        """Topic -> the time of its first record."""
 
     def client(self, settings):
         self.open += 1
@@ -68,6 +72,9 @@ class Group:
     def log_ids(self, topics):
         return LogIds("cluster-1", {topic: f"id of {topic}" for topic in topics})
 
+    def offsets_for_time(self, partitions, timestamp_ms):
+        return {tp: 0 if self.created.get(tp.topic, 0) >= timestamp_ms else 9 for tp in partitions}
+
     def offsets_retention_minutes(self):
         self.asked += 1
         if isinstance(self.minutes, Exception):
@@ -88,7 +95,7 @@ class Query:
         self.query_id = self.name = query_id
         self.ends, self.active, self.forgotten = {}, True, False
         # As with Spark Connect.
-        self.move = None
+        self.move, self.before = None, {}
         self.sources = sources or self.sources  # type: ignore[method-assign]
 
     def is_active(self):
@@ -100,6 +107,10 @@ class Query:
 
     def newest_batch(self):
         return 7
+
+    def batch_before(self, batch):
+        text = self.before.get(batch - 1)
+        return None if text is None else parse_offset_log(text, "offsets")
 
     def newest_move(self):
         return self.move
@@ -327,6 +338,35 @@ def test_a_topic_of_a_pattern_that_comes_back_is_a_new_one_and_one_that_stays_is
     (error,) = committer.outcomes.errors
     assert "topic 'orders' was deleted and created again: what query q-1 has read is of topic" in str(error)
     assert committer.outcomes.counts == Counts(committed=4, failed=1)
+
+
+@pytest.mark.parametrize("batch", [4, None])
+@pytest.mark.parametrize("case", ["not kept", "older", "at its start", "confirmed", "allowed", "another"])
+def test_a_topic_that_was_created_again_before_the_run_is_an_error_at_its_end(group, query, case, batch):
+    group.created["orders"] = 5_000
+    planned, at = (9.0 if case == "older" else 1.0), (0 if case == "at its start" else 3)
+    monday = {4 if case == "not kept" else 3: offset_log({"orders": {0: at}}, at=planned)}
+    query.before = monday if batch else {number + 3: text for number, text in monday.items()}
+    query.ends = {ORDERS: 5}
+    if case == "confirmed":
+        made = CommitMetadata(query="q-1", cluster="cluster-1", topic="id of orders")
+        group.held["g", ORDERS] = Commit(3, made.text())
+    committer = following(query, group.client, allow_new_cluster=case == "allowed")
+    committer.record_finished("run-1", batch)
+    committer.commit_due()
+    # A later batch of the run does not hide it.
+    committer.record_finished("run-1", 8)
+    committer.flush(5)
+    committer.record_ended("run-1")
+    committer.flush(5)
+    assert group.held["g", ORDERS].offset == 5
+    texts = [*map(str, committer.outcomes.errors)]
+    assert ["topic 'orders' was deleted and created again" in text for text in texts] == (
+        [True] if case == "another" else []
+    )
+    assert json.loads(group.held["g", ORDERS].metadata)["topic"] == (
+        "unknown" if case == "another" else "id of orders"
+    )
 
 
 def test_an_error_is_warned_of_once(committer, group, query, caplog):

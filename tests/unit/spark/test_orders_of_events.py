@@ -48,6 +48,9 @@ class Run:
     def newest_batch(self):
         return self.world.batch
 
+    def batch_before(self, batch):
+        return None
+
     def newest_move(self):
         return self.world.move
 
