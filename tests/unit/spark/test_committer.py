@@ -387,6 +387,14 @@ def test_sources_that_share_a_group_meet_at_the_smaller_offset_whatever_else_dif
     assert without == ["its source d names no group for topic rest: not committed"]
 
 
+def test_a_topic_that_a_source_has_left_is_not_committed_again_when_its_query_is_restarted():
+    left = TopicPartition("orders-v1", 0)
+    for topics in ("orders", " payments , orders"):
+        state = SourceState("a", on("here", "g") | {"Subscribe": topics}, {ORDERS: 5, left: 3})
+        ((target, found),) = group_targets([state], None)[0].items()
+        assert (target.group_id, found.offsets) == ("g", {ORDERS: 5})
+
+
 @pytest.mark.parametrize(
     ("options", "group_id"),
     [
