@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
@@ -17,7 +18,12 @@ from airflow_kafka_offsets.errors import (
     SetupError,
 )
 from airflow_kafka_offsets.kafka.protocols import CommitPort
-from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
+from airflow_kafka_offsets.model.commit_metadata import (
+    LISTENER,
+    check_group_follows,
+    moves_elsewhere,
+    newest_move,
+)
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, summarize
@@ -278,18 +284,22 @@ class Committer:
             # A topic keeps its id while it is read: the query does not notice that it was created again.
             log_ids = known_log_ids(client, topics) | log_ids.restricted_to(topics)
             run.log_ids[target] = topics, log_ids
-        texts = driver_metadata("spark listener", query=query.query_id, batch=batch).texts(offsets, log_ids)
+        metadata = driver_metadata(LISTENER, query=query.query_id, batch=batch)
 
-        def check(found: Commits) -> None:
+        def check(found: Commits) -> Mapping[str, str]:
             follows = "" if self._allow_new_query else query.query_id
             check_group_follows(
                 group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
             )
-            run.refuse_overtaken(target, newest_move(found, query.query_id))
+            move = newest_move(found, query.query_id)
+            elsewhere = move in moves_elsewhere(found, query.query_id, batch, offsets)
+            run.refuse_overtaken(target, move, elsewhere=elsewhere)
             run.claims.setdefault(target, set()).update(offsets)
+            # So this commit does not hide the move from the late commit of an earlier run.
+            return replace(metadata, move=move or None).texts(offsets, log_ids)
 
         try:
-            commit_forward(client, group_id, offsets, texts, query=query.name, check=check)
+            commit_forward(client, group_id, offsets, query=query.name, check=check)
         except CommitError as error:
             if error.written:
                 self.outcomes.record_commit(query, target, wholly=False)

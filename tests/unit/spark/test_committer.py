@@ -575,6 +575,66 @@ def test_a_move_that_a_running_query_has_gone_past_does_not_keep_it_from_its_las
         assert group.held["g", ORDERS].offset == query.ends[ORDERS]
 
 
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("move", [1, None])
+def test_a_listener_that_comes_after_a_move_of_a_running_idle_query_does_not_take_the_group_back(
+    group, move, ended, caplog
+):
+    group.held["g", ORDERS] = moved(batch=7)
+    query = in_jvm(move)
+    committer = following(query, group.client)
+    query.ends, query.active = {ORDERS: 9}, not ended
+    (committer.record_ended if ended else committer.record_idle)("run-1")
+    for _ in range(2):
+        committer.flush(2)
+        assert group.held["g", ORDERS].offset == 2
+        assert len(committer.outcomes.errors) == 1
+    if not ended:
+        query.ends = {ORDERS: 12}
+        committer.record_finished("run-1", 8)
+        committer.flush(2)
+        assert "the group follows it from its next batch on" in caplog.text
+        query.active = False
+        committer.record_ended("run-1")
+        committer.flush(2)
+        assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (12, [])
+
+
+def test_a_query_that_was_started_after_a_later_move_of_its_checkpoint_alone_is_followed(group, now):
+    group.held["g", ORDERS] = moved(batch=7)
+    query = in_jvm(2)
+    committer = following(query, group.client)
+    query.ends = {ORDERS: 5}
+    for _ in range(2):
+        committer.record_idle("run-1")
+        committer.commit_due()
+        assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (5, [])
+        now[0] += 4000
+
+
+@pytest.mark.parametrize("by", ["spark listener", "commit"])
+def test_with_spark_connect_no_late_commit_is_made_over_a_move_and_a_later_commit(
+    committer, group, query, by
+):
+    query.ends = {ORDERS: 5}
+    finish(committer)
+    end_while_the_broker_is_away(committer, query, group)
+    group.held["g", ORDERS] = moved(batch=1)
+    if by == "commit":
+        later = CommitMetadata(tool=by, query="q-1", batch=1, move=1)
+        group.held["g", ORDERS] = Commit(2, later.text())
+    else:
+        # In another driver.
+        again = Query()
+        again.ends = {ORDERS: 3}
+        finish(following(again, group.client), batch=2)
+        assert group.held["g", ORDERS].offset == 3
+    before = group.held["g", ORDERS]
+    committer.flush(2)
+    assert group.held["g", ORDERS] == before
+    assert "was moved after its end" in str(committer.outcomes.errors[0])
+
+
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("batch", [1, None])
 def test_a_checkpoint_that_was_moved_alone_or_with_its_group_while_a_query_was_idle(group, now, batch, alone):
