@@ -18,6 +18,7 @@ from airflow_kafka_offsets.errors import (
     SetupError,
 )
 from airflow_kafka_offsets.kafka.protocols import CommitPort
+from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import (
     LISTENER,
     check_group_follows,
@@ -70,7 +71,7 @@ class Committer:
         self._allow_new_cluster = allow_new_cluster
         self._runs: dict[str, Run] = {}
         self._clients: dict[Settings, CommitPort] = {}
-        self._flush_until = 0.0
+        self._flush_until = self._notice = 0.0
         self.outcomes = Outcomes()
         self._noting = threading.Lock()
         self._committing = threading.Lock()
@@ -100,14 +101,15 @@ class Committer:
                     run.due = 0.0
 
     def record_idle(self, run_id: str) -> None:
-        """Record that a query waits for data: commit its finished offsets, and again after some time."""
+        """Record that a query waits for data: commit new finished offsets, and the same after some time."""
         with self._noting:
             run = self._runs.get(run_id)
             if run is None:
                 return
             run.idle = True
             due = run.committed is None or run.committed + run.refresh < time.monotonic()
-        if due:
+        # Under load Spark drops events, also the event of a batch.
+        if due or answer_of(run.query.sources) != run.sources:
             self.record_finished(run_id, None)
 
     def record_ended(self, run_id: str) -> None:
@@ -179,8 +181,9 @@ class Committer:
     def _step(self, *, at_once: bool = False) -> float | None:
         now = time.monotonic()
         wanted = self._wanted()
-        if not wanted:
+        if not wanted or self._notice <= now:
             # Under load Spark drops events, also the event of a query's end.
+            self._notice = now + QUIET_PERIOD
             self._notice_ends()
         for run in wanted or self._wanted():
             if at_once or run.due <= now:
@@ -230,7 +233,8 @@ class Committer:
     def _commit_all(self, run: Run, batch: int | None) -> bool:
         """Commit to each group of a query; return whether another attempt may fix a failure."""
         try:
-            targets, without_group = group_targets(run.query.sources(), self._group_id)
+            run.sources = run.query.sources()
+            targets, without_group = group_targets(run.sources, self._group_id)
             if targets and batch is None:
                 batch = run.query.newest_batch()
         except KafkaOffsetsError as refusal:

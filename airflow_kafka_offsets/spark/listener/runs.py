@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.moves.write import AHEAD
-from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target
+from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, SourceState, Target
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,8 @@ class Run:
     attempts: int = 0
     ended: float | None = None
     committed: float | None = None
+    sources: list[SourceState] | None = None
+    """The offsets of the last attempt to commit."""
     idle: bool = False
     retention: float | None = None
     """Seconds that brokers keep the groups' offsets: ``None`` before asking, infinite if unknown."""

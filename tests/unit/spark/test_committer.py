@@ -635,6 +635,30 @@ def test_with_spark_connect_no_late_commit_is_made_over_a_move_and_a_later_commi
     assert "was moved after its end" in str(committer.outcomes.errors[0])
 
 
+def test_beside_a_busy_query_the_dropped_events_of_another_one_are_made_up_for(group, query, now):
+    def busy():
+        """The first query finishes a batch each second."""
+        for _ in range(15):
+            now[0] += 1
+            query.ends = {ORDERS: query.ends[ORDERS] + 1}
+            finish(committer)
+
+    ends = [5]
+    other = Query("q-2", lambda: [SourceState("b", on("here", "h"), {ORDERS: ends[0]})])
+    committer = following(query, group.client)
+    committer.follow("run-2", other)
+    query.ends = {ORDERS: 1}
+    finish(committer, "run-2")
+    ends[0] = 7
+    committer.record_idle("run-2")
+    busy()
+    assert group.held["h", ORDERS].offset == 7
+    ends[0], other.active = 8, False
+    busy()
+    assert group.held["h", ORDERS].offset == 8
+    assert "run-2" not in committer.queries()
+
+
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("batch", [1, None])
 def test_a_checkpoint_that_was_moved_alone_or_with_its_group_while_a_query_was_idle(group, now, batch, alone):
