@@ -1,4 +1,4 @@
-"""Batches and ends of a query, other listeners, commit tasks, resets, and a broker that is away: in any order."""
+"""Batches, ends, other listeners, commit tasks, resets, and a broker that is away: in any order."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ class World:
         self.clock, self.client, self.away = clock, client, False
         self.checkpoint, self.batch, self.move, self.runs = 0, -1, 0, 0
         self.run: Any = None
+        self.committer: Committer
         self.committers: list[Committer] = []
         self.listener()
         self.start()
