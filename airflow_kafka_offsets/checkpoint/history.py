@@ -61,6 +61,7 @@ class PastBatch:
         partition is new, or if its end is before its start. Empty for the first known batch.
     :param offsets: Kafka source -> end offsets.
     :param pending: the batch was begun and is not finished; Spark replays exactly its range.
+    :param skipped: it was never finished, although a later batch was; Spark does not run it again.
     :param moved_in: archive of the move that made the query continue from other offsets after this batch.
     :param moved_to: source -> those other offsets; ``None`` if no move changed them.
     """
@@ -72,6 +73,7 @@ class PastBatch:
     read: Mapping[str, Mapping[str, int | None]]
     offsets: Mapping[str, Offsets]
     pending: bool = False
+    skipped: bool = False
     moved_in: str | None = None
     moved_to: Mapping[str, Offsets] | None = None
 
@@ -91,6 +93,7 @@ class PastBatch:
             "read": {source: dict(topics) for source, topics in self.read.items()},
             "previous": self.previous,
             "pending": self.pending,
+            "skipped": self.skipped,
             "offsets": sources_json(self.offsets),
             "moved_in": self.moved_in,
             "moved_to": None if self.moved_to is None else sources_json(self.moved_to),
@@ -118,7 +121,8 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
         checkpoint, {("listed", ""): partial(_list_checkpoint, checkpoint)}, within, end
     )
     query_id, planned, committed, names = listed["listed", ""]
-    newest = max(planned & committed, default=-1)
+    done = planned & committed
+    newest = max(done, default=-1)
     wanted = sorted(planned)[-last - 1 :]  # one more: the first batch begins where that one ends
     finished = [number for number in wanted if number in committed]
     read = partial(checkpoint.read_file, listed=True)
@@ -163,6 +167,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
                 read={} if before is None else _records_between(before.moved_to or before.offsets, ends),
                 offsets=ends,
                 pending=number > newest,
+                skipped=number not in committed and min(done, default=newest) < number < newest,
                 moved_in=moved_in,
                 moved_to=None if moved_in is None else entry.kafka_offsets,
             )

@@ -136,6 +136,12 @@ def check_commit_log(text: str, name: str) -> None:
 
     :raises CheckpointFormatError: if it is of another version, or cut off.
     """
+    if not text.strip("\0"):
+        raise CheckpointFormatError(
+            f"{name}: the file is empty; expected the commit of a batch. The machine or its storage has "
+            "failed while Spark wrote it, and Spark does not start from it: remove the file together with "
+            ".N.crc beside it, if that exists, and Spark runs the batch again with the same records"
+        )
     version_line, separator, metadata = text.partition("\n")
     _version(version_line, name, newest=3)
     if not separator:

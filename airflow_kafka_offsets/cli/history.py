@@ -56,7 +56,7 @@ def history(checkpoint: SparkCheckpoint, last: int, output: str, *, plot: bool) 
 
 def _totals(found: Sequence[PastBatch]) -> dict[str, Any]:
     """Return the totals of the finished batches, and how many batches each total includes."""
-    found = [batch for batch in found if not batch.pending]
+    found = [batch for batch in found if not (batch.pending or batch.skipped)]
     records = [batch.records for batch in found if batch.records is not None]
     durations = [batch.duration for batch in found if batch.duration is not None]
     return {
@@ -142,5 +142,6 @@ def _cell(value: float | None) -> str:
 def _notes(batch: PastBatch) -> list[str]:
     return [
         *(["pending"] if batch.pending else []),
+        *(["not finished, and skipped"] if batch.skipped else []),
         *([f"then moved in {batch.moved_in}"] if batch.moved_in else []),
     ]

@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     Commit,
     Commits,
+    Offsets,
     Positions,
     TopicPartition,
     summarize,
@@ -47,6 +48,8 @@ _LAST_SECOND = 253_402_300_799
 _SHOWN = 300
 _MOST_CHARACTERS = 65_536
 """Longest metadata that is parsed: another client's may be longer than :data:`MAX_BYTES`."""
+LISTENER = "spark listener"
+"""The tool of the commits that a query's own driver makes while the query runs."""
 
 
 class RunStart(NamedTuple):
@@ -342,9 +345,21 @@ def check_group_follows(group_id: str, commits: Commits, query: str, current: Lo
 
 
 def newest_move(commits: Commits, query: str) -> int:
-    """Return the number of the newest move of a query's checkpoint that has made a commit; 0 for none."""
+    """Return the number of the newest move of a query's checkpoint before its commits; 0 for none."""
     made = map(CommitMetadata.of, commits.values())
-    return max((by.move or 0 for by in made if by and by.is_move and by.query == query), default=0)
+    return max((by.move or 0 for by in made if by and by.query == query), default=0)
+
+
+def moves_elsewhere(commits: Commits, query: str, batch: int | None, ends: Offsets) -> set[int]:
+    """Return the numbers of moves of a query's checkpoint after a batch to other offsets than its ends."""
+    return {
+        by.move
+        for tp, commit in commits.items()
+        if commit is not None and commit.offset != ends[tp] and (by := CommitMetadata.of(commit))
+        if by.move and by.query == query and by.batch == batch is not None
+        # With the listener the query may have finished the batch between two of its readings.
+        if by.tool != LISTENER
+    }
 
 
 def log_ids_of(commits: Commits, current: LogIds) -> LogIds:

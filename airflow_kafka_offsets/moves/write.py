@@ -123,16 +123,16 @@ def commit_forward(
     client: CommitPort,
     group_id: str,
     offsets: Offsets,
-    texts: Mapping[str, str],
     *,
     query: str,
-    check: Callable[[Commits], object],
+    check: Callable[[Commits], Mapping[str, str]],
 ) -> None:
     """
     Commit the offsets that a running query has finished, without partitions in which the group is ahead.
 
     :param query: the query's name, for error texts.
-    :param check: called with the group's commits; raises an error if the query must not commit to the group.
+    :param check: called with the group's commits; returns topic -> metadata of the new ones, or raises an
+        error if the query must not commit to the group.
     """
 
     def check_again(now: Commits) -> None:
@@ -141,7 +141,7 @@ def commit_forward(
             raise _ahead_of(group_id, query, moved, offsets)
 
     commits = client.committed(group_id, offsets)
-    check(commits)
+    texts = check(commits)
     ahead = positions_past_targets(committed_offsets(commits), offsets)
     after = {tp: offset for tp, offset in offsets.items() if tp not in ahead}
     if after:

@@ -117,7 +117,8 @@ class LogCheck:
             found = other_logs_refusals(_newest_move(self.moves), moved_topics(self.moves, made), current)
         if found or self.read_at is None:
             return found
-        silent = positions if self.only_whole else unconfirmed(positions, commits)
+        of_store = self.moves is None
+        silent = positions if self.only_whole else unconfirmed(positions, commits, of_store=of_store)
         return newer_than_batch(client, silent, self.read_at, only_whole=self.only_whole)
 
     def logs_left(
@@ -195,12 +196,12 @@ def moved_topics(moves: ArchivedMoves, made: Mapping[TopicPartition, CommitMetad
     return LogIds("", archive.log_ids.topics).restricted_to({tp.topic for tp in made} - since)
 
 
-def unconfirmed(positions: Offsets, commits: Commits) -> Offsets:
+def unconfirmed(positions: Offsets, commits: Commits, *, of_store: bool = False) -> Offsets:
     """
-    Return the positions of a query that no commit confirms.
+    Return the positions of a query, or of a job's own store, that no commit confirms.
 
-    A commit that names its cluster confirms them if the query has made it. A commit of given offsets, or a
-    reset of the group alone, confirms its own offset only.
+    A commit that names its cluster confirms them if the query has made it, or a task that commits what is
+    stored. A commit of given offsets, or a reset of the group alone, confirms its own offset only.
     """
 
     def is_confirmed(tp: TopicPartition) -> bool:
@@ -208,7 +209,9 @@ def unconfirmed(positions: Offsets, commits: Commits) -> Offsets:
         made = CommitMetadata.of(commit)
         if commit is None or made is None or not made.cluster:
             return False
-        return bool(made.query) or commit.offset == positions[tp]
+        # The commit of a store names no query.
+        own = not made.is_move if of_store else bool(made.query)
+        return own or commit.offset == positions[tp]
 
     return {tp: offset for tp, offset in positions.items() if not is_confirmed(tp)}
 

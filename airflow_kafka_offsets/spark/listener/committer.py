@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from airflow_kafka_offsets.errors import (
@@ -18,7 +19,13 @@ from airflow_kafka_offsets.errors import (
     SetupError,
 )
 from airflow_kafka_offsets.kafka.protocols import CommitPort
-from airflow_kafka_offsets.model.commit_metadata import check_group_follows, newest_move
+from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
+from airflow_kafka_offsets.model.commit_metadata import (
+    LISTENER,
+    check_group_follows,
+    moves_elsewhere,
+    newest_move,
+)
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
@@ -65,7 +72,7 @@ class Committer:
         self._allow_new_cluster = allow_new_cluster
         self._runs: dict[str, Run] = {}
         self._clients: dict[Settings, CommitPort] = {}
-        self._flush_until = 0.0
+        self._flush_until = self._notice = 0.0
         self.outcomes = Outcomes()
         self._noting = threading.Lock()
         self._committing = threading.Lock()
@@ -95,14 +102,15 @@ class Committer:
                     run.due = 0.0
 
     def record_idle(self, run_id: str) -> None:
-        """Record that a query waits for data: commit its finished offsets, and again after some time."""
+        """Record that a query waits for data: commit new finished offsets, and the same after some time."""
         with self._noting:
             run = self._runs.get(run_id)
             if run is None:
                 return
             run.idle = True
             due = run.committed is None or run.committed + run.refresh < time.monotonic()
-        if due:
+        # Under load Spark drops events, also the event of a batch.
+        if due or answer_of(run.query.sources) != run.sources:
             self.record_finished(run_id, None)
 
     def record_ended(self, run_id: str) -> None:
@@ -174,8 +182,9 @@ class Committer:
     def _step(self, *, at_once: bool = False) -> float | None:
         now = time.monotonic()
         wanted = self._wanted()
-        if not wanted:
+        if not wanted or self._notice <= now:
             # Under load Spark drops events, also the event of a query's end.
+            self._notice = now + QUIET_PERIOD
             self._notice_ends()
         for run in wanted or self._wanted():
             if at_once or run.due <= now:
@@ -225,7 +234,8 @@ class Committer:
     def _commit_all(self, run: Run, batch: int | None) -> bool:
         """Commit to each group of a query; return whether another attempt may fix a failure."""
         try:
-            targets, without_group = group_targets(run.query.sources(), self._group_id)
+            run.sources = run.query.sources()
+            targets, without_group = group_targets(run.sources, self._group_id)
             if targets and batch is None:
                 batch = run.query.newest_batch()
         except KafkaOffsetsError as refusal:
@@ -283,18 +293,22 @@ class Committer:
             # A topic keeps its id while it is read: the query does not notice that it was created again.
             log_ids = now | before | log_ids.restricted_to(topics)
             run.log_ids[target] = topics, log_ids
-        texts = driver_metadata("spark listener", query=query.query_id, batch=batch).texts(offsets, log_ids)
+        metadata = driver_metadata(LISTENER, query=query.query_id, batch=batch)
 
-        def check(found: Commits) -> None:
+        def check(found: Commits) -> Mapping[str, str]:
             follows = "" if self._allow_new_query else query.query_id
             check_group_follows(
                 group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
             )
-            run.refuse_overtaken(target, newest_move(found, query.query_id))
+            move = newest_move(found, query.query_id)
+            elsewhere = move in moves_elsewhere(found, query.query_id, batch, offsets)
+            run.refuse_overtaken(target, move, elsewhere=elsewhere)
             run.claims.setdefault(target, set()).update(offsets)
+            # So this commit does not hide the move from the late commit of an earlier run.
+            return replace(metadata, move=move or None).texts(offsets, log_ids)
 
         try:
-            commit_forward(client, group_id, offsets, texts, query=query.name, check=check)
+            commit_forward(client, group_id, offsets, query=query.name, check=check)
         except CommitError as error:
             if error.written:
                 self.outcomes.record_commit(query, target, wholly=False)

@@ -277,7 +277,12 @@ def group_targets(
         named = commit_group(state.options)
         options = {key: value for key, value in state.options.items() if key.lower() not in GROUP_OPTIONS}
         settings = kafka_settings(options)
+        subscribed = [value.split(",") for key, value in options.items() if key.lower() == "subscribe"]
+        topics = {topic.strip() for names in subscribed for topic in names}
         for tp, offset in state.offsets.items():
+            # Until its first batch, a restarted query shows topics that the source has left, or another's.
+            if topics and tp.topic not in topics:
+                continue
             default = group_id if group_id is None or isinstance(group_id, str) else group_id.get(tp.topic)
             group = named or default
             if group is None:

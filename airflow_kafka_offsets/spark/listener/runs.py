@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.moves.write import AHEAD
-from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target
+from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, SourceState, Target
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,8 @@ class Run:
     attempts: int = 0
     ended: float | None = None
     committed: float | None = None
+    sources: list[SourceState] | None = None
+    """The offsets of the last attempt to commit."""
     idle: bool = False
     retention: float | None = None
     """Seconds that brokers keep the groups' offsets: ``None`` before asking, infinite if unknown."""
@@ -79,29 +81,33 @@ class Run:
         """Seconds after a commit until the next one is due without new data."""
         return REFRESH if self.retention is None else min(REFRESH, self.retention / REFRESHES)
 
-    def refuse_overtaken(self, target: Target, newest: int) -> None:
+    def refuse_overtaken(self, target: Target, newest: int, *, elsewhere: bool) -> None:
         """
         Refuse offsets of batches before a move of the checkpoint, whether or not the query still runs.
 
-        :param newest: number of the newest move of the checkpoint that has committed to the group.
+        :param newest: number of the newest move of the checkpoint before the group's commits.
+        :param elsewhere: whether this move went to other offsets than the ends of the query's newest batch.
         """
         query = self.query
         self._note_passed_move()
         ended = not answer_of(query.is_active)
+        # Later commits of other tools hide a move from the group, but not from the checkpoint.
+        archived = answer_of(query.newest_move) if ended or elsewhere else None
+        # A run after a later move of the checkpoint alone is not where the group was moved.
+        elsewhere = elsewhere and archived in (None, newest)
         # If the first attempt after the end has failed, the group may have been moved since.
-        known = self.group_moves.setdefault(target, 0 if ended and self.attempts else newest)
-        # Later commits of other runs hide a move from the group, but not from the checkpoint.
-        archived = answer_of(query.newest_move) if ended else None
-        if archived is not None and self.checkpoint_move is not None:
+        unknown = elsewhere or (ended and self.attempts)
+        known = self.group_moves.setdefault(target, 0 if unknown else max(newest, self.checkpoint_move or 0))
+        if archived is not None and self.checkpoint_move is not None and not elsewhere:
             newest, known = archived, self.checkpoint_move
-        if newest <= known:
+        if newest <= known and not elsewhere:
             return
         if ended:
             raise PlanRefusedError(
                 f"the checkpoint of query {query.name} was moved after its end, so the query's last offsets "
                 f"are not committed to group {target.group_id!r}: its next run continues from the move"
             )
-        if self.batch is None or self.attempts:
+        if self.batch is None or self.attempts or elsewhere:
             raise PlanRefusedError(f"query {query.name}: {_MOVED_WHILE_RUNNING}")
         # The query writes its own position into the checkpoint with its next batch.
         self.group_moves[target], self.checkpoint_move = newest, answer_of(query.newest_move)

@@ -190,9 +190,10 @@ def test_the_last_batches_are_shown_and_the_first_of_them_is_counted(checkpoint)
     assert len(history(root)) == 100
 
 
-def test_a_hole_in_the_commits_is_not_pending(checkpoint):
+def test_a_hole_in_the_commits_is_skipped_and_not_pending(checkpoint):
     found = history(checkpoint({0: 5, 1: 6, 2: 7, 3: 8}, [0, 2]))
     assert [each.pending for each in found] == [False, False, False, True]
+    assert [each.skipped for each in found] == [False, True, False, False]
 
 
 def test_a_query_without_a_batch_has_no_history(checkpoint):

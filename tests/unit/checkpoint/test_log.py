@@ -259,6 +259,12 @@ def test_a_malformed_commit_log_is_refused_with_its_name(text):
         check_commit_log(text, "cp/commits/7")
 
 
+@pytest.mark.parametrize("text", ["", "\0" * 30])
+def test_an_empty_commit_log_is_refused_with_the_remedy(text):
+    with pytest.raises(CheckpointFormatError, match="remove the file .*Spark runs the batch again"):
+        check_commit_log(text, "cp/commits/7")
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"id":""}', '{"id":5}', '{"id":"975d', "[]"])
 def test_metadata_without_a_query_id_is_refused(text):
     with pytest.raises(CheckpointFormatError, match=r"^cp/metadata: found .*expected"):

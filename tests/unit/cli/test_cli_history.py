@@ -107,6 +107,7 @@ def test_the_json_has_the_same_batches(orders: Path) -> None:
         "read": {"0": {"orders": 2200}},
         "previous": 42,
         "pending": False,
+        "skipped": False,
         "offsets": {"0": {"orders": {"0": 2000, "1": 2500}}},
         "moved_in": None,
         "moved_to": None,
@@ -130,6 +131,15 @@ def test_every_recorded_checkpoint_is_shown(option: str) -> None:
         assert ("pending" in done.output.splitlines()[-2] or option == "--output=json") == (
             case_of(directory) == "uncommitted-last" or option == "--output=json"
         ), directory.name
+
+
+def test_a_batch_that_spark_has_skipped_is_not_a_finished_one(orders: Path) -> None:
+    (orders / "commits" / "42").unlink()
+
+    row, *_, totals = run(str(orders), "--last", "3").output.splitlines()[2:]
+
+    assert row.endswith("not finished, and skipped; then moved in 0001-seek")
+    assert totals == "1 finished batches: 2200 records (in 1), 41.5 s (in 1)"
 
 
 def test_a_query_without_a_batch_has_an_empty_table(tmp_path: Path) -> None:

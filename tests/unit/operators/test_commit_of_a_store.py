@@ -73,7 +73,7 @@ def test_offsets_that_were_saved_before_a_topics_records_are_of_another_topic(br
 
 def test_a_later_commit_of_the_pipeline_is_compared_by_its_ids_only(broker, publish, store):
     assert publish() == 8
-    broker.append("orders", 0, [int(time.time() * 1000) - 5_000] * 10)
+    broker.append("orders", 0, [int(time.time() * 1000) - 5_000 + n for n in range(10)])
     # The database's clock may be behind that of the producers.
     saved, engine = store
     with engine.begin() as connection:

@@ -427,6 +427,14 @@ def test_sources_that_share_a_group_meet_at_the_smaller_offset_whatever_else_dif
     assert without == ["its source d names no group for topic rest: not committed"]
 
 
+def test_a_topic_that_a_source_has_left_is_not_committed_again_when_its_query_is_restarted():
+    left = TopicPartition("orders-v1", 0)
+    for topics in ("orders", " payments , orders"):
+        state = SourceState("a", on("here", "g") | {"Subscribe": topics}, {ORDERS: 5, left: 3})
+        ((target, found),) = group_targets([state], None)[0].items()
+        assert (target.group_id, found.offsets) == ("g", {ORDERS: 5})
+
+
 @pytest.mark.parametrize(
     ("options", "group_id"),
     [
@@ -605,6 +613,90 @@ def test_a_move_that_a_running_query_has_gone_past_does_not_keep_it_from_its_las
         committer.record_finished("run-1", 1)
         committer.flush(2)
         assert group.held["g", ORDERS].offset == query.ends[ORDERS]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("move", [1, None])
+def test_a_listener_that_comes_after_a_move_of_a_running_idle_query_does_not_take_the_group_back(
+    group, move, ended, caplog
+):
+    group.held["g", ORDERS] = moved(batch=7)
+    query = in_jvm(move)
+    committer = following(query, group.client)
+    query.ends, query.active = {ORDERS: 9}, not ended
+    (committer.record_ended if ended else committer.record_idle)("run-1")
+    for _ in range(2):
+        committer.flush(2)
+        assert group.held["g", ORDERS].offset == 2
+        assert len(committer.outcomes.errors) == 1
+    if not ended:
+        query.ends = {ORDERS: 12}
+        committer.record_finished("run-1", 8)
+        committer.flush(2)
+        assert "the group follows it from its next batch on" in caplog.text
+        query.active = False
+        committer.record_ended("run-1")
+        committer.flush(2)
+        assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (12, [])
+
+
+def test_a_query_that_was_started_after_a_later_move_of_its_checkpoint_alone_is_followed(group, now):
+    group.held["g", ORDERS] = moved(batch=7)
+    query = in_jvm(2)
+    committer = following(query, group.client)
+    query.ends = {ORDERS: 5}
+    for _ in range(2):
+        committer.record_idle("run-1")
+        committer.commit_due()
+        assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (5, [])
+        now[0] += 4000
+
+
+@pytest.mark.parametrize("by", ["spark listener", "commit"])
+def test_with_spark_connect_no_late_commit_is_made_over_a_move_and_a_later_commit(
+    committer, group, query, by
+):
+    query.ends = {ORDERS: 5}
+    finish(committer)
+    end_while_the_broker_is_away(committer, query, group)
+    group.held["g", ORDERS] = moved(batch=1)
+    if by == "commit":
+        later = CommitMetadata(tool=by, query="q-1", batch=1, move=1)
+        group.held["g", ORDERS] = Commit(2, later.text())
+    else:
+        # In another driver.
+        again = Query()
+        again.ends = {ORDERS: 3}
+        finish(following(again, group.client), batch=2)
+        assert group.held["g", ORDERS].offset == 3
+    before = group.held["g", ORDERS]
+    committer.flush(2)
+    assert group.held["g", ORDERS] == before
+    assert "was moved after its end" in str(committer.outcomes.errors[0])
+
+
+def test_beside_a_busy_query_the_dropped_events_of_another_one_are_made_up_for(group, query, now):
+    def busy():
+        """The first query finishes a batch each second."""
+        for _ in range(15):
+            now[0] += 1
+            query.ends = {ORDERS: query.ends[ORDERS] + 1}
+            finish(committer)
+
+    ends = [5]
+    other = Query("q-2", lambda: [SourceState("b", on("here", "h"), {ORDERS: ends[0]})])
+    committer = following(query, group.client)
+    committer.follow("run-2", other)
+    query.ends = {ORDERS: 1}
+    finish(committer, "run-2")
+    ends[0] = 7
+    committer.record_idle("run-2")
+    busy()
+    assert group.held["h", ORDERS].offset == 7
+    ends[0], other.active = 8, False
+    busy()
+    assert group.held["h", ORDERS].offset == 8
+    assert "run-2" not in committer.queries()
 
 
 @pytest.mark.parametrize("alone", [True, False])

@@ -1,4 +1,4 @@
-"""Batches and ends of a query, with and without an event, resets, and a broker that is away: in any order."""
+"""Batches, ends, other listeners, commit tasks, resets, and a broker that is away: in any order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.queries import SourceState
 
 ORDERS = TopicPartition("orders", 0)
-STEPS = ("batch", "unheard_batch", "idle", "work", "wait", "broker", "reset", "restart", "flush")
+STEPS = ("batch", "unheard_batch", "idle", "work", "wait", "broker", "reset", "restart", "listener", "task")
 
 
 class Clock:
@@ -64,7 +64,10 @@ class World:
     def __init__(self, clock, client):
         self.clock, self.client, self.away = clock, client, False
         self.checkpoint, self.batch, self.move, self.runs = 0, -1, 0, 0
-        self.committer = Committer(lambda settings: self, group_id="g")
+        self.run: Any = None
+        self.committer: Committer
+        self.committers: list[Committer] = []
+        self.listener()
         self.start()
         self.batch_with_event()
         self.work()
@@ -82,11 +85,20 @@ class World:
     def close(self):
         pass
 
+    def listener(self):
+        """Stop the listener, and make another one."""
+        if self.run is not None:
+            self.flush()
+            self.committer.close()
+        self.committer = Committer(lambda settings: self, group_id="g")
+        self.committers.append(self.committer)
+        if self.run is not None:
+            self.committer.follow(self.run_id, self.run)
+
     def start(self):
-        run: Any = Run(self)
-        self.runs, self.run = self.runs + 1, run
+        self.runs, self.run = self.runs + 1, Run(self)
         self.run_id = f"run-{self.runs}"
-        self.committer.follow(self.run_id, run)
+        self.committer.follow(self.run_id, self.run)
 
     def unheard_batch(self):
         self.run.at, self.batch = self.run.at + 3, self.batch + 1
@@ -115,8 +127,16 @@ class World:
         if not self.away:
             self.clock.now += 10
             self.move, self.checkpoint = self.move + 1, 1
-            made = CommitMetadata(tool="reset", query="q-1", move=self.move)
-            self.client.commit("g", {ORDERS: 1}, made.text())
+            self.commit_as("reset")
+
+    def task(self):
+        """Commit the checkpoint in a task, which does not move the group back."""
+        if not self.away and self.group() <= self.checkpoint:
+            self.commit_as("commit")
+
+    def commit_as(self, tool):
+        made = CommitMetadata(tool=tool, query="q-1", move=self.move, batch=self.batch)
+        self.client.commit("g", {ORDERS: self.checkpoint}, made.text())
 
     def stop(self):
         self.run.active = False
@@ -157,6 +177,7 @@ def test_after_any_three_steps_a_group_without_an_error_is_where_its_checkpoint_
             world.stop()
             world.away = False
             world.flush()
-            if not world.committer.outcomes.errors and world.group() != world.checkpoint:
+            errors = [error for each in world.committers for error in each.outcomes.errors]
+            if not errors and world.group() != world.checkpoint:
                 wrong.append((*order, world.group(), world.checkpoint))
     assert wrong == []
