@@ -123,9 +123,9 @@ def reading(verdict: str | None = "in step", *, topics: list[str], **values: Any
 
 def listed(group: str, dag: str, topics: list[str] | None, **values: Any) -> dict[str, Any]:
     """Return a pipeline as the list has it."""
-    tasks, checkpoint = ["wait_for_records", "commit", "check_drift"], f"s3a://lake/checkpoints/{group}"
-    names = {"dag_id": dag, "key": group, "groups": [group], "topics": topics, "checkpoint": checkpoint}
-    return pipeline(tasks=tasks, **names, **values)
+    names = {"dag_id": dag, "key": group, "groups": [group], "topics": topics}
+    tasks = ["wait_for_records", "commit", "check_drift"]
+    return pipeline(tasks=tasks, checkpoint=f"s3a://lake/checkpoints/{group}") | names | values
 
 
 def give(pages: OffsetsPages) -> None:
