@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +18,49 @@ READ, BACK = 10, 7
 SHIFT = ("--shift-by", str(BACK - READ))
 
 
-class Pipelines:
-    """Queries that are at 10 in three partitions, as their groups are, and the file that lists them."""
+class Fleet:
+    """
+    Queries that were stopped, and the file that lists their pipelines.
+
+    :param names: of their groups.
+    :param batches: the ends of the batches of each query.
+    :param defaults: of all entries of the file.
+    """
+
+    def __init__(
+        self, root: Path, names: Sequence[str], *batches: Mapping[str, Mapping[int, int]], **defaults: Any
+    ) -> None:
+        self.names = [*names]
+        self.queries = {name: Query(root / name, str(uuid.uuid4())) for name in names}
+        for query in self.queries.values():
+            for batch, ends in enumerate(batches):
+                query.run(batch, ends)
+        self.file, self.state = root / "pipelines.json", root / "pipelines.json.recovery.json"
+        self._defaults = defaults
+        self.list([self.entry(name) for name in names])
+
+    def entry(self, name: str, **other: Any) -> dict[str, Any]:
+        return {"group_id": name, "checkpoint_location": self.queries[name].location, **other}
+
+    def list(self, entries: Sequence[dict[str, Any]]) -> None:
+        """Write the file."""
+        self.file.write_text(json.dumps({"defaults": self._defaults, "pipelines": entries}))
+
+    def stages(self) -> dict[str, int]:
+        """{stage: how many pipelines the progress has there}."""
+        return Counter(member["stage"] for member in json.loads(self.state.read_text())["pipelines"])
+
+
+class Pipelines(Fleet):
+    """Queries that are at 10 in three partitions, as their groups are."""
 
     def __init__(self, root: Path, topic: str, broker: Any, many: int) -> None:
         self.topic, self.broker = topic, broker
-        self.queries: dict[str, Query] = {}
         stem = uuid.uuid4().hex[:8]
-        for number in range(many):
-            name = f"{stem}-{number:02d}"
-            query = self.queries[name] = Query(root / name, str(uuid.uuid4()))
-            query.run(0, {topic: dict.fromkeys(range(3), 5)})
-            query.run(1, {topic: dict.fromkeys(range(3), READ)})
+        ends = ({topic: dict.fromkeys(range(3), at)} for at in (5, READ))
+        super().__init__(root, [f"{stem}-{number:02d}" for number in range(many)], *ends)
+        for name in self.names:
             self.commit(name, READ)
-        self.names = [*self.queries]
-        self.file = root / "pipelines.yaml"
-        self.state = root / "pipelines.yaml.recovery.json"
-        entries = [
-            {"group_id": name, "checkpoint_location": query.location} for name, query in self.queries.items()
-        ]
-        self.file.write_text(json.dumps({"pipelines": entries}))
 
     def commit(self, name: str, offset: int) -> None:
         self.broker.commit(name, {TopicPartition(self.topic, number): offset for number in range(3)})
@@ -52,9 +75,6 @@ class Pipelines:
         groups = self.groups()
         assert groups == {name: {*query.stands().values()} for name, query in self.queries.items()}
         return Counter(offset for (offset,) in groups.values())
-
-    def stages(self) -> dict[str, int]:
-        return Counter(member["stage"] for member in json.loads(self.state.read_text())["pipelines"])
 
 
 @pytest.fixture

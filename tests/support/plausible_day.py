@@ -6,7 +6,8 @@ import math
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from offsets_pages import instance_now, task_instance
+import offsets_pages
+from offsets_pages import columns, instance_now, now, pipeline, task_instance
 
 from airflow_kafka_offsets.model.drift import remedies
 
@@ -35,24 +36,10 @@ def log_end(minute: float) -> int:
 
 def move(kind: str, minute: float, offset: int, **values: Any) -> dict[str, Any]:
     """Return a move of the orders."""
-    return {
-        "at": at(minute),
-        "kind": kind,
-        "dag_id": "orders",
-        "run_id": f"scheduled__{at(60 * (minute // 60))}",
-        "task_id": kind,
-        "map_index": -1,
-        "try_number": 1,
-        "moved_by": None,
-        "lag": log_end(minute) - offset,
-        "offset": offset,
-        "log_end": log_end(minute),
-        "over": "orders",
-        "plan_only": False,
-        "state": "success",
-        "tool": None,
-        **values,
-    }
+    run, end = f"scheduled__{at(60 * (minute // 60))}", log_end(minute)
+    logs = {"offset": offset, "log_end": end, "lag": end - offset, "over": "orders"}
+    own = {"at": at(minute), "run_id": run, "moved_by": None, "tool": None, **logs}
+    return offsets_pages.move(kind) | own | values
 
 
 def history() -> dict[str, Any]:
@@ -94,10 +81,8 @@ def partitions() -> dict[str, list[Any]]:
     lags = [int(lag * share / sum(shares)) for share in shares]
     ends = [log_end(NOW) // PARTITIONS + 700 * number for number in range(PARTITIONS)]
     committed = [end - lag for end, lag in zip(ends, lags, strict=True)]
-    return {
+    return columns(PARTITIONS) | {
         "group": ["orders-to-lake"] * PARTITIONS,
-        "topic": ["orders"] * PARTITIONS,
-        "partition": list(range(PARTITIONS)),
         "committed": committed,
         "checkpoint": committed,
         "log_start": [end - 310_000 for end in ends],
@@ -105,8 +90,6 @@ def partitions() -> dict[str, list[Any]]:
         "lag": lags,
         "time_lag": [1_260.0 - 9 * number for number in range(PARTITIONS)],
         "headroom": [6 * DAY + 900 * number for number in range(PARTITIONS)],
-        "headroom_state": ["time"] * PARTITIONS,
-        "verdict": ["in step"] * PARTITIONS,
     }
 
 
@@ -124,37 +107,25 @@ def reading(verdict: str | None = "in step", *, topics: list[str], **values: Any
         "over": "orders",
         **values.pop("totals", {}),
     }
-    return {
+    own = {
         "read_at": at(NOW),
-        "error": None,
         "totals": totals,
-        "state": "Empty",
-        "members": [],
         "drift": verdict and {"verdict": verdict, "text": verdict},
         "topics": topics,
         "commits": [],
         "remedies": {**remedies()},
         "pace": None,
         "partitions": None,
-        "problems": [],
         "checkpoint": {"batch": 826, "pending_batch": None, "age": 1_130.0},
-        **values,
     }
+    return now() | own | values
 
 
-def listed(group: str, dag: str, topics: list[str] | None, last: float, **values: Any) -> dict[str, Any]:
+def listed(group: str, dag: str, topics: list[str] | None, **values: Any) -> dict[str, Any]:
     """Return a pipeline as the list has it."""
-    return {
-        "dag_id": dag,
-        "key": group,
-        "groups": [group],
-        "topics": topics,
-        "checkpoint": f"s3a://lake/checkpoints/{group}",
-        "kafka_config_id": "kafka_default",
-        "tasks": ["wait_for_records", "commit", "check_drift"],
-        "unresolved": [],
-        **values,
-    }
+    names = {"dag_id": dag, "key": group, "groups": [group], "topics": topics}
+    tasks = ["wait_for_records", "commit", "check_drift"]
+    return pipeline(tasks=tasks, checkpoint=f"s3a://lake/checkpoints/{group}") | names | values
 
 
 def give(pages: OffsetsPages) -> None:
@@ -181,14 +152,14 @@ def give(pages: OffsetsPages) -> None:
     )
     dead = "the broker of connection 'kafka_iot': it does not answer"
     day: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        (listed("orders-to-lake", "orders", None, NOW - 14), orders),
-        (listed("orders-to-lake", "orders_recovery", None, RESET), orders),
+        (listed("orders-to-lake", "orders", None), orders),
+        (listed("orders-to-lake", "orders_recovery", None), orders),
         (
-            listed("payments-to-lake", "payments", ["payments"], NOW - 96),
+            listed("payments-to-lake", "payments", ["payments"]),
             reading("group behind", topics=["payments"], totals=late),
         ),
         (
-            listed("clickstream-sessions", "clickstream", None, NOW - 61),
+            listed("clickstream-sessions", "clickstream", None),
             reading(
                 "records lost",
                 topics=["clicks", "page-views"],
@@ -196,11 +167,11 @@ def give(pages: OffsetsPages) -> None:
             ),
         ),
         (
-            listed("iot-telemetry", "iot", ["telemetry"], NOW - 180, kafka_config_id="kafka_iot"),
+            listed("iot-telemetry", "iot", ["telemetry"], kafka_config_id="kafka_iot"),
             reading(topics=["telemetry"], error={"message": dead, "since": at(NOW - 6)}),
         ),
         (
-            listed("inventory-cdc", "inventory", None, NOW - 9),
+            listed("inventory-cdc", "inventory", None),
             reading(
                 "partition added",
                 topics=["inventory"],
@@ -215,13 +186,13 @@ def give(pages: OffsetsPages) -> None:
             ),
         ),
         (
-            listed("search-logs", "search", ["search-logs"], NOW - 35),
+            listed("search-logs", "search", ["search-logs"]),
             reading(
                 topics=["search-logs"], totals={"lag": 2_118_400, "time_lag": 9_000.0, "headroom": 0.4 * DAY}
             ),
         ),
         (
-            listed("fraud-features", "fraud", ["payments", "logins"], NOW - 30),
+            listed("fraud-features", "fraud", ["payments", "logins"]),
             reading(
                 topics=["payments", "logins"],
                 commits=[listener],
@@ -234,13 +205,13 @@ def give(pages: OffsetsPages) -> None:
     for number, group in enumerate(calm):
         topic = group.split("-")[0]
         totals = {"lag": 37 * (5 * number % 7), "time_lag": 21.0 * (5 * number % 7)}
-        day.append((listed(group, topic, None, NOW - 4 - 3 * number), reading(topics=[topic], totals=totals)))
+        day.append((listed(group, topic, None), reading(topics=[topic], totals=totals)))
     pages.answers = {"pipelines": {"pipelines": [each for each, _ in day], "problems": []}}
-    for each, now in day:
+    for each, found in day:
         address = f"dags/{each['dag_id']}/pipelines"
         pages.answers |= {
             address: {"pipelines": [each], "problems": []},
-            f"{address}/{each['key']}/now": now,
+            f"{address}/{each['key']}/now": found,
             f"{address}/{each['key']}/history": history(),
         }
     give_reset(pages)
@@ -251,40 +222,19 @@ def give_reset(pages: OffsetsPages) -> None:
     rows = partitions()
     after = [end - 260_000 - 400 * number for number, end in enumerate(rows["log_end"])]
     before = [offset + 7_800 + 90 * number for number, offset in enumerate(after)]
-    receipt = {
-        "groups": ["orders-to-lake"],
-        "source": {"to_datetime": at(BACK)},
-        "changed": PARTITIONS,
-        "plan_only": False,
-        "verified": True,
-        "checkpoint": {
-            "kind": "seek",
-            "location": "s3a://lake/checkpoints/orders-to-lake",
-            "batch_id": 822,
-            "archive": "0003-seek",
-        },
-        "totals": {
-            "partitions": PARTITIONS,
-            "moved_by": sum(after) - sum(before),
-            "lag": 118_220,
-            "skipped": 0,
-            "clamped": 0,
-            "lost": 0,
-        },
-        "partitions": {
-            "group": rows["group"],
-            "topic": rows["topic"],
-            "partition": rows["partition"],
-            "before": before,
-            "after": after,
-            "moved_by": [b - a for a, b in zip(before, after, strict=True)],
-            "log_start": rows["log_start"],
-            "log_end": rows["log_end"],
-            "note": [None] * PARTITIONS,
-            "time_before": [None] * PARTITIONS,
-            "time_after": [None] * PARTITIONS,
-        },
+    receipt = task_instance()["receipt"]
+    receipt |= {"groups": ["orders-to-lake"], "source": {"to_datetime": at(BACK)}, "changed": PARTITIONS}
+    receipt["checkpoint"] = {
+        "kind": "seek",
+        "location": "s3a://lake/checkpoints/orders-to-lake",
+        "batch_id": 822,
+        "archive": "0003-seek",
     }
+    moved_by = [b - a for a, b in zip(before, after, strict=True)]
+    receipt["totals"] |= {"partitions": PARTITIONS, "moved_by": sum(moved_by), "lag": 118_220}
+    known = {name: rows[name] for name in ("group", "topic", "partition", "log_start", "log_end")}
+    unknown = dict.fromkeys(("note", "time_before", "time_after"), [None] * PARTITIONS)
+    receipt["partitions"] = known | unknown | {"before": before, "after": after, "moved_by": moved_by}
     command = (
         "airflow-kafka-offsets group restore --kafka-config-id kafka_default --checkpoint "
         "s3a://lake/checkpoints/orders-to-lake --archive 0003-seek --checkpoint-conn-id lake orders-to-lake"

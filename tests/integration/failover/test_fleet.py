@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from mirrored_clusters import READ, SYNCS
-from written_query import Query
+from moved_fleet import Fleet
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -24,24 +24,15 @@ MANY = int(os.environ.get("PIPELINES", "12"))
 QUIET = ("--quiet-period", "0")
 
 
-class Fleet:
-    """Queries that were stopped on a mirrored cluster, and the file that lists them."""
+class MirroredFleet(Fleet):
+    """Queries that were stopped on a mirrored cluster."""
 
     def __init__(self, root: Any, clusters: Any, topic: str, cli: Any, stem: str) -> None:
         self.clusters, self.topic, self.cli, self.copy = clusters, topic, cli, f"other.{topic}"
-        self.queries = {f"{stem}-{number:02d}": Query(root / f"{number}") for number in range(MANY)}
-        for query in self.queries.values():
-            query.run(0, {topic: {0: 10, 1: 10}})
-            query.run(1, {topic: READ})
-        self.names = [*self.queries]
-        self.file = root / "mirrored.json"
-        self.state = root / "mirrored.json.recovery.json"
-        entries = [
-            {"group_id": name, "checkpoint_location": query.location} for name, query in self.queries.items()
-        ]
+        names, ends = [f"{stem}-{number:02d}" for number in range(MANY)], ({0: 10, 1: 10}, READ)
         mirror = {"kafka_config_id": "standby", "prefix": "other.", "syncs_topic": SYNCS["other"]}
-        defaults = {"kafka_config_id": "primary", "mirror": mirror}
-        self.file.write_text(json.dumps({"defaults": defaults, "pipelines": entries}))
+        batches = ({topic: each} for each in ends)
+        super().__init__(root, names, *batches, kafka_config_id="primary", mirror=mirror)
 
     def line(self, verb: str, *options: str) -> tuple[str, ...]:
         both = (*("--bootstrap-server", self.clusters.source, "--to-bootstrap-server", self.clusters.target),)
@@ -53,9 +44,6 @@ class Fleet:
         done = self.cli(*self.line(verb, *options))
         assert done.code == 0, (done.out, done.err)
         return done
-
-    def stages(self) -> dict[str, int]:
-        return Counter(member["stage"] for member in json.loads(self.state.read_text())["pipelines"])
 
     def now(self) -> dict[str, int]:
         found = json.loads(self.run("status", "--output", "json").out)["pipelines"]
@@ -73,7 +61,7 @@ class Fleet:
 
 @pytest.fixture
 def fleet(tmp_path, mirrored, topic, cli, new_group, connections):
-    return Fleet(tmp_path, mirrored, topic, cli, new_group())
+    return MirroredFleet(tmp_path, mirrored, topic, cli, new_group())
 
 
 def test_a_command_that_is_killed_at_any_time_is_continued(fleet):

@@ -13,7 +13,7 @@ from mirrored_clusters import READ
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import MoveUnfinishedError, OffsetsFormatError, UsageError
+from airflow_kafka_offsets.errors import MoveUnfinishedError, OffsetsFormatError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
@@ -197,23 +197,6 @@ def test_a_reset_refuses_the_plan_of_a_failover_and_a_failover_that_of_a_reset(p
     assert pipeline.is_unmoved()
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"on_unknown": "earliest"}, "on_unknown would be ignored with plan"),
-        ({"ask_source": False}, "ask_source would be ignored with plan"),
-        ({"allow_running_mirror": True}, "allow_running_mirror would be ignored with plan"),
-        ({"allow_stateful": True}, "allow_stateful would be ignored with plan"),
-        ({"plan_only": True}, "plan_only would be ignored with plan"),
-        ({"mirror": {"kafka_config_id": "standby"}}, "mirror would be ignored without group_id"),
-        ({"allow_self_approval": False}, "allow_self_approval would be ignored without approval"),
-    ],
-)
-def test_what_a_plan_has_decided_cannot_be_given_as_well(given, said):
-    with pytest.raises(UsageError, match=said):
-        FailOverOperator(task_id="fail_over", plan="s3://lake/plan.json", **given)
-
-
 # --- on the command line
 
 
@@ -255,20 +238,3 @@ def test_the_command_line_refuses_a_plan_that_does_not_hold_any_more(cli, saved,
     assert done.code == 1
     assert "the query has run since" in done.err
     assert pipeline.committed() == NOWHERE
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("uri", "orders"), "--plan replaces URI and GROUP"),
-        (("--bootstrap-server", "localhost:1"), "--bootstrap-server would be ignored with --plan"),
-        (("--source-is-down",), "--source-is-down would be ignored with --plan"),
-        (("--prefix", "a."), "--prefix would be ignored with --plan"),
-        (("--on-unknown", "earliest"), "--on-unknown would be ignored with --plan"),
-        (("--allow-stateful",), "--allow-stateful would be ignored with --plan"),
-    ],
-)
-def test_the_command_line_takes_nothing_that_a_plan_has_decided(cli, options, said):
-    done = cli("failover", "apply", "--plan", "plan.json", "--to-bootstrap-server", "localhost:1", *options)
-    assert done.code == 2
-    assert said in done.err

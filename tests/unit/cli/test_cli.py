@@ -318,6 +318,17 @@ REFUSED = [
         f"checkpoint seek cp --to-latest --on-no-commit skip {NOBODY}",
         "--on-no-commit would be ignored where no commit is needed",
     ),
+    *(
+        (f"failover apply --plan plan.json --to-bootstrap-server localhost:1 {options}", text)
+        for options, text in (
+            ("uri orders", "--plan replaces URI and GROUP"),
+            ("--bootstrap-server localhost:1", "--bootstrap-server would be ignored with --plan"),
+            ("--source-is-down", "--source-is-down would be ignored with --plan"),
+            ("--prefix a.", "--prefix would be ignored with --plan"),
+            ("--on-unknown earliest", "--on-unknown would be ignored with --plan"),
+            ("--allow-stateful", "--allow-stateful would be ignored with --plan"),
+        )
+    ),
     ("kafka start --directory ''", "--directory is empty: give a value, or leave it out"),
     ("demo --directory ''", "--directory is empty: give a value, or leave it out"),
     ("kafka start --directory cp --port 65536", "--port 65536: expected 1 to 65535"),

@@ -1,14 +1,13 @@
 """Many pipelines that fail over as one, with the commands of a recovery."""
 
 import json
-import uuid
 from collections import Counter
 from typing import Any
 
 import pytest
 from memory_broker import MemoryBroker
 from memory_clients import open_client
-from written_query import Query
+from moved_fleet import Fleet
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -27,8 +26,8 @@ class Killed(BaseException):
     """The process has ended."""
 
 
-class Pipelines:
-    """Queries on a cluster that is mirrored, and the file that lists them."""
+class Pipelines(Fleet):
+    """Queries on a cluster that is mirrored."""
 
     def __init__(self, root: Any, cli: Any, many: int) -> None:
         self.brokers = {"source": MemoryBroker(), "mirror": MemoryBroker()}
@@ -38,24 +37,11 @@ class Pipelines:
             broker.append("orders", 0, range(first, 100))
             broker.config(address=f"{name}:9092")
         self.clients = {name: open_client(broker) for name, broker in self.brokers.items()}
-        self.cli, self.file = cli, root / "mirrored.json"
-        self.state = root / "mirrored.json.recovery.json"
-        self.queries = {
-            f"etl-{number}": Query(root / f"{number}", str(uuid.uuid4())) for number in range(many)
-        }
-        for name, query in self.queries.items():
-            query.run(0, {"orders": {0: 50}})
-            query.run(1, {"orders": {0: READ}})
+        self.cli, ends = cli, ({"orders": {0: at}} for at in (50, READ))
+        names = [f"etl-{number}" for number in range(many)]
+        super().__init__(root, names, *ends, mirror={"kafka_config_id": "standby"})
+        for name in names:
             self.clients["source"].commit(name, {ORDERS: READ})
-        self.names = [*self.queries]
-        self.list([self.entry(name) for name in self.names])
-
-    def entry(self, name: str, **other: Any) -> dict[str, Any]:
-        return {"group_id": name, "checkpoint_location": self.queries[name].location, **other}
-
-    def list(self, entries: list[dict[str, Any]]) -> None:
-        defaults = {"mirror": {"kafka_config_id": "standby"}}
-        self.file.write_text(json.dumps({"defaults": defaults, "pipelines": entries}))
 
     def run(self, verb: str, *options: str, code: int = 0) -> Any:
         clusters = () if "--bootstrap-server" in options else BOTH if verb == "plan-failover" else MIRROR
@@ -76,9 +62,6 @@ class Pipelines:
             (query.stands()[0], commit and commit.offset)
             for query, commit in zip(self.queries.values(), commits.values(), strict=True)
         )
-
-    def stages(self) -> dict[str, int]:
-        return Counter(member["stage"] for member in json.loads(self.state.read_text())["pipelines"])
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from airflow_kafka_offsets.model.estimate import Estimate
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, saved_plan
 from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
+from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
@@ -113,30 +114,42 @@ def test_a_plan_that_occurs_twice_is_refused():
         ApprovePlanOperator(task_id="approve", plan=[plan(), plan()])
 
 
+@pytest.mark.parametrize("operator", [ResetOffsetsOperator, FailOverOperator])
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"approval": "{{ x }}", "to_offset": "earliest"}, "approval would be ignored without plan"),
-        ({"plan": "{{ x }}", "to_offset": "earliest"}, "to_offset would be ignored with plan"),
-        ({"plan": "{{ x }}", "plan_only": True}, "plan_only would be ignored with plan"),
-        (
-            {"plan": "{{ x }}", "stop_after_failure": True},
-            "stop_after_failure would be ignored by a task that",
-        ),
-        (
-            {"plan": "{{ x }}", "sink": "kafka"},
-            "sink would be ignored with plan, which says what was allowed",
-        ),
-        ({"plan": "{{ x }}", "topics": "orders"}, "topics would be ignored without group_id"),
-        ({"plan": "{{ x }}", "allow_self_approval": False}, "allow_self_approval would be ignored without"),
-        ({"plan": "{{ x }}", "max_age": "soon"}, "max_age=.soon.: expected seconds"),
+        ({"plan_only": True}, "plan_only would be ignored with plan"),
+        ({"sink": "kafka"}, "sink would be ignored with plan, which says what was allowed"),
+        ({"allow_stateful": True}, "allow_stateful would be ignored with plan"),
+        ({"topics": "orders"}, "topics would be ignored without group_id"),
+        ({"allow_self_approval": False}, "allow_self_approval would be ignored without approval"),
+        ({"max_age": "soon"}, "max_age=.soon.: expected seconds"),
         ({"plan": {"group_id": "g"}}, "plan: found .*; expected a plan"),
     ],
 )
-def test_parameters_that_contradict_a_plan_are_refused_when_the_dag_is_read(parameters, said):
-    names: dict[str, Any] = {} if "plan" in parameters else {"group_id": "orders"}
+def test_parameters_that_contradict_a_plan_are_refused_when_the_dag_is_read(operator, parameters, said):
     with pytest.raises(UsageError, match=said):
-        ResetOffsetsOperator(task_id="reset", **names, **parameters)
+        operator(task_id="apply", **{"plan": "{{ x }}", **parameters})
+
+
+NO_PLAN = {"plan": None, "group_id": "orders", "to_offset": "earliest"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "parameters", "said"),
+    [
+        (ResetOffsetsOperator, NO_PLAN | {"approval": "{{ x }}"}, "approval would be ignored without plan"),
+        (ResetOffsetsOperator, {"to_offset": "earliest"}, "to_offset would be ignored with plan"),
+        (ResetOffsetsOperator, {"stop_after_failure": True}, "stop_after_failure would be ignored by a task"),
+        (FailOverOperator, {"mirror": {"kafka_config_id": "b"}}, "mirror would be ignored without group_id"),
+        (FailOverOperator, {"on_unknown": "earliest"}, "on_unknown would be ignored with plan"),
+        (FailOverOperator, {"ask_source": False}, "ask_source would be ignored with plan"),
+        (FailOverOperator, {"allow_running_mirror": True}, "allow_running_mirror would be ignored with plan"),
+    ],
+)
+def test_a_parameter_of_one_move_contradicts_a_plan(operator, parameters, said):
+    with pytest.raises(UsageError, match=said):
+        operator(task_id="apply", **{"plan": "{{ x }}", **parameters})
 
 
 @pytest.mark.parametrize(

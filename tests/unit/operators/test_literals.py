@@ -98,6 +98,8 @@ WRONG = [
     (CommitOffsetsOperator, GROUP | {"store_conn_id": "db"}, "store_pipeline", "", "='' is empty"),
     (ResetOffsetsOperator, OF_FILES, "sink_location", "", "='' is empty"),
     (RestoreOffsetsOperator, ORDERS, "receipt", {"a": 1}, "|found {'a': 1}; expected a receipt of version 1"),
+    (RestoreOffsetsOperator, ORDERS, "receipt", {}, "|found {}; expected a receipt of version 1"),
+    (RestoreOffsetsOperator, ORDERS, "receipt", "done", ": .*is not JSON"),
     (RestoreOffsetsOperator, ORDERS, "receipt", "", "='' is empty: expected a value"),
     (CommitOffsetWindowOperator, GROUP, "window", {}, ": found {}; expected a window of version 1"),
     (CommitOffsetWindowOperator, GROUP, "window", "", "='' is empty: expected a value"),
