@@ -11,7 +11,6 @@ from airflow.sdk import Asset, Context, XComArg
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.interval import MOST_INTERVALS, IntervalSchedule, parse_timezone
-from airflow_kafka_offsets.model.interval_feed import CompletedIntervals, IntervalFeed, Notes
 from airflow_kafka_offsets.model.parameters import (
     choice_parser,
     parse_count,
@@ -20,6 +19,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_time,
 )
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
+from airflow_kafka_offsets.readings.interval_feed import CompletedIntervals, IntervalFeed, Notes
 from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER
 from airflow_kafka_offsets.task.interval_memory import IntervalMemory
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -11,9 +11,10 @@ import pytest
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.interval import IntervalSchedule
-from airflow_kafka_offsets.model.interval_feed import CompletingPosition, Emitted, IntervalFeed
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.readings.interval_feed import CompletingPosition, Emitted, IntervalFeed
+from airflow_kafka_offsets.readings.record_progress import RecordProgress
 
 DAY = datetime(2026, 3, 1, tzinfo=timezone.utc)
 LOGS = LogIds("cluster", {"orders": "id"})
@@ -27,12 +28,11 @@ def ms(hours: float) -> int:
     return int(hour(hours).timestamp() * 1000)
 
 
-@dataclass
-class Read:
+class Read(RecordProgress):
     """Records in order were read up to an hour; ``None`` without a position."""
 
-    hours: float | None
-    now: int = ms(1_000)
+    def __init__(self, hours: float | None, now: int = ms(1_000)) -> None:
+        self.hours, self.now = hours, now
 
     @property
     def has_position(self) -> bool:
@@ -45,7 +45,7 @@ class Read:
     def reached(self, moments: Sequence[int]) -> int:
         return sum(not self.missing(each) for each in moments)
 
-    def missing(self, moment: int) -> Mapping[TopicPartition, str]:
+    def missing(self, moment: int) -> dict[TopicPartition, str]:
         late = self.time is None or self.time < moment
         return {TopicPartition("orders", number): "lags" for number in range(5)} if late else {}
 

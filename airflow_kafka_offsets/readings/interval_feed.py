@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from itertools import islice, takewhile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
-from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.text import plural
+from airflow_kafka_offsets.readings.record_progress import RecordProgress
 
 KEY = "kafka_offsets.intervals"
 """Key of the state that is kept with the asset."""
@@ -30,29 +30,6 @@ Notes = Sequence[tuple[int, str]]
 
 _VERSION = 1
 _SHOWN = 3
-
-
-class RecordTimes(Protocol):
-    """A position in the time of the records; ``RecordProgress`` in ``readings/`` reads it from a broker."""
-
-    now: int
-
-    @property
-    def has_position(self) -> bool:
-        """Whether there is a position in any partition."""
-
-    @property
-    def time(self) -> int | None:
-        """The timestamp of the first unread record, at most now; ``None`` without any position."""
-
-    def reached(self, moments: Sequence[int]) -> int:
-        """Return how many of ascending times all partitions have reached."""
-
-    def missing(self, moment: int) -> Mapping[TopicPartition, str]:
-        """Return why partitions have not reached a time; empty if all have."""
-
-    def taken_back(self, moment: int) -> int | None:
-        """Return the time of the first unread record if a position is back before a time it had reached."""
 
 
 class CompletingPosition(NamedTuple):
@@ -68,8 +45,8 @@ class CompletingPosition(NamedTuple):
 
     owner: Mapping[str, Any]
     move: int | None
-    times: RecordTimes
-    moved: RecordTimes
+    times: RecordProgress
+    moved: RecordProgress
     logs: LogIds = UNKNOWN_LOGS
 
     def recorded_logs(self, kept: Emitted | None) -> LogIds:
@@ -215,7 +192,7 @@ class IntervalFeed:
             f"time, such as {kept.end.isoformat()!r}, to begin there"
         )
 
-    def completed(self, since: datetime, times: RecordTimes) -> CompletedIntervals:
+    def completed(self, since: datetime, times: RecordProgress) -> CompletedIntervals:
         """Return the complete intervals that start at or after a time."""
 
         def moment(interval: Interval) -> int:
@@ -274,7 +251,7 @@ class CompletedIntervals(NamedTuple):
         }
 
 
-def end_after_reset(times: RecordTimes, schedule: IntervalSchedule, end: datetime) -> datetime:
+def end_after_reset(times: RecordProgress, schedule: IntervalSchedule, end: datetime) -> datetime:
     """Return the end of the intervals that are still complete; ``end`` unless a position has moved back."""
     first = times.taken_back(timestamp_ms(end))
     if first is None:
@@ -299,7 +276,7 @@ def parse_moment(text: str) -> datetime:
     return moment
 
 
-def _first_unread(times: RecordTimes) -> datetime | None:
+def _first_unread(times: RecordProgress) -> datetime | None:
     first = times.time
     if first is None:
         return None
