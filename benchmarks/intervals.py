@@ -11,8 +11,8 @@ from measuring import Contestant, Section, Target, interleaved
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.interval import IntervalSchedule
-from airflow_kafka_offsets.model.interval_feed import IntervalFeed
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.readings.interval_feed import IntervalFeed
 from airflow_kafka_offsets.waits.interval_position import IntervalPosition
 
 SIZES = (1, 100, 1_000)

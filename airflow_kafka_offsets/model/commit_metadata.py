@@ -293,9 +293,9 @@ def is_partly_moved(commits: Sequence[CommitMetadata | None], metadata: CommitMe
     return 0 < len(moved) < len(commits) and not any((each.at or 0) > first for each in others)
 
 
-def committer_text(text: str | None) -> str:
+def committer_text(commit: Commit | None) -> str:
     """Return the origin and the time of a commit, for an error text; empty if unknown."""
-    metadata = CommitMetadata.parse(text)
+    metadata = CommitMetadata.of(commit)
     if metadata is None or not (metadata.run or metadata.tool or metadata.query):
         return ""
     at = metadata.at or 0

@@ -67,9 +67,9 @@ def committed_offsets(commits: Commits) -> Positions:
     return {tp: None if commit is None else commit.offset for tp, commit in commits.items()}
 
 
-def committed_texts(commits: Commits) -> dict[TopicPartition, str | None]:
-    """Return the metadata of each commit; ``None`` without a commit, or if it could not be read."""
-    return {tp: None if commit is None else commit.metadata for tp, commit in commits.items()}
+def as_commits(positions: Mapping[TopicPartition, int | None]) -> Commits:
+    """Return positions as commits without metadata."""
+    return {tp: None if at is None else Commit(at) for tp, at in positions.items()}
 
 
 def positions_past_targets(

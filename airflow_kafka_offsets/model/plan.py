@@ -68,8 +68,7 @@ class OffsetPlan:
     :param refusals: why the plan must not be applied; empty if it may be applied.
     :param notes: remarks on partitions that were clamped or left alone, as the caller allowed.
     :param times: timestamps of the records at offsets of the plan, as far as they are known.
-    :param planned_on: the commits when the plan was made; ``before`` may be from an earlier, interrupted try.
-    :param metadata: the metadata of the commits that would be overwritten.
+    :param commits: the commits when the plan was made; ``before`` may be from an earlier, interrupted try.
     :param skipped: partitions that are left alone -> their position; ``None`` without a commit.
     :param clamped: partitions that move to an end of their log -> the requested offset outside the log;
         ``None`` if a time was requested.
@@ -83,8 +82,7 @@ class OffsetPlan:
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     times: TimesByOffset = field(default_factory=dict, repr=False)
-    planned_on: Positions = field(default_factory=dict, repr=False)
-    metadata: Mapping[TopicPartition, str | None] = field(default_factory=dict, repr=False)
+    commits: Commits = field(default_factory=dict, repr=False)
     skipped: Positions = field(default_factory=dict, repr=False)
     clamped: Positions = field(default_factory=dict, repr=False)
     already_done: bool = False
@@ -95,7 +93,7 @@ class OffsetPlan:
         cls,
         group_id: str,
         targets: Mapping[TopicPartition, int],
-        before: Mapping[TopicPartition, int | None],
+        commits: Commits,
         logs: Logs,
         *,
         source: Mapping[str, Any] | None = None,
@@ -111,14 +109,14 @@ class OffsetPlan:
         """
         Compare the targets with the committed offsets and the logs, and apply the policies.
 
-        :param before: committed offsets; partitions that are not in ``targets`` are left alone.
+        :param commits: the present commits; partitions that are not in ``targets`` are left alone.
         :param may_go_back: partitions that may always move back.
         :param clamped: partitions whose target is an end of their log, which has no record at the requested
             time.
         :param refusals: earlier refusals, which the plan keeps; ``notes`` likewise.
         :param if_lost: remedy for an offset below the log start, see :func:`lost_remedy`.
         """
-        found, remarks = [*refusals], [*notes]
+        found, remarks, before = [*refusals], [*notes], committed_offsets(commits)
         asked: dict[TopicPartition, int | None] = dict.fromkeys(clamped)
         moves: list[PartitionMove] = []
         for tp, target in sorted(targets.items()):
@@ -156,7 +154,7 @@ class OffsetPlan:
             dict(source or {}),
             tuple(found),
             tuple(remarks),
-            planned_on=positions,
+            commits=commits,
             skipped={tp: at for tp, at in before.items() if tp not in positions},
             clamped=asked,
             log_ids=log_ids.restricted_to(tp.topic for tp in positions),
@@ -166,6 +164,11 @@ class OffsetPlan:
     def before(self) -> Positions:
         """The committed offsets that would be overwritten."""
         return {move.topic_partition: move.before for move in self.moves}
+
+    @cached_property
+    def planned_on(self) -> Positions:
+        """The committed offsets of the same partitions when the plan was made."""
+        return committed_offsets({tp: self.commits.get(tp) for tp in self.after})
 
     @cached_property
     def after(self) -> Offsets:

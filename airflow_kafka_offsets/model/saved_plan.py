@@ -288,7 +288,7 @@ def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
     if not moved:
         return [] if now.after == then.after else [f"group {then.group_id!r} would move to other offsets"]
     first = min(moved)
-    by = CommitMetadata.parse(now.metadata.get(first))
+    by = CommitMetadata.of(now.commits.get(first))
     return [
         f"group {then.group_id!r} has changed on {summarize(moved)} ({first}: {then.before[first]} when the "
         f"plan was made, {now.before.get(first)} now{f', by {by}' if by else ''})"

@@ -26,11 +26,13 @@ from airflow_kafka_offsets.model.formats import (
 )
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
+    Commits,
     Logs,
     OffsetRange,
     Offsets,
     Positions,
     TopicPartition,
+    committed_offsets,
     summarize,
 )
 from airflow_kafka_offsets.model.place import Place
@@ -181,25 +183,18 @@ class OffsetWindow:
             )
         return refusals
 
-    def to_commit(
-        self,
-        where: str,
-        positions: Mapping[TopicPartition, int | None],
-        metadata: Mapping[TopicPartition, str | None] | None = None,
-    ) -> Offsets:
+    def to_commit(self, where: str, commits: Commits) -> Offsets:
         """
         Return the offsets that remain to be committed, without partitions that are already at the window's
         end.
 
-        :param where: the owner of the positions, such as ``group 'orders'``, for the error text.
-        :param positions: the group's positions, at least for the window's partitions; ``None`` without a
-            commit.
-        :param metadata: the metadata of these commits, for the error text.
+        :param where: the owner of the commits, such as ``group 'orders'``, for the error text.
+        :param commits: the group's commits, at least for the window's partitions.
         :raises WindowMismatchError: if a partition is neither at the window's start nor at its end.
         """
-        expected, end = self.committed, self.end
+        expected, end, positions = self.committed, self.end, committed_offsets(commits)
         if elsewhere := [tp for tp in end if positions[tp] not in (end[tp], expected[tp])]:
-            movers = {tp: who for tp in elsewhere if (who := committer_text((metadata or {}).get(tp)))}
+            movers = {tp: who for tp in elsewhere if (who := committer_text(commits[tp]))}
             raise WindowMismatchError(
                 where, {tp: (positions[tp], expected[tp], end[tp]) for tp in elsewhere}, movers
             )

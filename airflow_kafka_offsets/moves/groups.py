@@ -22,7 +22,6 @@ from airflow_kafka_offsets.model.offsets import (
     Positions,
     TopicPartition,
     committed_offsets,
-    committed_texts,
     positions_past_targets,
     summarize,
 )
@@ -35,7 +34,7 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets, resolve_place
 from airflow_kafka_offsets.readings.positions import (
-    group_positions,
+    group_commits,
     partitions_in_scope,
     refuse_missing_partitions,
 )
@@ -88,7 +87,7 @@ def plan_commits(
         plan = OffsetPlan.make(
             group_id,
             offsets,
-            committed_offsets(committed),
+            committed,
             logs,
             source=source,
             on_out_of_range=on_out_of_range,
@@ -99,8 +98,7 @@ def plan_commits(
             if_lost=if_lost,
         )
         refusals = [*dict.fromkeys((*plan.refusals, *active.get(group_id, ())))]
-        # The metadata is kept too: a restore and the Offsets tab show the origin of the previous commits.
-        group_plans.append(replace(plan, refusals=tuple(refusals), metadata=committed_texts(committed)))
+        group_plans.append(replace(plan, refusals=tuple(refusals)))
     return group_plans
 
 
@@ -199,29 +197,28 @@ def plan_resets(
         else explicit_offsets(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
         for group_id, scope in scopes.items()
     }
-    positions = {
-        group_id: _positions_to_move(client, group_id, scope, given[group_id])
+    read = {
+        group_id: _commits_to_move(client, group_id, scope, given[group_id])
         for group_id, scope in scopes.items()
     }
     moved: Mapping[str, Sequence[TopicPartition]] = {}
     if metadata and place.traits.relative and targets is None:
-        moved = _moved_before(client, positions, metadata, interrupted)
-    ids = known_log_ids(client, {tp.topic for before in positions.values() for tp in before})
+        moved = _moved_before(read, metadata, interrupted)
+    ids = known_log_ids(client, {tp.topic for commits in read.values() for tp in commits})
     group_plans = []
     if old_offsets is None:
         old_offsets = place.traits.starts_from_commits
-    for group_id, before in positions.items():
-        commits = client.committed(group_id, before)
+    for group_id, commits in read.items():
         others = log_check.refusals(ids, group_id, commits, old_offsets=old_offsets)
         if old_offsets and not others:
             # With a target, such as a batch, no partition starts from its commit.
             known = (targets or at_checkpoint or {}).get(group_id, {})
-            starts = {tp: known[tp] for tp in known if tp in before and (targets or before[tp] is None)}
+            starts = {tp: known[tp] for tp in known if tp in commits and (targets or commits[tp] is None)}
             others = log_check.position_refusals(client, starts, commits, ids)
         plan = plan_positions(
             client,
             group_id,
-            before,
+            commits,
             place if (named := given[group_id]) is None else Place("offsets", named),
             source=place.as_json(),
             now=now,
@@ -233,7 +230,7 @@ def plan_resets(
             log_ids=ids,
         )
         again = log_ids_of(commits, ids).recreated_topics(ids)
-        plan = replace(plan, metadata=committed_texts(commits)).with_note(
+        plan = plan.with_note(
             [tp for tp in plan.before if tp.topic in again], "its topic was recreated since the last commit"
         )
         without = [move.topic_partition for move in plan.moves if move.before is None]
@@ -248,7 +245,7 @@ def plan_resets(
 def plan_positions(
     client: OffsetsClient,
     name: str,
-    before: Positions,
+    commits: Commits,
     place: Place,
     *,
     source: Mapping[str, Any],
@@ -263,10 +260,12 @@ def plan_positions(
     """
     Plan the move of the positions of a group or of a checkpoint's source.
 
+    :param commits: the group's commits, or the source's positions as such.
     :param moved: partitions that an earlier try of this run has moved; they are left alone.
     :param refusals: earlier refusals, which the plan keeps.
     :param log_ids: ids of the cluster and the topics, for the plan.
     """
+    before = committed_offsets(commits)
     logs = client.log_ranges(before)
     filled = {**before, **{tp: (at_checkpoint or {}).get(tp) for tp, at in before.items() if at is None}}
     found = resolve_place(
@@ -279,7 +278,7 @@ def plan_positions(
     return OffsetPlan.make(
         name,
         targets,
-        before,
+        commits,
         logs,
         source=source,
         on_out_of_range=on_out_of_range,
@@ -290,36 +289,30 @@ def plan_positions(
     )
 
 
-def _positions_to_move(
+def _commits_to_move(
     client: OffsetsClient, group_id: str, scope: TopicScope, given: Positions | None
-) -> Positions:
+) -> Commits:
     if given is not None:
         # The offsets may name fewer partitions than topics, but all partitions in topics must exist.
         if unused := set(scope.topics or ()) - {tp.topic for tp in given}:
             partitions_in_scope(client, scope.restricted_to(unused))
         if numbered := set(scope.explicit_partitions) - given.keys():
             refuse_missing_partitions(client, numbered)
-        return committed_offsets(client.committed(group_id, given))
-    positions = group_positions(client, group_id, scope)
+        return client.committed(group_id, given)
+    commits = group_commits(client, group_id, scope)
     if scope.topics is None:
         # As in Kafka's tool, "all topics" means the partitions with a committed offset.
-        return {tp: offset for tp, offset in positions.items() if offset is not None}
-    return positions
+        return {tp: commit for tp, commit in commits.items() if commit is not None}
+    return commits
 
 
 def _moved_before(
-    client: OffsetsClient,
-    positions: Mapping[str, Positions],
-    metadata: CommitMetadata,
-    interrupted: bool | None,
+    read: Mapping[str, Commits], metadata: CommitMetadata, interrupted: bool | None
 ) -> dict[str, list[TopicPartition]]:
     """Return the partitions of each group that an earlier try of the same reset has moved."""
     makers = {
-        group_id: {
-            tp: CommitMetadata.of(commit) or CommitMetadata()
-            for tp, commit in client.committed(group_id, before).items()
-        }
-        for group_id, before in positions.items()
+        group_id: {tp: CommitMetadata.of(commit) or CommitMetadata() for tp, commit in commits.items()}
+        for group_id, commits in read.items()
     }
     everything = [maker for group in makers.values() for maker in group.values()]
     if any(metadata.is_same_task(maker) and metadata.is_other_request(maker) for maker in everything):

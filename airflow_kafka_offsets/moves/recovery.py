@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.recovery import (
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.groups import plan_commits
-from airflow_kafka_offsets.readings.positions import group_positions
+from airflow_kafka_offsets.readings.positions import group_commits
 
 
 def judge_recovery(
@@ -151,20 +151,19 @@ def plan_without_move(
                 f"{checkpoint.location}: {clear}"
             )
     sources = None if checkpoint is None else checkpoint.read().kafka_offsets
-    targets = {
-        group: {tp: at for tp, at in group_positions(client, group, scope).items() if at is not None}
+    made = {
+        group: {
+            tp: commit for tp, commit in group_commits(client, group, scope).items() if commit is not None
+        }
         for group, scope in selection.scopes(sources).items()
     }
-    unfinished = [
-        group
-        for group, offsets in targets.items()
-        if not committed_by_others(client.committed(group, offsets), movers)
-    ]
+    unfinished = [group for group, commits in made.items() if not committed_by_others(commits, movers)]
     if unfinished:
         raise PlanRefusedError(
             f"{', '.join(work)} succeeded in this run, and nothing was committed to group "
             f"{', '.join(unfinished)} since the reset or its restore: {clear}"
         )
+    targets = {group: {tp: each.offset for tp, each in commits.items()} for group, commits in made.items()}
     # Nothing moves, so a position out of range must not refuse the plan.
     return PipelinePlan(plan_commits(client, targets, source={"kept": list(work)}, on_out_of_range="skip"))
 

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Offsets, Positions, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, Positions, as_commits, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.place import Place
@@ -284,7 +284,7 @@ def plan_checkpoint_seek(
         group_plans[source] = plan_positions(
             client,
             source,
-            before,
+            as_commits(before),
             to,
             source={},
             now=now,

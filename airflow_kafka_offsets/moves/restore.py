@@ -15,7 +15,13 @@ from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Offsets, Positions, TopicPartition, committed_offsets
+from airflow_kafka_offsets.model.offsets import (
+    Offsets,
+    Positions,
+    TopicPartition,
+    as_commits,
+    committed_offsets,
+)
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -284,7 +290,7 @@ def _with_checkpoint(
             source: OffsetPlan.make(
                 source,
                 offsets,
-                {tp: now.get(source, {}).get(tp) for tp in offsets},
+                as_commits({tp: now.get(source, {}).get(tp) for tp in offsets}),
                 client.log_ranges(offsets),
                 on_out_of_range=on_out_of_range,
                 refusals=refusals,

@@ -197,8 +197,7 @@ def plan_saved(
     )
     groups, begun = [], plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
     for group in plan.group_plans:
-        commits = client.committed(group.group_id, group.after)
-        mine = offsets_before(saved.digest, saved.receipt.group(group.group_id), commits)
+        mine = offsets_before(saved.digest, saved.receipt.group(group.group_id), group.commits)
         begun = begun or bool(mine)
         # The archive of a checkpoint has the earlier offsets of the groups.
         group = group if plan.checkpoint_plan is not None else group.with_before(mine)

@@ -96,8 +96,8 @@ def _commits_of_others(
     beyond = partitions_moved_on(now, back, moved_to)
     of_others: dict[str, list[TopicPartition]] = {}
     for tp in back:
-        text = group_plan.metadata.get(tp)
-        made = CommitMetadata.parse(text)
+        commit = group_plan.commits.get(tp)
+        made = CommitMetadata.of(commit)
         # Within the range of the move, a commit is progress of its recovery, but a reset is not.
         moved = (
             made is not None
@@ -108,7 +108,7 @@ def _commits_of_others(
         if not moved and tp not in beyond:
             continue
         if not (same_run if made is None or not (made.run or moved) else metadata.is_same_run(made)):
-            of_others.setdefault(committer_text(text) or "another client", []).append(tp)
+            of_others.setdefault(committer_text(commit) or "another client", []).append(tp)
     return [
         f"group {group_plan.group_id!r} was committed on {summarize(partitions)} by {who}"
         for who, partitions in of_others.items()

@@ -16,10 +16,7 @@ from airflow_kafka_offsets.model.offsets import (
     Commits,
     OffsetRange,
     Offsets,
-    Positions,
     TopicPartition,
-    committed_offsets,
-    committed_texts,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
@@ -80,7 +77,7 @@ def plan_window_commits(
         part = _part(window, plan)
         refusals = [*elsewhere, *plan.refusals, *_refusals(part, plan)]
         if not committed_at:
-            refusals += _read_by_others(part, plan.group_id, plan.before, plan.metadata, run)
+            refusals += _read_by_others(part, plan.group_id, plan.commits, run)
         group_plans[plan.group_id] = replace(plan, refusals=tuple(refusals))
     return [group_plans[group] for group in targets]
 
@@ -123,8 +120,7 @@ def check_not_read_by_others(
     window: OffsetWindow, group_id: str, run: CommitMetadata, commits: Commits
 ) -> None:
     """Refuse a window if another run has read the same records and has committed them."""
-    at, made = committed_offsets(commits), committed_texts(commits)
-    PlanRefusedError.raise_if(_read_by_others(window, group_id, at, made, run))
+    PlanRefusedError.raise_if(_read_by_others(window, group_id, commits, run))
 
 
 def _plan_after_commit(
@@ -140,9 +136,8 @@ def _plan_after_commit(
     # An offset beyond the log end belongs to another log, and proves nothing.
     if any(offset > logs[tp].end for tp, offset in now.items()):
         return None
-    texts = committed_texts(commits)
     movers = {
-        who for tp, offset in now.items() if offset > part.end[tp] and (who := committer_text(texts[tp]))
+        who for tp, offset in now.items() if offset > part.end[tp] and (who := committer_text(commits[tp]))
     }
     by = f", moved by {', '.join(sorted(movers))}" if movers else ""
     return OffsetPlan(
@@ -153,7 +148,7 @@ def _plan_after_commit(
             f"nothing to do: this task has committed the window at {committed_at}, and the group has moved "
             f"on since{by}",
         ),
-        metadata=texts,
+        commits=commits,
         already_done=True,
     )
 
@@ -167,7 +162,7 @@ def _refusals(part: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
         )
     group = group_plan.group_id
     try:
-        part.to_commit(f"group {group!r}", group_plan.before, group_plan.metadata)
+        part.to_commit(f"group {group!r}", group_plan.commits)
     except WindowMismatchError as error:
         planned = part.source.get("group_id", group)
         groups = planned.values() if isinstance(planned, Mapping) else [planned]
@@ -182,13 +177,7 @@ def _refusals(part: OffsetWindow, group_plan: OffsetPlan) -> tuple[str, ...]:
     return ()
 
 
-def _read_by_others(
-    part: OffsetWindow,
-    group_id: str,
-    positions: Positions,
-    texts: Mapping[TopicPartition, str | None],
-    run: CommitMetadata,
-) -> list[str]:
+def _read_by_others(part: OffsetWindow, group_id: str, commits: Commits, run: CommitMetadata) -> list[str]:
     """
     Return why a window is not committed: another run has read the same records, and has committed them.
 
@@ -208,12 +197,10 @@ def _read_by_others(
 
     makers: dict[str, list[TopicPartition]] = {}
     for tp, offsets in part.ranges.items():
-        if (
-            offsets.size
-            and positions.get(tp) == offsets.end
-            and is_other(CommitMetadata.parse(texts.get(tp)))
-        ):
-            makers.setdefault(committer_text(texts.get(tp)), []).append(tp)
+        commit = commits.get(tp)
+        at_end = commit is not None and commit.offset == offsets.end
+        if offsets.size and at_end and is_other(CommitMetadata.of(commit)):
+            makers.setdefault(committer_text(commit), []).append(tp)
     return [
         f"group {group_id!r} is at the end of these ranges on {summarize(partitions)}, committed by {maker}: "
         "that run has read the same records, because both windows were planned before either was committed. "

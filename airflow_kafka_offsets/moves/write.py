@@ -27,7 +27,6 @@ from airflow_kafka_offsets.model.offsets import (
     Positions,
     TopicPartition,
     committed_offsets,
-    committed_texts,
     positions_past_targets,
     summarize,
 )
@@ -110,7 +109,7 @@ def commit_window(
     def offsets_to_commit(found: Commits) -> Offsets:
         if check is not None:
             check(found)
-        return window.to_commit(f"group {group_id!r}", committed_offsets(found), committed_texts(found))
+        return window.to_commit(f"group {group_id!r}", found)
 
     if fenced:
         return client.commit_fenced(group_id, window.end, texts, offsets_to_commit)

@@ -11,7 +11,6 @@ from airflow.sdk import Asset, Context, XComArg
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.interval import MOST_INTERVALS, IntervalSchedule, parse_timezone
-from airflow_kafka_offsets.model.interval_feed import CompletedIntervals, IntervalFeed, Notes
 from airflow_kafka_offsets.model.parameters import (
     choice_parser,
     parse_count,
@@ -20,6 +19,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_time,
 )
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
+from airflow_kafka_offsets.readings.interval_feed import CompletedIntervals, IntervalFeed
 from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER
 from airflow_kafka_offsets.task.interval_memory import IntervalMemory
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
@@ -179,13 +179,11 @@ class CompletedIntervalsOperator(OffsetsOperator):
                     if not found.times.has_position:
                         self.log.warning("The group has no committed offset: no interval is complete")
                     for memory, feed in feeds:
-                        emitted, notes = feed.continued(memory.emitted, found)
-                        self._note(feed, notes)
+                        emitted = feed.continued(memory.emitted, found)
                         if emitted is not None:
                             # Kept now, so that the beginning or a reset is not forgotten if this task fails.
                             memory.keep(emitted)
                             completed.append((memory, feed.completed(emitted.end, found.times)))
-                            self._note(feed, completed[-1][1].notes)
             token = uuid.uuid4().hex
             emitting = [(memory, each) for memory, each in completed if each.intervals]
             for memory, each in emitting:
@@ -199,10 +197,6 @@ class CompletedIntervalsOperator(OffsetsOperator):
             "position": "checkpoint" if position.position_is_checkpoint else "group",
             "assets": {each.feed.name: each.as_json() for _, each in completed},
         }
-
-    def _note(self, feed: IntervalFeed, notes: Notes) -> None:
-        for level, text in notes:
-            self.log.log(level, "%s: %s", feed.name, text)
 
     def _assets(self) -> list[Asset]:
         """Return the outlets, one for each schedule, as assets."""

@@ -269,9 +269,6 @@ def _search(
     return found
 
 
-log = logging.getLogger(__name__)
-
-
 def gather_readiness(
     source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
 ) -> Readiness:

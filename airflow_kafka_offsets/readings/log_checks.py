@@ -13,7 +13,7 @@ from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupErr
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.topic_times import unread_times
@@ -136,7 +136,8 @@ class LogCheck:
             return UNKNOWN_LOGS
         plans = [*plans]
         current = LogIds.union(plan.log_ids for plan in plans)
-        made = {tp: CommitMetadata.parse(plan.metadata.get(tp)) for plan in plans for tp in plan.after}
+        commits = {tp: plan.commits.get(tp) for plan in plans for tp in plan.after}
+        made = {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
         recorded = LogIds(newest_cluster(self.moves, made.values()))
         if recorded.is_other_cluster(current):
             return recorded
@@ -148,12 +149,6 @@ class LogCheck:
                 for offsets in sources.values()
                 for tp, at in offsets.items()
                 if tp in made and tp.topic not in moved.topics
-            }
-            commits = {
-                tp: Commit(at, plan.metadata.get(tp))
-                for plan in plans
-                for tp, at in plan.planned_on.items()
-                if at is not None
             }
             newer = newer_records(client, unconfirmed(silent, commits), self.read_at, only_whole=True)
             again |= {tp.topic: "unknown" for tp in newer}

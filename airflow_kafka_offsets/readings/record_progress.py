@@ -1,5 +1,5 @@
 """
-Progress of positions in the time of the records, for :mod:`airflow_kafka_offsets.model.interval_feed`.
+Progress of positions in the time of the records, for :mod:`airflow_kafka_offsets.readings.interval_feed`.
 
 The module sends few requests to the broker. It fetches the timestamp of the record at each position once, for
 all intervals and schedules. If these timestamps are late enough, an interval is complete, and so are all

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.offsets import (
     Offsets,
     Positions,
     TopicPartition,
+    as_commits,
     committed_offsets,
     starting_points,
     summarize,
@@ -299,9 +300,7 @@ def emptied_partitions(window: OffsetWindow, positions: Positions, logs: Logs) -
 def warn_group_elsewhere(window: OffsetWindow, positions: Positions) -> None:
     """Log a warning if the window can be read, but not committed at the group's current position."""
     try:
-        window.to_commit(
-            "the group", {tp: positions[tp] for tp in window.ranges} if positions else window.committed
-        )
+        window.to_commit("the group", as_commits(positions or window.committed))
     except WindowMismatchError as error:
         log.warning(
             "A first commit of this window would be refused now, because the group is elsewhere: %s",

@@ -71,8 +71,8 @@ class BeforeImages:
         # If other tasks follow this one, it continues its earlier move even after a Clear.
         continues = has_followers or self.interrupted
         for group in plan.group_plans if continues else ():
-            for text in group.metadata.values():
-                if (by := CommitMetadata.parse(text)) and metadata.is_other_index(by):
+            for commit in group.commits.values():
+                if (by := CommitMetadata.of(commit)) and metadata.is_other_index(by):
                     raise PlanRefusedError(
                         f"map index {by.map_index} of this task has moved group {group.group_id!r} in this "
                         "run, and nothing was committed since, so this index does not know the offsets from "
@@ -88,8 +88,8 @@ class BeforeImages:
             {
                 group.group_id: {
                     tp: first[tp]
-                    for tp, text in group.metadata.items()
-                    if (by := CommitMetadata.parse(text))
+                    for tp, commit in group.commits.items()
+                    if (by := CommitMetadata.of(commit))
                     and is_own(by)
                     and tp in (first := self._first(group.group_id) or by.offsets_before(tp.topic))
                 }

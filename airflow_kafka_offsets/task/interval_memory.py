@@ -23,8 +23,8 @@ from airflow.sdk import Asset, Context, Variable
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
-from airflow_kafka_offsets.model.interval_feed import KEY, CompletedIntervals, Emitted, parse_moment
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.readings.interval_feed import KEY, CompletedIntervals, Emitted, parse_moment
 from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError
 from airflow_kafka_offsets.task.identity import commit_metadata, map_index
 

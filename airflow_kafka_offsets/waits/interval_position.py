@@ -12,12 +12,12 @@ from airflow_kafka_offsets.checkpoint.archive import read_attachment
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
-from airflow_kafka_offsets.model.interval_feed import CompletingPosition, Emitted
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Positions, furthest_behind, summarize
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.readings.interval_feed import CompletingPosition, Emitted
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.readings.positions import check_in_log
 from airflow_kafka_offsets.readings.record_progress import RecordProgress

@@ -338,7 +338,7 @@ def _read_durations(data: bytes) -> None:
 def _read_metadata(data: bytes) -> None:
     text = _text(data)
     metadata = CommitMetadata.parse(text)
-    for shown in (str(metadata), committer_text(text)):
+    for shown in (str(metadata), committer_text(Commit(0, text))):
         if not shown.isprintable():
             raise HostileInputError(f"metadata is shown as {shown!r}")
     foreign_query("g", {TopicPartition("t", 0): Commit(0, text)}, "mine")

@@ -15,7 +15,7 @@ import pytest
 from airflow_kafka_offsets.cli.execution import Execution, save_offsets
 from airflow_kafka_offsets.errors import PlanRefusedError, StorageUnavailableError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, as_commits
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 
@@ -428,7 +428,7 @@ def test_all_groups_where_there_is_none_is_no_success(run_group, monkeypatch):
 
 def test_a_plan_that_is_refused_is_not_exported(capsys):
     tp = TopicPartition("orders", 0)
-    group = OffsetPlan.make("g", {tp: -950}, {tp: 50}, {tp: LogRange(0, 100)}, source={})
+    group = OffsetPlan.make("g", {tp: -950}, as_commits({tp: 50}), {tp: LogRange(0, 100)}, source={})
     execution = Execution(dry_run=True, execute=False, output="table")
     with pytest.raises(PlanRefusedError, match="offset -950 of orders-0 is outside its log"):
         execution.finish_plan(PipelinePlan((group,)), lambda _: {}, export=True)

@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import (
     Sink,
     parse_quiet_period,
 )
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, LogRange, TopicPartition, as_commits
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.table import DELETED
@@ -182,7 +182,7 @@ def test_a_table_of_a_refused_move_does_not_say_that_the_checkpoint_stays():
 
 def test_a_receipt_says_what_was_not_done_as_asked_and_the_times_of_the_records():
     log = {A: LogRange(5, 100), B: LogRange(0, 50)}
-    compared = OffsetPlan.make("0", {A: 1}, {A: 10, B: 7}, log, on_out_of_range="clamp")
+    compared = OffsetPlan.make("0", {A: 1}, as_commits({A: 10, B: 7}), log, on_out_of_range="clamp")
     plan = replace(checkpoint_plan().with_group_plans([compared]), times={(A, 10): 0, (A, 4): DELETED})
     value = plan.make_receipt()
     assert (value["clamped"], value["skipped"], value["lost"]) == (

@@ -30,7 +30,7 @@ from airflow_kafka_offsets.model.lineage import (
     lineage_of_window,
     namespace_of,
 )
-from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition, as_commits
 from airflow_kafka_offsets.model.partition_state import PartitionState
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -45,7 +45,9 @@ ORDERS, PAYMENTS = ("kafka://b1:9092", "orders"), ("kafka://b1:9092", "payments"
 
 
 def plan(group="g", targets=None, before=BEFORE, **allowed):
-    return OffsetPlan.make(group, targets or {A: 30, B: 50}, before, LOG, source=SOURCE, **allowed)
+    return OffsetPlan.make(
+        group, targets or {A: 30, B: 50}, as_commits(before), LOG, source=SOURCE, **allowed
+    )
 
 
 def record(*plans, verified=True, servers=SERVERS, plan_only=False, **known):
@@ -324,7 +326,7 @@ def plans(draw):
         logs = {tp: LogRange(draw(st.integers(0, end)), end) for tp, end in ends.items()}
         targets = {tp: draw(st.integers(log.start, log.end)) for tp, log in logs.items()}
         before = {tp: draw(st.none() | st.integers(0, 99)) for tp in targets}
-        made.append(OffsetPlan.make(group, targets, before, logs, source=SOURCE))
+        made.append(OffsetPlan.make(group, targets, as_commits(before), logs, source=SOURCE))
     return made
 
 

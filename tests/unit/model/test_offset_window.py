@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
-from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition, as_commits
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
 
@@ -53,8 +53,8 @@ def test_a_limited_window_starts_where_the_whole_one_does_and_is_as_large_as_it_
 @given(windows())
 def test_committing_it_twice_is_committing_it_once(window):
     held = dict(window.committed)
-    held |= window.to_commit("group 'g'", held)
-    assert window.to_commit("group 'g'", held) == {}
+    held |= window.to_commit("group 'g'", as_commits(held))
+    assert window.to_commit("group 'g'", as_commits(held)) == {}
     assert held == {
         tp: window.end[tp] if window.ranges[tp].size or tp in window.without_commit else window.start[tp]
         for tp in held
@@ -62,7 +62,7 @@ def test_committing_it_twice_is_committing_it_once(window):
 
 
 def test_a_half_written_commit_is_finished():
-    assert WINDOW.to_commit("group 'g'", {A: 8, B: None, C: 7}) == {B: 4}
+    assert WINDOW.to_commit("group 'g'", as_commits({A: 8, B: None, C: 7})) == {B: 4}
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_a_half_written_commit_is_finished():
 )
 def test_a_group_that_stands_elsewhere_is_refused(held):
     with pytest.raises(WindowMismatchError, match="group 'g' is neither at the start nor at the end"):
-        WINDOW.to_commit("group 'g'", held)
+        WINDOW.to_commit("group 'g'", as_commits(held))
 
 
 def test_the_error_names_each_partition_with_what_was_found_and_expected():
     with pytest.raises(WindowMismatchError) as refused:
-        WINDOW.to_commit("group 'g'", {A: 6, B: 1, C: 7})
+        WINDOW.to_commit("group 'g'", as_commits({A: 6, B: 1, C: 7}))
     assert "orders-0: found 6, the range goes from 5 to 8" in str(refused.value)
     assert "orders-1: found 1, the range goes from nothing to 4" in str(refused.value)
     assert "orders-2" not in str(refused.value)

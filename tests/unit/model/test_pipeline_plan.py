@@ -5,7 +5,7 @@ import pytest
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, as_commits
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, PipelinePlan, read_groups_file
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import Receipt
@@ -13,7 +13,10 @@ from airflow_kafka_offsets.model.receipt import Receipt
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
 REWIND = CheckpointPlan("seek", "/c", "975d5cb5", 7, before={"0": {A: 40, B: 9}}, after={"0": {A: 30, B: 5}})
-GROUPS = [OffsetPlan.make("g", {A: 30}, {A: 20}, LOG), OffsetPlan.make("h", {B: 5}, {B: None}, LOG)]
+GROUPS = [
+    OffsetPlan.make("g", {A: 30}, as_commits({A: 20}), LOG),
+    OffsetPlan.make("h", {B: 5}, {B: None}, LOG),
+]
 
 
 def test_the_commits_say_which_query_and_batch_they_go_with():
@@ -48,7 +51,7 @@ def test_a_plan_is_known_by_its_receipt_also_without_a_group(groups, plan_only):
 
 
 def test_a_refusal_of_either_part_refuses_both_and_is_given_once():
-    refused = OffsetPlan.make("g", {B: 60}, {B: 1}, LOG)
+    refused = OffsetPlan.make("g", {B: 60}, as_commits({B: 1}), LOG)
     plan = PipelinePlan([refused], REWIND.with_group_plans([refused]))
     assert plan.refusals
     with pytest.raises(PlanRefusedError) as error:
@@ -68,7 +71,7 @@ def test_what_an_archive_keeps_of_the_groups_reads_back():
 
 
 def test_a_plan_of_which_nothing_is_left_to_write_is_refused_with_what_was_left_alone():
-    skipped = OffsetPlan.make("g", {A: 200}, {A: 20}, LOG, on_out_of_range="skip")
+    skipped = OffsetPlan.make("g", {A: 200}, as_commits({A: 20}), LOG, on_out_of_range="skip")
     plan = PipelinePlan([skipped])
     assert plan.is_empty
     assert plan.refusals

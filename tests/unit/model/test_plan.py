@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import CommitError, GroupMovedError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition, as_commits
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, parse_choice
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_read_back
@@ -18,7 +18,7 @@ LOG = {A: LogRange(10, 100), B: LogRange(0, 50)}
 
 def make(targets, before=None, **policies):
     before = {A: 20, B: None} if before is None else before
-    return OffsetPlan.make("g", targets, before, LOG, source={"checkpoint": "/c"}, **policies)
+    return OffsetPlan.make("g", targets, as_commits(before), LOG, source={"checkpoint": "/c"}, **policies)
 
 
 def test_a_plan_lays_before_and_after_beside_the_log():
@@ -139,7 +139,7 @@ def test_a_table_of_many_partitions_shows_those_that_move_furthest_and_sums_up_t
     plan = OffsetPlan.make(
         "g",
         {tp: tp.partition for tp in partitions},
-        dict.fromkeys(partitions, 0),
+        as_commits(dict.fromkeys(partitions, 0)),
         dict.fromkeys(partitions, LogRange(0, 1_000)),
     )
     lines = plan.table().splitlines()
@@ -168,7 +168,12 @@ def test_no_plan_that_passes_its_check_leaves_the_log_or_goes_back_unasked(
     log, target, before, policy, checkpoint_plan
 ):
     plan = OffsetPlan.make(
-        "g", {A: target}, {A: before}, {A: log}, on_out_of_range=policy, allow_rewind=checkpoint_plan
+        "g",
+        {A: target},
+        as_commits({A: before}),
+        {A: log},
+        on_out_of_range=policy,
+        allow_rewind=checkpoint_plan,
     )
     if plan.refusals:
         return

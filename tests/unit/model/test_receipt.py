@@ -6,7 +6,7 @@ import pytest
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, as_commits
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import Receipt, check_restorable, make_receipt, outcome_lines
 
@@ -16,7 +16,9 @@ IDS = LogIds("cluster", {"orders": "id"})
 
 
 def make(group, targets):
-    return OffsetPlan.make(group, targets, {A: 20, B: None}, LOG, source={"checkpoint": "/c"}, log_ids=IDS)
+    return OffsetPlan.make(
+        group, targets, as_commits({A: 20, B: None}), LOG, source={"checkpoint": "/c"}, log_ids=IDS
+    )
 
 
 def test_the_receipt_is_plain_json_that_reads_back():
@@ -42,7 +44,7 @@ def test_a_receipt_of_several_groups_keeps_them_apart():
 
 
 def test_a_receipt_says_what_was_not_done_as_asked_and_the_times_of_the_records():
-    plan = OffsetPlan.make("g", {A: 4}, {A: 20, B: None}, LOG, on_out_of_range="clamp")
+    plan = OffsetPlan.make("g", {A: 4}, as_commits({A: 20, B: None}), LOG, on_out_of_range="clamp")
     value = json.loads(json.dumps(make_receipt([replace(plan, times={(A, 20): None, (A, 10): 0})])))
     assert (value["clamped"], value["lost"]) == ({"orders": {"0": 4}}, 6)
     assert value["skipped"] == {"orders": {"1": None}}
@@ -63,7 +65,7 @@ def test_an_old_receipt_reads_back():
 def test_a_receipt_of_10000_partitions_that_did_not_move_as_asked_stays_small():
     at = {TopicPartition("orders", number): 5 for number in range(10_000)}
     logs = dict.fromkeys(at, LogRange(1_000, 2_000))
-    plan = OffsetPlan.make("g", at, at, logs, on_out_of_range="clamp")
+    plan = OffsetPlan.make("g", at, as_commits(at), logs, on_out_of_range="clamp")
     times = {(tp, offset): 1_772_344_800_000 for tp in at for offset in (5, 1_000)}
     assert len(json.dumps(make_receipt([replace(plan, times=times)]))) < 1_000_000
 
@@ -122,7 +124,7 @@ def test_what_is_no_receipt_is_refused(value):
 def test_a_move_of_which_the_receipt_could_not_be_read_back_is_refused():
     at = {TopicPartition("orders", number): 5 for number in range(1_000)}
     logs = dict.fromkeys(at, LogRange(0, 10))
-    plans = [OffsetPlan.make(f"g{number}", at, at, logs, source={}) for number in range(60)]
+    plans = [OffsetPlan.make(f"g{number}", at, as_commits(at), logs, source={}) for number in range(60)]
     with pytest.raises(PlanRefusedError, match="60,000 partitions are too many .* name fewer groups"):
         check_restorable(plans)
     with pytest.raises(OffsetsFormatError):
@@ -131,6 +133,6 @@ def test_a_move_of_which_the_receipt_could_not_be_read_back_is_refused():
 
 def test_a_move_of_40000_partitions_can_be_restored():
     at = {TopicPartition("orders", number): 5 for number in range(40_000)}
-    plan = OffsetPlan.make("g", at, at, dict.fromkeys(at, LogRange(0, 10)), source={})
+    plan = OffsetPlan.make("g", at, as_commits(at), dict.fromkeys(at, LogRange(0, 10)), source={})
     check_restorable([plan])
     assert Receipt.parse(load_json(json.dumps(make_receipt([plan])), "receipt")).groups[0].before == at

@@ -14,7 +14,7 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, committed_offsets
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, as_commits, committed_offsets
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -106,7 +106,7 @@ def test_an_error_after_the_first_group_does_not_say_that_nothing_was_changed(cl
 
 def moved_to(offset):
     logs = dict.fromkeys((FIRST, SECOND), LogRange(0, 100))
-    return OffsetPlan.make("g", {FIRST: offset, SECOND: offset}, {FIRST: 50, SECOND: 50}, logs)
+    return OffsetPlan.make("g", {FIRST: offset, SECOND: offset}, as_commits({FIRST: 50, SECOND: 50}), logs)
 
 
 @pytest.mark.parametrize("move", [None, 1, 2])

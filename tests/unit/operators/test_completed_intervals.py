@@ -396,6 +396,7 @@ def test_records_that_were_deleted_unread_after_kafka_forgot_the_group_complete_
     stream.run()
     stream.broker.forget("etl")
     stream.broker.delete_records("orders", 0, 2)
+    caplog.set_level("INFO")
     stream.run()
     assert "orders-0 has no position" in capsys.readouterr().out + caplog.text
     stream.commit(3)

@@ -14,8 +14,8 @@ from memory_broker import MemoryBroker
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.interval import IntervalSchedule
-from airflow_kafka_offsets.model.interval_feed import IntervalFeed, end_after_reset
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.readings.interval_feed import IntervalFeed, end_after_reset
 from airflow_kafka_offsets.readings.record_progress import RecordProgress
 
 HOUR = 3_600_000

@@ -13,46 +13,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from itertools import islice, takewhile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.interval import Interval, IntervalSchedule
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
-from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.text import plural
+from airflow_kafka_offsets.readings.record_progress import RecordProgress
+
+log = logging.getLogger(__name__)
 
 KEY = "kafka_offsets.intervals"
 """Key of the state that is kept with the asset."""
 
-Notes = Sequence[tuple[int, str]]
-"""Lines for the log, each with its level."""
-
 _VERSION = 1
 _SHOWN = 3
-
-
-class RecordTimes(Protocol):
-    """A position in the time of the records; ``RecordProgress`` in ``readings/`` reads it from a broker."""
-
-    now: int
-
-    @property
-    def has_position(self) -> bool:
-        """Whether there is a position in any partition."""
-
-    @property
-    def time(self) -> int | None:
-        """The timestamp of the first unread record, at most now; ``None`` without any position."""
-
-    def reached(self, moments: Sequence[int]) -> int:
-        """Return how many of ascending times all partitions have reached."""
-
-    def missing(self, moment: int) -> Mapping[TopicPartition, str]:
-        """Return why partitions have not reached a time; empty if all have."""
-
-    def taken_back(self, moment: int) -> int | None:
-        """Return the time of the first unread record if a position is back before a time it had reached."""
 
 
 class CompletingPosition(NamedTuple):
@@ -68,8 +44,8 @@ class CompletingPosition(NamedTuple):
 
     owner: Mapping[str, Any]
     move: int | None
-    times: RecordTimes
-    moved: RecordTimes
+    times: RecordProgress
+    moved: RecordProgress
     logs: LogIds = UNKNOWN_LOGS
 
     def recorded_logs(self, kept: Emitted | None) -> LogIds:
@@ -151,47 +127,46 @@ class IntervalFeed:
     lateness: timedelta
     limit: int
 
-    def continued(self, kept: Emitted | None, position: CompletingPosition) -> tuple[Emitted | None, Notes]:
+    def continued(self, kept: Emitted | None, position: CompletingPosition) -> Emitted | None:
         """
-        Return what was emitted, corrected for resets, or where the intervals begin; and lines for the log.
+        Return what was emitted, corrected for resets, or where the intervals begin.
 
         ``None`` while nothing determines where they begin.
 
         :raises PlanRefusedError: if they are other intervals than before, or would begin at a wrong time.
         """
-        schedule, move, notes = self.schedule, position.move, []
+        schedule, move = self.schedule, position.move
         meaning = {"every": schedule.cron or schedule.every, "timezone": schedule.zone, **position.owner}
         start_from = None if self.start_from is None else self.start_from.isoformat()
         if kept is None or self._begins_again(kept, meaning):
             first = self.start_from or _first_unread(position.times)
             if first is None:
-                return None, []
+                return None
             begin = schedule.containing(first)
             emitted = Emitted(begin.start, meaning, start_from, move, begin.start)
             now = "now " if kept and kept.meaning == meaning else ""
-            notes.append((logging.INFO, f"the first interval is {now}{begin}"))
+            log.info("%s: the first interval is %s%s", self.name, now, begin)
         else:
             end = kept.end
             if start_from not in (None, kept.start_from):
-                text = (
-                    f"start_from was {kept.start_from} and is now {start_from}. This has no effect: the "
-                    f"intervals continue at {end.isoformat()}. To begin again, delete the state {KEY} of the "
-                    "asset, or use another asset"
+                log.warning(
+                    "%s: start_from was %s and is now %s. This has no effect: the intervals continue at %s. "
+                    "To begin again, delete the state %s of the asset, or use another asset",
+                    *(self.name, kept.start_from, start_from, end.isoformat(), KEY),
                 )
-                notes.append((logging.WARNING, text))
             if not kept.waits_for_start:
                 has_moved = move is not None and kept.move is not None and kept.move < move
                 readings = [position.times, position.moved] if has_moved else [position.times]
                 end = min(end_after_reset(each, schedule, end) for each in readings)
             if end < kept.end:
-                text = (
-                    f"the position was moved back. The intervals from {schedule.containing(end)} until "
-                    f"{kept.end.isoformat()} are emitted again when they are complete again"
+                log.warning(
+                    "%s: the position was moved back. The intervals from %s until %s are emitted again when "
+                    "they are complete again",
+                    *(self.name, schedule.containing(end), kept.end.isoformat()),
                 )
-                notes.append((logging.WARNING, text))
             emitted = replace(kept, end=end, move=move)
         # An id that the broker does not return this time is not forgotten.
-        return replace(emitted, logs=position.recorded_logs(kept) | position.logs), notes
+        return replace(emitted, logs=position.recorded_logs(kept) | position.logs)
 
     def _begins_again(self, kept: Emitted, meaning: Mapping[str, Any]) -> bool:
         start, before = self.start_from, kept.meaning
@@ -215,7 +190,7 @@ class IntervalFeed:
             f"time, such as {kept.end.isoformat()!r}, to begin there"
         )
 
-    def completed(self, since: datetime, times: RecordTimes) -> CompletedIntervals:
+    def completed(self, since: datetime, times: RecordProgress) -> CompletedIntervals:
         """Return the complete intervals that start at or after a time."""
 
         def moment(interval: Interval) -> int:
@@ -224,13 +199,14 @@ class IntervalFeed:
         ended = takewhile(lambda each: moment(each) <= times.now, self.schedule.since(since))
         at_most = list(islice(ended, self.limit + 1))
         count = times.reached([moment(each) for each in at_most])
-        found, notes = at_most[: min(count, self.limit)], []
+        found = at_most[: min(count, self.limit)]
         if found:
             several = f" to {found[-1]}" if len(found) > 1 else ""
-            notes.append((logging.INFO, f"complete: {found[0]}{several} ({len(found)})"))
+            log.info("%s: complete: %s%s (%d)", self.name, found[0], several, len(found))
         if count > self.limit:
-            text = "more intervals are complete than max_intervals: the next run emits the rest"
-            notes.append((logging.WARNING, text))
+            log.warning(
+                "%s: more intervals are complete than max_intervals: the next run emits the rest", self.name
+            )
         else:
             following = next(self.schedule.since(found[-1].end if found else since))
             missing = times.missing(moment(following)) if moment(following) <= times.now else {}
@@ -238,9 +214,9 @@ class IntervalFeed:
             others = (
                 f" and {plural(len(missing) - _SHOWN, 'more partition')}" if len(missing) > _SHOWN else ""
             )
-            text = f"the next interval is {following}: {reasons or 'it has not ended'}{others}"
-            notes.append((logging.INFO, text))
-        return CompletedIntervals(self, since, found, count > self.limit, notes)
+            why = f"{reasons or 'it has not ended'}{others}"
+            log.info("%s: the next interval is %s: %s", self.name, following, why)
+        return CompletedIntervals(self, since, found, count > self.limit)
 
 
 class CompletedIntervals(NamedTuple):
@@ -249,14 +225,12 @@ class CompletedIntervals(NamedTuple):
 
     :param since: the end of the last interval that was emitted before.
     :param more: whether more intervals are complete than may be emitted at once.
-    :param notes: lines for the log, also why there are no more.
     """
 
     feed: IntervalFeed
     since: datetime
     intervals: Sequence[Interval]
     more: bool
-    notes: Notes
 
     @property
     def end(self) -> datetime:
@@ -274,7 +248,7 @@ class CompletedIntervals(NamedTuple):
         }
 
 
-def end_after_reset(times: RecordTimes, schedule: IntervalSchedule, end: datetime) -> datetime:
+def end_after_reset(times: RecordProgress, schedule: IntervalSchedule, end: datetime) -> datetime:
     """Return the end of the intervals that are still complete; ``end`` unless a position has moved back."""
     first = times.taken_back(timestamp_ms(end))
     if first is None:
@@ -299,7 +273,7 @@ def parse_moment(text: str) -> datetime:
     return moment
 
 
-def _first_unread(times: RecordTimes) -> datetime | None:
+def _first_unread(times: RecordProgress) -> datetime | None:
     first = times.time
     if first is None:
         return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -11,9 +11,10 @@ import pytest
 
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.interval import IntervalSchedule
-from airflow_kafka_offsets.model.interval_feed import CompletingPosition, Emitted, IntervalFeed
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.readings.interval_feed import CompletingPosition, Emitted, IntervalFeed
+from airflow_kafka_offsets.readings.record_progress import RecordProgress
 
 DAY = datetime(2026, 3, 1, tzinfo=timezone.utc)
 LOGS = LogIds("cluster", {"orders": "id"})
@@ -27,12 +28,11 @@ def ms(hours: float) -> int:
     return int(hour(hours).timestamp() * 1000)
 
 
-@dataclass
-class Read:
+class Read(RecordProgress):
     """Records in order were read up to an hour; ``None`` without a position."""
 
-    hours: float | None
-    now: int = ms(1_000)
+    def __init__(self, hours: float | None, now: int = ms(1_000)) -> None:
+        self.hours, self.now = hours, now
 
     @property
     def has_position(self) -> bool:
@@ -45,7 +45,7 @@ class Read:
     def reached(self, moments: Sequence[int]) -> int:
         return sum(not self.missing(each) for each in moments)
 
-    def missing(self, moment: int) -> Mapping[TopicPartition, str]:
+    def missing(self, moment: int) -> dict[TopicPartition, str]:
         late = self.time is None or self.time < moment
         return {TopicPartition("orders", number): "lags" for number in range(5)} if late else {}
 
@@ -56,9 +56,15 @@ class Read:
 class Feed:
     """An asset's state, over runs that succeed."""
 
-    def __init__(self) -> None:
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("INFO")
         self.kept: Emitted | None = None
-        self.said = ""
+        self._log = caplog
+
+    @property
+    def said(self) -> str:
+        """The log of the last run."""
+        return "\n".join(self._log.messages)
 
     def run(self, read: float | None, start_from: float | None = None, **given: Any) -> list[str]:
         """Return the intervals that a run emits, such as 01T05."""
@@ -73,25 +79,25 @@ class Feed:
         lateness = timedelta(hours=given.get("lateness", 0))
         schedule = IntervalSchedule.parse(given.get("every", "hour"))
         feed = IntervalFeed("hours", schedule, start, lateness, given.get("limit", 200))
-        emitted, notes = feed.continued(self.kept, position)
-        found = []
+        self._log.clear()
+        emitted = feed.continued(self.kept, position)
+        found: list[Any] = []
         if emitted is not None:
             assert Emitted.parse(emitted.as_json()) == emitted
             completed = feed.completed(emitted.end, position.times)
             self.kept = replace(emitted, end=completed.end)
-            found, notes = [*completed.intervals], [*notes, *completed.notes]
-        self.said = "\n".join(text for _, text in notes)
+            found = [*completed.intervals]
         return [each.key[8:13] for each in found]
 
 
 @pytest.fixture
-def feed() -> Feed:
-    return Feed()
+def feed(caplog: pytest.LogCaptureFixture) -> Feed:
+    return Feed(caplog)
 
 
 def test_by_default_the_interval_in_which_the_position_is_comes_first(feed):
     assert feed.run(1.8) == []
-    assert feed.said.startswith("the first interval is 2026-03-01T01:00:00\n")
+    assert feed.said.startswith("hours: the first interval is 2026-03-01T01:00:00\n")
     assert feed.run(3.5) == ["01T01", "01T02"]
 
 
