@@ -582,10 +582,9 @@ def test_a_clean_up_that_always_runs_does_not_show_that_the_job_before_it_has_re
         EmptyOperator(task_id="always", trigger_rule="none_skipped")
         EmptyOperator(task_id="clean_up", trigger_rule="all_done")
         EmptyOperator(task_id="end_cluster").as_teardown()
-        CommitOffsetWindowOperator(task_id="commit", group_id=group, window=window, fenced=False)
+        commit = CommitOffsetWindowOperator(task_id="commit", group_id=group, window=window, fenced=False)
     for names in order.split(", "):
         chain(*map(dag.get_task, names.split()))
-    commit = dag.get_task("commit")
     dag.get_task(order.split()[-1]) >> commit
     context = run.context()
     monkeypatch.setattr(
