@@ -25,7 +25,7 @@ class BeforeImages:
 
     A restore needs the offsets from before the first try, but Airflow deletes a task's XCom on a retry. The
     commits of a move name them, if they are of few partitions. Airflow 3.3 and later keep a task's state,
-    which also shows whether an earlier try was interrupted, or none has moved.
+    which also shows whether an earlier try was interrupted, or has finished its move.
     """
 
     _KEY = "kafka_offsets.before"
@@ -37,11 +37,16 @@ class BeforeImages:
         self._mark = clear_mark(context)
         kept = self._store.get(self._KEY) if self._store is not None else None
         self._kept: Mapping[str, Any] = kept if isinstance(kept, Mapping) else {}
-        self.never_moved = False
-        """Whether no earlier try has begun a move, as far as this is known."""
+        self.moved: bool | None = True if self._kept.get("done") else None
+        """Whether an earlier try of the task in this run has finished its move; ``None`` if unknown."""
         if self._store is not None:
-            self.never_moved = self._store.get(self._BEGUN) is not None and not self._kept
+            self.moved = self.moved or (False if self._store.get(self._BEGUN) else None)
             self._store.set(self._BEGUN, True)
+
+    @property
+    def moved_checkpoint(self) -> str | None:
+        """The checkpoint of the finished move, which may have changed none of its files."""
+        return self._kept.get("checkpoint") if self.moved else None
 
     @property
     def interrupted(self) -> bool:
@@ -168,6 +173,7 @@ class BeforeImages:
             return
         groups: Any = {group.group_id: offsets_json(group.before) for group in plan.group_plans}
         kept = {"mark": self._mark, "groups": groups, "cluster": plan.log_ids.cluster}
+        kept["checkpoint"] = plan.checkpoint_plan and plan.checkpoint_plan.location
         # Kept before the first write: afterwards the earlier offsets cannot be read any more.
         self._begun = {**kept, "done": False, "continues": self.interrupted}
         self._store.set(self._KEY, self._begun)

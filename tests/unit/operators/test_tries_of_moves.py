@@ -7,9 +7,10 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow_task import TaskInstance
+from recovery_pipeline import broken_commit
 from waiting import Store
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.moves import apply as apply_module
 from airflow_kafka_offsets.operators import restore as restore_module
@@ -246,11 +247,16 @@ def test_a_task_that_was_marked_before_the_reset_has_run_is_no_finished_work(top
         context: Any = {"ti": ti("reset", 2, cleared, **states), **kept}
         with pytest.raises(AirflowFailException, match="job succeeded in this run, and was not cleared"):
             task.execute(context)
+    # Cleared with the job: its commit fails, and it is cleared without the job.
+    with broken_commit(), pytest.raises(BrokerUnavailableError):
+        task.execute({"ti": ti("reset", 3, 3, job=None, last=None), "task_state_store": store})
+    with pytest.raises(AirflowFailException, match="job succeeded in this run, and was not cleared"):
+        task.execute({"ti": ti("reset", 4, 4, **states), "task_state_store": store})
     # Cleared with the job, and then without it.
-    first = task.execute({"ti": ti("reset", 3, 3, job=None, last=None), "task_state_store": store})
+    first = task.execute({"ti": ti("reset", 5, 5, job=None, last=None), "task_state_store": store})
     assert first["after"] == {topic: {"0": 2, "1": 2}}
     commit(group, topic, {0: 6, 1: 6})
-    again = task.execute({"ti": ti("reset", 4, 4, **states), "task_state_store": store})
+    again = task.execute({"ti": ti("reset", 6, 6, **states), "task_state_store": store})
     assert again["source"] == {"kept": ["job"]}
     assert committed(group, topic) == {0: 6, 1: 6}
 
