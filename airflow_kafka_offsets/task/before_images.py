@@ -75,32 +75,27 @@ class BeforeImages:
         self._refuse_left(plan, client, metadata)
         # If other tasks follow this one, it continues its earlier move even after a Clear.
         continues = has_followers or self.interrupted
-        for group in plan.group_plans if continues else ():
-            for text in group.metadata.values():
-                if (by := CommitMetadata.parse(text)) and metadata.is_other_index(by):
+        is_own = metadata.is_same_task if continues else metadata.is_same_instance
+        before: dict[str, dict[TopicPartition, int | None]] = {}
+        for group in plan.group_plans:
+            kept, found = self._first(group.group_id), before.setdefault(group.group_id, {})
+            for tp, text in group.metadata.items():
+                by = CommitMetadata.parse(text)
+                if by is not None and continues and metadata.is_other_index(by):
                     raise PlanRefusedError(
                         f"map index {by.map_index} of this task has moved group {group.group_id!r} in this "
                         "run, and nothing was committed since, so this index does not know the offsets from "
-                        "before that: the list was changed since, or has the group twice; trigger a new run"
+                        "before that: the list was changed since, or has the group twice; name the group "
+                        "once, and trigger a new run"
                     )
+                # Only if this task made the last commit: a restore must put back other clients' commits.
+                if by is not None and is_own(by):
+                    first = kept or by.offsets_before(tp.topic)
+                    if tp in first:
+                        found[tp] = first[tp]
         # The archive of a checkpoint has the offsets from before a move that is continued, also those of its
         # groups.
-        if plan.checkpoint_plan:
-            return plan
-        is_own = metadata.is_same_task if continues else metadata.is_same_instance
-        # Only if this task made the last commit: a restore must put back other clients' commits.
-        return plan.with_before(
-            {
-                group.group_id: {
-                    tp: first[tp]
-                    for tp, text in group.metadata.items()
-                    if (by := CommitMetadata.parse(text))
-                    and is_own(by)
-                    and tp in (first := self._first(group.group_id) or by.offsets_before(tp.topic))
-                }
-                for group in plan.group_plans
-            }
-        )
+        return plan if plan.checkpoint_plan else plan.with_before(before)
 
     def _refuse_left(self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata) -> None:
         # The connection or the names were changed since. The move of the others would be in no receipt.
