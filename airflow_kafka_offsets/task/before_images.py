@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.task.identity import clear_mark
+from airflow_kafka_offsets.task.identity import clear_mark, commit_metadata
 
 
 class BeforeImages:
@@ -30,7 +30,7 @@ class BeforeImages:
 
     _KEY = "kafka_offsets.before"
     _BEGUN = "kafka_offsets.reset_begun"
-    """Shows that the task's state of earlier tries still exists, even if no try has moved."""
+    """Shows that the task's state still exists since its first try, even if no try has moved."""
 
     def __init__(self, context: Context) -> None:
         self._store: Any = context.get("task_state_store")
@@ -41,7 +41,9 @@ class BeforeImages:
         """Whether an earlier try of the task in this run has finished its move; ``None`` if unknown."""
         if self._store is not None:
             self.moved = self.moved or (False if self._store.get(self._BEGUN) else None)
-            self._store.set(self._BEGUN, True)
+            # A later try that finds no state does not know what the tries before it have done.
+            if commit_metadata(context).try_number == 1:
+                self._store.set(self._BEGUN, True)
 
     @property
     def moved_checkpoint(self) -> str | None:

@@ -239,12 +239,12 @@ def test_a_task_that_was_marked_before_the_reset_has_run_is_no_finished_work(top
         task = ResetOffsetsOperator(task_id="reset", group_id=group, to_offset=2, retries=1)
         task >> EmptyOperator(task_id="job") >> EmptyOperator(task_id="last")
     states = {"job": "success", "last": None}
-    for kept, cleared in (
-        ({}, 1),
-        ({"task_state_store": (store := Store())}, 1),
-        ({"task_state_store": store}, 2),
+    for kept, tries, cleared in (
+        ({}, 1, 1),
+        ({"task_state_store": (store := Store())}, 1, 1),
+        ({"task_state_store": store}, 2, 2),
     ):
-        context: Any = {"ti": ti("reset", 2, cleared, **states), **kept}
+        context: Any = {"ti": ti("reset", tries, cleared, **states), **kept}
         with pytest.raises(AirflowFailException, match="job succeeded in this run, and was not cleared"):
             task.execute(context)
     # Cleared with the job: its commit fails, and it is cleared without the job.
@@ -256,8 +256,10 @@ def test_a_task_that_was_marked_before_the_reset_has_run_is_no_finished_work(top
     first = task.execute({"ti": ti("reset", 5, 5, job=None, last=None), "task_state_store": store})
     assert first["after"] == {topic: {"0": 2, "1": 2}}
     commit(group, topic, {0: 6, 1: 6})
-    again = task.execute({"ti": ti("reset", 6, 6, **states), "task_state_store": store})
-    assert again["source"] == {"kept": ["job"]}
+    # Airflow 3.4 deletes the state with a Clear, unless it is to keep it; then it is not known any more.
+    for kept, tries in (store, 6), ((later := Store()), 7), (later, 8):
+        again = task.execute({"ti": ti("reset", tries, tries, **states), "task_state_store": kept})
+        assert again["source"] == {"kept": ["job"]}
     assert committed(group, topic) == {0: 6, 1: 6}
 
 
