@@ -131,12 +131,15 @@ def plan_without_move(
     selection: GroupSelection,
     movers: Collection[str],
     work: Sequence[str],
+    *,
+    moved: str | None,
 ) -> PipelinePlan:
     """
     Return the plan of a reset that moves nothing because the tasks after it have succeeded.
 
     :param movers: identities of the tasks that reset and restore.
     :param work: the tasks that have succeeded.
+    :param moved: the checkpoint that the reset is known to have moved, maybe without a change of its files.
     :raises MoveUnfinishedError: if a move of the checkpoint was begun and not finished.
     :raises PlanRefusedError: if none of the movers has moved the checkpoint, or if a group was not committed
         since by another task.
@@ -145,7 +148,7 @@ def plan_without_move(
     if checkpoint is not None:
         moves = ArchivedMoves(checkpoint)
         moves.refuse_unfinished()
-        if not any(each.made_by.identity in movers for each in moves):
+        if moved != checkpoint.location and not any(each.made_by.identity in movers for each in moves):
             raise PlanRefusedError(
                 f"{', '.join(work)} succeeded in this run, and no reset of this run has moved "
                 f"{checkpoint.location}: {clear}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow.sdk import Context, TriggerRule, XComArg
@@ -23,7 +23,7 @@ from airflow_kafka_offsets.task.windows import CommitMemory, load_window, split_
 
 _MAY_HAVE_READ = frozenset({SUCCESS, "skipped", "removed"})
 """States of the instances of a mapped job that has succeeded; Airflow removes those of a shorter list."""
-_RUNS_ANYWAY = frozenset({TriggerRule.ALL_DONE, TriggerRule.ALWAYS})
+_RUNS_ANYWAY = frozenset(rule for rule in TriggerRule if "done" in rule or rule in ("none_skipped", "always"))
 """Rules of a task whose success says nothing about the tasks before it."""
 
 
@@ -40,9 +40,10 @@ class CommitOffsetWindowOperator(MovingOperator):
 
     With another trigger rule than ``all_success`` the task also runs after a failed or skipped job. It then
     refuses the window unless a task directly before it has succeeded, apart from the plan, tasks before
-    the plan, setups and teardowns. Before a task with the rule ``all_done`` or ``always``, such as one that
-    deletes the job's cluster, the tasks before that one count instead. It also refuses the window if only
-    the plan is before it, and another task after the plan runs beside it.
+    the plan and setups. Before a teardown, or a task that runs also after a failed one (``all_done``,
+    ``always``), such as one that deletes the job's cluster, the last tasks before that one count instead: one
+    has succeeded, and none has failed. It also refuses the window if only the plan is before it, and another
+    task after the plan runs beside it.
 
     On Airflow 3.3 and later, a task that is cleared after it has committed its window succeeds without a
     commit if the group is at the window's end, or beyond, in every partition.
@@ -129,17 +130,20 @@ class CommitOffsetWindowOperator(MovingOperator):
         unread = {planned.task_id, *planned.get_flat_relative_ids(upstream=True)} if planned else set()
         later = set(planned.get_flat_relative_ids()) if planned else set()
 
-        def find_jobs(before: Any) -> Iterator[str]:
-            for task in before.upstream_list:
-                if task.task_id in unread or task.is_setup or task.is_teardown:
-                    continue
-                if task.trigger_rule in _RUNS_ANYWAY and later.intersection(task.upstream_task_ids):
-                    # It may delete the cluster of a job that has failed.
-                    yield from find_jobs(task)
-                else:
-                    yield task.task_id
+        def last_before(task: Any) -> list[Any]:
+            """Return the tasks that count instead of one that runs anyway: no other of them is after them."""
+            before = [each for each in task.upstream_list if each.task_id in later and not each.is_setup]
+            names = {each.task_id for each in before}
+            anyway = task.trigger_rule in _RUNS_ANYWAY
+            return [each for each in before if anyway and not names & each.get_flat_relative_ids()]
 
-        jobs = [*dict.fromkeys(find_jobs(self))]
+        jobs = [
+            task
+            for task in self.upstream_list
+            if task.task_id not in unread
+            and not task.is_setup
+            and (last_before(task) or not task.is_teardown)
+        ]
         if not jobs:
             ordered = self.get_flat_relative_ids(upstream=True) | self.get_flat_relative_ids()
             after = set(planned.downstream_task_ids) if planned else set()
@@ -149,14 +153,24 @@ class CommitOffsetWindowOperator(MovingOperator):
                     f"job fails, the commit has skipped its records: order the job before {self.task_id!r}, "
                     "and a task that does not read the window after it"
                 )
-        elif self.trigger_rule != TriggerRule.ALL_SUCCESS or not self.upstream_task_ids.issuperset(jobs):
-            found = task_states(context, self, jobs)
-            if not any(
-                SUCCESS in states and _MAY_HAVE_READ.issuperset(states) for states in found.states.values()
-            ):
+        elif self.trigger_rule != TriggerRule.ALL_SUCCESS or any(map(last_before, jobs)):
+            upstream = self.get_flat_relative_ids(upstream=True)
+            found = task_states(context, self, {task.task_id for task in jobs} | later & upstream)
+            counted = set()
+
+            def states(task: Any) -> set[str | None]:
+                own = set(found.states[task.task_id])
+                if SUCCESS in own and (last := last_before(task)):
+                    # It may delete the cluster of a job that has failed.
+                    return (own - {SUCCESS}).union(*map(states, last))
+                counted.add(task.task_id)
+                return own
+
+            if not any(SUCCESS in each and _MAY_HAVE_READ.issuperset(each) for each in map(states, jobs)):
                 raise PlanRefusedError(
-                    f"no task directly before this one has succeeded ({found.describe(jobs)}), but this one "
-                    "runs because of a trigger_rule other than 'all_success'. If the window was not read, a "
-                    "commit would skip its records: clear the job together with this task. If another task "
-                    "has read it, order that task directly before this one"
+                    "no task directly before this one shows that the window was read "
+                    f"({found.describe(counted)}), but this one, or a task before it, has a trigger_rule "
+                    "that lets it run anyway. A commit could skip the records: clear the job together "
+                    "with this task. If another task has read it, order that task directly before this one, "
+                    "with trigger_rule='none_failed'"
                 )

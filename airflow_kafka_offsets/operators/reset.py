@@ -239,8 +239,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 # Checked before anything is moved: an invalid restore would not take the move back.
                 check_restore(restore)
             images = BeforeImages(context)
-            never_moved = images.never_moved
-            work = RecoveryTasks({}, {}) if plan_only else work_after(self, context, never_moved=never_moved)
+            work = RecoveryTasks({}, {}) if plan_only else work_after(self, context, moved=images.moved)
             approved = self.approved_plan(context)
             scenarios = {name: getattr(self, name) for name in RESETS}
             place = None if approved else read_place(*exactly_one(scenarios))
@@ -249,7 +248,8 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             with self.open_client() as client:
                 if done := work.succeeded:
                     movers = commit_identities(metadata, {self.task_id, *tasks_that_move(self)})
-                    plan = plan_without_move(client, checkpoint, self.selection(), movers, done)
+                    pipeline = client, checkpoint, self.selection()
+                    plan = plan_without_move(*pipeline, movers, done, moved=images.moved_checkpoint)
                     self.log.info(
                         "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with "
                         "%s. To read the records again, clear it too",

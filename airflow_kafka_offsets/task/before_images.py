@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Positions, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.task.identity import clear_mark
+from airflow_kafka_offsets.task.identity import clear_mark, commit_metadata
 
 
 class BeforeImages:
@@ -25,23 +25,30 @@ class BeforeImages:
 
     A restore needs the offsets from before the first try, but Airflow deletes a task's XCom on a retry. The
     commits of a move name them, if they are of few partitions. Airflow 3.3 and later keep a task's state,
-    which also shows whether an earlier try was interrupted, or none has moved.
+    which also shows whether an earlier try was interrupted, or has finished its move.
     """
 
     _KEY = "kafka_offsets.before"
     _BEGUN = "kafka_offsets.reset_begun"
-    """Shows that the task's state of earlier tries still exists, even if no try has moved."""
+    """Shows that the task's state still exists since its first try, even if no try has moved."""
 
     def __init__(self, context: Context) -> None:
         self._store: Any = context.get("task_state_store")
         self._mark = clear_mark(context)
         kept = self._store.get(self._KEY) if self._store is not None else None
         self._kept: Mapping[str, Any] = kept if isinstance(kept, Mapping) else {}
-        self.never_moved = False
-        """Whether no earlier try has begun a move, as far as this is known."""
+        self.moved: bool | None = True if self._kept.get("done") else None
+        """Whether an earlier try of the task in this run has finished its move; ``None`` if unknown."""
         if self._store is not None:
-            self.never_moved = self._store.get(self._BEGUN) is not None and not self._kept
-            self._store.set(self._BEGUN, True)
+            self.moved = self.moved or (False if self._store.get(self._BEGUN) else None)
+            # A later try that finds no state does not know what the tries before it have done.
+            if commit_metadata(context).try_number == 1:
+                self._store.set(self._BEGUN, True)
+
+    @property
+    def moved_checkpoint(self) -> str | None:
+        """The checkpoint of the finished move, which may have changed none of its files."""
+        return self._kept.get("checkpoint") if self.moved else None
 
     @property
     def interrupted(self) -> bool:
@@ -70,32 +77,27 @@ class BeforeImages:
         self._refuse_left(plan, client, metadata)
         # If other tasks follow this one, it continues its earlier move even after a Clear.
         continues = has_followers or self.interrupted
-        for group in plan.group_plans if continues else ():
-            for commit in group.commits.values():
-                if (by := CommitMetadata.of(commit)) and metadata.is_other_index(by):
+        is_own = metadata.is_same_task if continues else metadata.is_same_instance
+        before: dict[str, dict[TopicPartition, int | None]] = {}
+        for group in plan.group_plans:
+            kept, found = self._first(group.group_id), before.setdefault(group.group_id, {})
+            for tp, commit in group.commits.items():
+                by = CommitMetadata.of(commit)
+                if by is not None and continues and metadata.is_other_index(by):
                     raise PlanRefusedError(
                         f"map index {by.map_index} of this task has moved group {group.group_id!r} in this "
                         "run, and nothing was committed since, so this index does not know the offsets from "
-                        "before that: the list was changed since, or has the group twice; trigger a new run"
+                        "before that: the list was changed since, or has the group twice; name the group "
+                        "once, and trigger a new run"
                     )
+                # Only if this task made the last commit: a restore must put back other clients' commits.
+                if by is not None and is_own(by):
+                    first = kept or by.offsets_before(tp.topic)
+                    if tp in first:
+                        found[tp] = first[tp]
         # The archive of a checkpoint has the offsets from before a move that is continued, also those of its
         # groups.
-        if plan.checkpoint_plan:
-            return plan
-        is_own = metadata.is_same_task if continues else metadata.is_same_instance
-        # Only if this task made the last commit: a restore must put back other clients' commits.
-        return plan.with_before(
-            {
-                group.group_id: {
-                    tp: first[tp]
-                    for tp, commit in group.commits.items()
-                    if (by := CommitMetadata.of(commit))
-                    and is_own(by)
-                    and tp in (first := self._first(group.group_id) or by.offsets_before(tp.topic))
-                }
-                for group in plan.group_plans
-            }
-        )
+        return plan if plan.checkpoint_plan else plan.with_before(before)
 
     def _refuse_left(self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata) -> None:
         # The connection or the names were changed since. The move of the others would be in no receipt.
@@ -168,6 +170,7 @@ class BeforeImages:
             return
         groups: Any = {group.group_id: offsets_json(group.before) for group in plan.group_plans}
         kept = {"mark": self._mark, "groups": groups, "cluster": plan.log_ids.cluster}
+        kept["checkpoint"] = plan.checkpoint_plan and plan.checkpoint_plan.location
         # Kept before the first write: afterwards the earlier offsets cannot be read any more.
         self._begun = {**kept, "done": False, "continues": self.interrupted}
         self._store.set(self._KEY, self._begun)

@@ -158,6 +158,10 @@ class PipelineTask(BaseOperator):
             self._renders_objects = isinstance(jinja_env, NativeEnvironment)
             self.name_mapped(context)
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+        # Jinja's filters, such as map, return iterators, which can be read only once.
+        for name in template_fields if parent is self else ():
+            if isinstance(value := getattr(self, name, None), Iterator):
+                setattr(self, name, list(value))
 
     def name_mapped(self, context: Context) -> None:
         """Give an index of a mapped task a name in the UI, once it has a pipeline."""

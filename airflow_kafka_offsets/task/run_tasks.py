@@ -32,11 +32,11 @@ def related_tasks(
     return RecoveryTasks(_states(context, tasks, task), downstream)
 
 
-def work_after(task: BaseOperator, context: Context, *, never_moved: bool) -> RecoveryTasks:
+def work_after(task: BaseOperator, context: Context, *, moved: bool | None) -> RecoveryTasks:
     """
     Return the tasks after a reset; refuse a reset that was cleared without those that have succeeded.
 
-    :param never_moved: whether the reset is known to have moved nothing in this run.
+    :param moved: whether the reset has finished a move in this run; ``None`` if unknown.
     """
     if not hasattr(context.get("ti"), "get_task_states"):
         return RecoveryTasks({}, {})
@@ -48,7 +48,7 @@ def work_after(task: BaseOperator, context: Context, *, never_moved: bool) -> Re
             "Clear all map indexes (with Downstream), or trigger a new run"
         )
     # Without a move, or a Clear of this task, a user has marked them: no task has read the moved records.
-    cleared = clear_mark(context) > (task.retries or 0) and not never_moved
+    cleared = clear_mark(context) > (task.retries or 0) and moved is not False
     if outdated := work.outdated if cleared else work.succeeded:
         raise PlanRefusedError(
             f"{', '.join(outdated)} succeeded in this run, and was not cleared together with the tasks "

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, chain
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from waiting import Store
 
@@ -525,7 +525,6 @@ def test_a_window_that_no_task_has_read_is_not_committed(
         ([("plan", "job"), ("end_cluster", "commit")], True),
         ([("plan", "job"), ("cluster", "plan"), ("cluster", "commit")], True),
         ([("plan", "job"), ("job", "commit")], False),
-        ([("plan", "job"), ("job", "end_cluster"), ("end_cluster", "commit")], False),
         ([("plan", "job"), ("commit", "job")], False),
         ([], False),
     ],
@@ -552,35 +551,53 @@ def test_a_window_is_not_committed_while_its_job_runs_beside_the_commit(
 
 
 @pytest.mark.parametrize(
-    ("order", "job", "refused"),
+    ("order", "states", "refused"),
     [
-        ([("job", "clean_up")], "failed", True),
-        ([("job", "clean_up")], "skipped", True),
-        ([("job", "clean_up")], "success", False),
-        ([("plan", "clean_up")], "failed", False),
+        ("job clean_up", {"job": "failed"}, True),
+        ("job clean_up", {"job": "skipped"}, True),
+        ("job clean_up", {}, False),
+        ("plan clean_up", {"job": "failed"}, False),
+        ("plan cluster job clean_up, cluster clean_up", {"job": "failed"}, True),
+        ("plan cluster job clean_up, cluster clean_up", {}, False),
+        ("plan other clean_up, job clean_up", {"job": "failed"}, True),
+        ("plan other clean_up, job clean_up", {"job": "skipped"}, False),
+        ("cluster job clean_up, other clean_up", {"job": "failed"}, True),
+        ("cluster job clean_up, other clean_up", {"job": "skipped"}, True),
+        ("job always clean_up", {"job": "failed"}, True),
+        ("job always clean_up", {"always": "failed"}, True),
+        ("job always clean_up", {}, False),
+        ("plan other always", {"other": "skipped"}, True),
+        ("job clean_up, job commit", {}, False),
+        ("job end_cluster", {"job": "failed"}, True),
+        ("job end_cluster", {}, False),
     ],
 )
 def test_a_clean_up_that_always_runs_does_not_show_that_the_job_before_it_has_read(
-    order, job, refused, run, topic, group, holds, monkeypatch
+    order, states, refused, run, topic, group, holds, monkeypatch
 ):
     window = plan(run, group_id=group)
     with DAG("flights") as dag:
         EmptyOperator(task_id="plan") >> EmptyOperator(task_id="job")
-        clean_up = EmptyOperator(task_id="clean_up", trigger_rule="all_done")
+        EmptyOperator(task_id="cluster"), EmptyOperator(task_id="other")
+        EmptyOperator(task_id="always", trigger_rule="none_skipped")
+        EmptyOperator(task_id="clean_up", trigger_rule="all_done")
+        EmptyOperator(task_id="end_cluster").as_teardown()
         commit = CommitOffsetWindowOperator(task_id="commit", group_id=group, window=window, fenced=False)
-    clean_up >> commit
-    for before, after in order:
-        dag.get_task(before) >> dag.get_task(after)
+    for names in order.split(", "):
+        chain(*map(dag.get_task, names.split()))
+    dag.get_task(order.split()[-1]) >> commit
     context = run.context()
-    states = {"plan": "success", "job": job, "clean_up": "success"}
     monkeypatch.setattr(
         context["ti"],
         "get_task_states",
-        lambda dag_id, task_ids, run_ids: {run_ids[0]: {name: states[name] for name in task_ids}},
+        lambda dag_id, task_ids, run_ids: {
+            run_ids[0]: {name: states.get(name, "success") for name in task_ids}
+        },
         raising=False,
     )
     if refused:
-        with pytest.raises(AirflowFailException, match=rf"\(job: {job}\), but this one runs because of a"):
+        ((name, state),) = states.items()
+        with pytest.raises(AirflowFailException, match=rf"{name}: {state}.*\), but this one, or a"):
             commit.execute(context)
         assert holds(group) == {0: 5, 1: 2, 2: 0}
     else:

@@ -59,6 +59,23 @@ def test_a_reset_that_has_never_moved_is_not_done_because_its_job_was_marked(pip
         pipeline.run("reset", tries=1, states={"job": "success"})
 
 
+@pytest.mark.parametrize("store", [None, Store()], ids=["without-state", "with-state"])
+def test_a_reset_that_has_moved_no_file_is_done_if_that_is_known(pipeline, store):
+    def run(tries, **states):
+        task = pipeline.tasks(shift_by=0)["reset"]
+        return task.execute(pipeline.context("reset", tries, **states) | {"task_state_store": store})
+
+    assert run(0)["checkpoint"]["archive"] is None
+    pipeline.job()
+    pipeline.run("commit")
+    if store is None:
+        with pytest.raises(AirflowFailException, match="no reset of this run has moved /"):
+            run(1, job="success")
+    else:
+        assert run(1, job="success")["changed"] == 0
+    assert pipeline.at() == (ENDS, ENDS)
+
+
 def test_a_reset_that_stopped_half_way_is_not_done_because_its_job_was_marked(pipeline):
     with broken_commit(), pytest.raises(BrokerUnavailableError):
         pipeline.run("reset")

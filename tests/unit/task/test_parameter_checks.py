@@ -120,6 +120,22 @@ def test_an_object_that_no_literal_may_be_is_refused_before_anything_is_read(ope
 @pytest.mark.parametrize(
     ("operator", "name"),
     [
+        (CommitOffsetsOperator, "topics"),
+        (CommitOffsetsOperator, "left_topics"),
+        (ConsumerGroupLagSensor, "topics"),
+    ],
+)
+def test_an_iterator_to_which_topics_render_is_read_as_a_list(operator, name):
+    """Jinja's filters, such as map, return iterators where templates are rendered to objects."""
+    given = GIVEN[operator] | {name: "{{ ['A', 'B'] | map('lower') }}"}
+    task = rendered(operator, native=True, **given)
+    with task.run_checked() if isinstance(task, OffsetsOperator) else nullcontext():
+        assert getattr(task, name) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "name"),
+    [
         (CommitOffsetWindowOperator, "window"),
         (OffsetsReachedSensor, "target"),
         (RestoreOffsetsOperator, "receipt"),
