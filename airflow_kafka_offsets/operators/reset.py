@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
+from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import GroupMovedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
@@ -20,6 +22,7 @@ from airflow_kafka_offsets.model.parameters import (
     is_blank,
     parse_switch,
 )
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import RESETS, Place
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE
@@ -27,7 +30,7 @@ from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.planned_move import PlannedMoveOperator
+from airflow_kafka_offsets.operators.planned_move import ApprovedPlan, PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
@@ -241,44 +244,17 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             images = BeforeImages(context)
             never_moved = images.never_moved
             work = RecoveryTasks({}, {}) if plan_only else work_after(self, context, never_moved=never_moved)
-            approved = self.approved_plan(context)
-            scenarios = {name: getattr(self, name) for name in RESETS}
-            place = None if approved else read_place(*exactly_one(scenarios))
-            metadata = self.move_metadata(context)
-            checkpoint = self.open_checkpoint()
+            target = self.approved_plan(context) or read_place(
+                *exactly_one({name: getattr(self, name) for name in RESETS})
+            )
+            metadata, checkpoint = self.move_metadata(context), self.open_checkpoint()
             with self.open_client() as client:
-                if done := work.succeeded:
-                    movers = commit_identities(metadata, {self.task_id, *tasks_that_move(self)})
-                    plan = plan_without_move(client, checkpoint, self.selection(), movers, done)
-                    self.log.info(
-                        "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with "
-                        "%s. To read the records again, clear it too",
-                        *(", ".join(done), self.task_id),
-                    )
-                    # The teardown reads this receipt to determine what to take back.
-                    return self.repeat_receipt(context, plan)
-                now = datetime.now(tz=timezone.utc)
-                if approved is not None:
-                    max_age = self.parse_parameter("max_age")
-                    plan = plan_saved(
-                        client, checkpoint, approved.saved, now=now, metadata=metadata, max_age=max_age
-                    )
-                    plan, metadata = approved.stamp(plan, metadata)
-                elif place is not None:
-                    metadata = replace(metadata, request=digest(repr(place), length=12))
-                    # If a recovery is cleared before its work was committed, the pipeline is still at the
-                    # offsets of its reset.
-                    interrupted = images.interrupted or bool(work.states) or None
-                    plan = plan_reset(
-                        client,
-                        checkpoint,
-                        self.selection(),
-                        place,
-                        now=now,
-                        metadata=metadata,
-                        interrupted=interrupted,
-                        **self._permissions(),
-                    )
+                if work.succeeded:
+                    return self._move_nothing(context, client, checkpoint, metadata, work.succeeded)
+                # If a recovery is cleared before its work was committed, the pipeline is still at the offsets
+                # of its reset.
+                interrupted = images.interrupted or bool(work.states) or None
+                plan, metadata = self._plan(client, checkpoint, target, metadata, interrupted)
                 if restores and plan.checkpoint_plan is not None:
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
@@ -286,19 +262,68 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                     return self.save_shown_plan(context, client, plan, checkpoint, **how)
                 plan = images.with_first(plan, client, metadata, has_followers=bool(work.states))
                 # A checkpoint's archive shows whether an earlier try has moved.
-                if checkpoint is None and place is not None and place.traits.relative:
+                if checkpoint is None and isinstance(target, Place) and target.traits.relative:
                     plan = images.refuse_unknown(plan, client, metadata)
                 if self.parse_parameter("stop_after_failure") and not plan.begun:
                     skip_after_failure(context)
-                # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
-                if not plan.refusals:
-                    images.keep(plan)
-                try:
-                    receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
-                except GroupMovedError as error:
-                    if checkpoint is None and not (error.progress and error.progress.written):
-                        images.forget()  # nothing was written
-                    raise
-                # After the receipt, so that a try that dies before this line counts as interrupted.
-                images.finish()
-                return receipt
+                return self._apply(context, client, plan, metadata, checkpoint, images)
+
+    def _move_nothing(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint | None,
+        metadata: CommitMetadata,
+        done: Sequence[str],
+    ) -> dict[str, Any]:
+        """Return the receipt of a cleared reset whose records were read by tasks that were not cleared."""
+        movers = commit_identities(metadata, {self.task_id, *tasks_that_move(self)})
+        plan = plan_without_move(client, checkpoint, self.selection(), movers, done)
+        self.log.info(
+            "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
+            "the records again, clear it too",
+            *(", ".join(done), self.task_id),
+        )
+        # The teardown reads this receipt to determine what to take back.
+        return self.repeat_receipt(context, plan)
+
+    def _plan(
+        self,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint | None,
+        target: ApprovedPlan | Place,
+        metadata: CommitMetadata,
+        interrupted: bool | None,
+    ) -> tuple[PipelinePlan, CommitMetadata]:
+        """Return the plan of the move, and the metadata of its commits."""
+        now = datetime.now(tz=timezone.utc)
+        if isinstance(target, ApprovedPlan):
+            max_age = self.parse_parameter("max_age")
+            plan = plan_saved(client, checkpoint, target.saved, now=now, metadata=metadata, max_age=max_age)
+            return target.stamp(plan, metadata)
+        metadata = replace(metadata, request=digest(repr(target), length=12))
+        how = {**self._permissions(), "now": now, "metadata": metadata, "interrupted": interrupted}
+        return plan_reset(client, checkpoint, self.selection(), target, **how), metadata
+
+    def _apply(
+        self,
+        context: Context,
+        client: OffsetsClient,
+        plan: PipelinePlan,
+        metadata: CommitMetadata,
+        checkpoint: SparkCheckpoint | None,
+        images: BeforeImages,
+    ) -> dict[str, Any]:
+        """Apply a plan, and keep the overwritten offsets for later tries of the task."""
+        # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
+        if not plan.refusals:
+            images.keep(plan)
+        try:
+            receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
+        except GroupMovedError as error:
+            if checkpoint is None and not (error.progress and error.progress.written):
+                images.forget()  # nothing was written
+            raise
+        # After the receipt, so that a try that dies before this line counts as interrupted.
+        images.finish()
+        return receipt
