@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow.sdk import Context
 
@@ -163,6 +163,15 @@ class MovingOperator(OffsetsOperator):
         return [event_extra(group, batch_id) for group in groups if group["group_id"] in self._touched]
 
 
+class MoveContext(NamedTuple):
+    """Airflow's context of a task that moves a pipeline, and what the task has opened for the move."""
+
+    context: Context
+    client: OffsetsClient
+    checkpoint: SparkCheckpoint | None
+    metadata: CommitMetadata
+
+
 class PipelineMovingOperator(MovingOperator):
     """
     Base of the operators that may also move a checkpoint: the reset and the restore.
@@ -259,16 +268,10 @@ class PipelineMovingOperator(MovingOperator):
         """Return the checkpoint policy that the parameters describe."""
         return CheckpointPolicy.parse(**{name: getattr(self, name) for name in POLICY})
 
-    def apply_pipeline_plan(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        plan: PipelinePlan,
-        metadata: CommitMetadata,
-        checkpoint: SparkCheckpoint | None,
-    ) -> dict[str, Any]:
+    def apply_pipeline_plan(self, move: MoveContext, plan: PipelinePlan) -> dict[str, Any]:
         """Apply a plan of groups and checkpoint, see :meth:`apply_plan`."""
         from airflow_kafka_offsets.moves.apply import apply_pipeline
 
+        context, client, checkpoint, metadata = move
         how = {"checkpoint": checkpoint, "quiet_period": self.parse_parameter("quiet_period")}
         return self.apply_plan(context, client, plan, metadata, apply_pipeline, **how)

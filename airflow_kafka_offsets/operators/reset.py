@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
 
-from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import GroupMovedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
@@ -30,6 +29,7 @@ from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
 from airflow_kafka_offsets.operators.base import Parser
+from airflow_kafka_offsets.operators.moving import MoveContext
 from airflow_kafka_offsets.operators.planned_move import ApprovedPlan, PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
@@ -249,12 +249,13 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             )
             metadata, checkpoint = self.move_metadata(context), self.open_checkpoint()
             with self.open_client() as client:
+                move = MoveContext(context, client, checkpoint, metadata)
                 if work.succeeded:
-                    return self._move_nothing(context, client, checkpoint, metadata, work.succeeded)
+                    return self._move_nothing(move, work.succeeded)
                 # If a recovery is cleared before its work was committed, the pipeline is still at the offsets
                 # of its reset.
                 interrupted = images.interrupted or bool(work.states) or None
-                plan, metadata = self._plan(client, checkpoint, target, metadata, interrupted)
+                plan, metadata = self._plan(move, target, interrupted)
                 if restores and plan.checkpoint_plan is not None:
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
@@ -266,62 +267,52 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                     plan = images.refuse_unknown(plan, client, metadata)
                 if self.parse_parameter("stop_after_failure") and not plan.begun:
                     skip_after_failure(context)
-                return self._apply(context, client, plan, metadata, checkpoint, images)
+                return self._apply(move._replace(metadata=metadata), plan, images)
 
-    def _move_nothing(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        checkpoint: SparkCheckpoint | None,
-        metadata: CommitMetadata,
-        done: Sequence[str],
-    ) -> dict[str, Any]:
+    def _move_nothing(self, move: MoveContext, done: Sequence[str]) -> dict[str, Any]:
         """Return the receipt of a cleared reset whose records were read by tasks that were not cleared."""
-        movers = commit_identities(metadata, {self.task_id, *tasks_that_move(self)})
-        plan = plan_without_move(client, checkpoint, self.selection(), movers, done)
+        movers = commit_identities(move.metadata, {self.task_id, *tasks_that_move(self)})
+        plan = plan_without_move(move.client, move.checkpoint, self.selection(), movers, done)
         self.log.info(
             "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
             "the records again, clear it too",
             *(", ".join(done), self.task_id),
         )
         # The teardown reads this receipt to determine what to take back.
-        return self.repeat_receipt(context, plan)
+        return self.repeat_receipt(move.context, plan)
 
     def _plan(
-        self,
-        client: OffsetsClient,
-        checkpoint: SparkCheckpoint | None,
-        target: ApprovedPlan | Place,
-        metadata: CommitMetadata,
-        interrupted: bool | None,
+        self, move: MoveContext, target: ApprovedPlan | Place, interrupted: bool | None
     ) -> tuple[PipelinePlan, CommitMetadata]:
         """Return the plan of the move, and the metadata of its commits."""
+        _, client, checkpoint, metadata = move
         now = datetime.now(tz=timezone.utc)
         if isinstance(target, ApprovedPlan):
             max_age = self.parse_parameter("max_age")
             plan = plan_saved(client, checkpoint, target.saved, now=now, metadata=metadata, max_age=max_age)
             return target.stamp(plan, metadata)
         metadata = replace(metadata, request=digest(repr(target), length=12))
-        how = {**self._permissions(), "now": now, "metadata": metadata, "interrupted": interrupted}
-        return plan_reset(client, checkpoint, self.selection(), target, **how), metadata
+        plan = plan_reset(
+            client,
+            checkpoint,
+            self.selection(),
+            target,
+            now=now,
+            metadata=metadata,
+            interrupted=interrupted,
+            **self._permissions(),
+        )
+        return plan, metadata
 
-    def _apply(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        plan: PipelinePlan,
-        metadata: CommitMetadata,
-        checkpoint: SparkCheckpoint | None,
-        images: BeforeImages,
-    ) -> dict[str, Any]:
+    def _apply(self, move: MoveContext, plan: PipelinePlan, images: BeforeImages) -> dict[str, Any]:
         """Apply a plan, and keep the overwritten offsets for later tries of the task."""
         # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
         if not plan.refusals:
             images.keep(plan)
         try:
-            receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
+            receipt = self.apply_pipeline_plan(move, plan)
         except GroupMovedError as error:
-            if checkpoint is None and not (error.progress and error.progress.written):
+            if move.checkpoint is None and not (error.progress and error.progress.written):
                 images.forget()  # nothing was written
             raise
         # After the receipt, so that a try that dies before this line counts as interrupted.

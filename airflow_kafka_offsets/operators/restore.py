@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal, Self
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator, Context, XComArg
 
-from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
@@ -30,7 +29,7 @@ from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.moves.saved import has_moved
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
+from airflow_kafka_offsets.operators.moving import MoveContext, PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 from airflow_kafka_offsets.task.outcome import push_result
@@ -182,13 +181,14 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             self.take_names({} if receipt is None else receipt.names, context)
             checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
             with self.open_client() as client:
+                move = MoveContext(context, client, checkpoint, metadata)
                 if work is None:
-                    return self._restore(context, client, checkpoint, metadata, receipt)
+                    return self._restore(move, receipt)
                 if receipt is not None:
-                    self._restore_unfinished(context, client, checkpoint, metadata, receipt, work)
+                    self._restore_unfinished(move, receipt, work)
                 # A file does not record what was moved, so the states of the tasks decide.
                 elif work.not_succeeded:
-                    self._restore(context, client, checkpoint, metadata, None)
+                    self._restore(move, None)
                     raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
                 else:
                     self.log.info(
@@ -196,15 +196,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                     )
                 return None
 
-    def _restore_unfinished(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        checkpoint: SparkCheckpoint | None,
-        metadata: CommitMetadata,
-        receipt: Receipt,
-        work: RecoveryTasks,
-    ) -> None:
+    def _restore_unfinished(self, move: MoveContext, receipt: Receipt, work: RecoveryTasks) -> None:
         """
         Restore a recovery that was not finished; leave a finished one unchanged.
 
@@ -213,8 +205,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if not self.parse_parameter("allow_new_cluster"):
             # The commits of another cluster do not show that this recovery was finished.
             moved_on = LogIds(receipt.log_ids.cluster)
-            PlanRefusedError.raise_if(current_logs_refusals(client, "the receipt", moved_on))
-        judged = judge_recovery(client, checkpoint, receipt, self._recovery(context, metadata))
+            PlanRefusedError.raise_if(current_logs_refusals(move.client, "the receipt", moved_on))
+        recovery = self._recovery(move.context, move.metadata)
+        judged = judge_recovery(move.client, move.checkpoint, receipt, recovery)
         if judged.is_finished:
             passed = "; ".join(f"{name} has passed its earlier position" for name in judged.passed)
             passed = passed or "the reset moved nothing"
@@ -225,13 +218,10 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                     f"and the run with it: {passed}, and nothing was put back"
                 )
             return
-        restored = None
-        if judged.to_restore:
-            remaining = judged.receipt_to_restore(receipt)
-            restored = self._restore(context, client, checkpoint, metadata, remaining)
+        restored = self._restore(move, judged.receipt_to_restore(receipt)) if judged.to_restore else None
         # An earlier try has restored everything: rebuild its receipt for this try's XCom.
         if restored is None and judged.restored:
-            self._repeat_earlier_restore(context, client, checkpoint, metadata, receipt)
+            self._repeat_earlier_restore(move, receipt)
         states = [work.describe(work.not_succeeded)] if work.not_succeeded else []
         outcome = judged.describe_outcome(receipt, None if restored is None else Receipt.parse(restored))
         raise self._failed("; ".join([*judged.shortfalls, *states]), outcome)
@@ -276,15 +266,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             f"the recovery was not finished{why}, so this task fails, and the run with it: {outcome}"
         )
 
-    def _restore(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        checkpoint: SparkCheckpoint | None,
-        metadata: CommitMetadata,
-        receipt: Receipt | None,
-    ) -> dict[str, Any] | None:
+    def _restore(self, move: MoveContext, receipt: Receipt | None) -> dict[str, Any] | None:
         """Restore a receipt or file; return the receipt of the restore, ``None`` if nothing was moved."""
+        context, client, checkpoint, metadata = move
         allowed = self.parse_parameters("on_out_of_range", "allow_new_cluster")
         allowed["policy"] = self.checkpoint_policy()
         always = self.parse_parameter("restore_when") == "always"
@@ -292,7 +276,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             file = self.parse_parameter("from_file")
             plan = plan_restore_file(client, file, checkpoint, self.selection(), **allowed)
         else:
-            if again := self._repeat_earlier_restore(context, client, checkpoint, metadata, receipt):
+            if again := self._repeat_earlier_restore(move, receipt):
                 return again
             checkpoint = None if receipt.checkpoint is None else checkpoint
             # The receipt of a saved plan is stored before the first write: the plan may have moved nothing.
@@ -314,26 +298,19 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             )
         # A teardown does not fail if there is nothing to restore.
         plan = replace(plan, may_be_empty=True)
-        restored = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
+        restored = self.apply_pipeline_plan(move._replace(checkpoint=checkpoint), plan)
         # Pushed here so that the receipt is in XCom even if this task then fails.
         push_result(context, restored)
         return restored
 
-    def _repeat_earlier_restore(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        checkpoint: SparkCheckpoint | None,
-        metadata: CommitMetadata,
-        receipt: Receipt,
-    ) -> dict[str, Any] | None:
+    def _repeat_earlier_restore(self, move: MoveContext, receipt: Receipt) -> dict[str, Any] | None:
         """Return and push the receipt of an earlier try that has restored everything; nothing is written."""
         # A second restore could overwrite commits that other clients have made since the first one.
-        done = plan_of_earlier_restore(client, checkpoint, receipt, metadata)
+        done = plan_of_earlier_restore(move.client, move.checkpoint, receipt, move.metadata)
         if done is None:
             return None
         self.log.info("Nothing is changed: an earlier try of this task has already restored everything")
-        return self.repeat_receipt(context, done)
+        return self.repeat_receipt(move.context, done)
 
     @property
     def _setups(self) -> list[str]:
