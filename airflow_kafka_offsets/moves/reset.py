@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
-from airflow_kafka_offsets.moves.groups import plan_positions, plan_resets
+from airflow_kafka_offsets.moves.groups import plan_group_resets, plan_positions
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import (
     LogCheck,
@@ -70,7 +70,7 @@ def plan_reset(
     :raises PlanRefusedError: if the pipeline's names do not match the checkpoint.
     """
     plan = partial(
-        plan_resets,
+        plan_group_resets,
         client,
         place=place,
         now=now,
