@@ -84,10 +84,10 @@ class MovingOperator(OffsetsOperator):
 
         The receipt is in XCom before the first write, and stays there if the task then fails.
         """
-        plan, planned = self._present(context, client, plan)
+        plan, planned = self._show_plan(context, client, plan)
         batch_id = plan.stamp(metadata).batch
-        extras = self._event_extras(planned, batch_id)
-        self._group_outlets.set_events(context, self.groups_config_id, extras)
+        planned_extras = self._event_extras(planned, batch_id)
+        self._group_outlets.set_events(context, self.groups_config_id, planned_extras)
         self.keep_move(planned, begun=True)
         try:
             receipt = apply(client, plan, metadata, **how)
@@ -97,18 +97,18 @@ class MovingOperator(OffsetsOperator):
         self.keep_move(receipt)
         if plan.is_empty:
             self.log.warning("Nothing was written: the plan has no partitions left")
-        if (moved := self._event_extras(receipt, batch_id)) != extras:
-            self._group_outlets.set_events(context, self.groups_config_id, moved)
+        if (extras := self._event_extras(receipt, batch_id)) != planned_extras:
+            self._group_outlets.set_events(context, self.groups_config_id, extras)
         count("reset" if self.moves_on_purpose else "commit", self._touched)
         if self.reports_lag:
             report_lag(group_plan.lag for group_plan in plan.to_write)
         self.outlets = self._group_outlets.outlets_with_events
         return receipt
 
-    def _present(
+    def _show_plan(
         self, context: Context, client: OffsetsClient, plan: PipelinePlan, *, plan_only: bool = False
     ) -> tuple[PipelinePlan, dict[str, Any]]:
-        """Log a plan and push its receipt; return both."""
+        """Check the outlets, log the plan and push its receipt; return both."""
         plan = self.with_connections(plan)
         groups = {*self._named_groups(), *(group_plan.group_id for group_plan in plan.group_plans)}
         self._group_outlets.check_groups(context, self.groups_config_id, groups)

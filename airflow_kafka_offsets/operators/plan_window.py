@@ -194,7 +194,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             with self.open_client() as client:
                 window = self._recall_window(client, memory)
                 if window is None:  # not "if not window": an empty window is falsy
-                    refuse_used_result(self, context)
+                    refuse_used_result(context, self)
                     window = self._plan(client, memory)
             self._show(window)
             self.keep_lineage(partial(lineage_of_window, window, self.servers))

@@ -130,7 +130,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
     ) -> dict[str, Any]:
         """Show a plan, with the mirror of a failover, and return it; refuse it as its move would be."""
         context, client, checkpoint, _ = move
-        plan, _ = self._present(context, client, plan, plan_only=True)
+        plan, _ = self._show_plan(context, client, plan, plan_only=True)
         plan.check()
         names = Names.of({name: getattr(self, name) for name in PIPELINE_PARAMETERS} | {"mirror": mirror})
         saved = save_plan(client, checkpoint, plan, names, policy=self.checkpoint_policy(), **allowed)

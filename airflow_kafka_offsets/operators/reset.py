@@ -41,8 +41,8 @@ from airflow_kafka_offsets.task.run_tasks import (
     commit_identities,
     restores_of,
     skip_after_failure,
+    tasks_after_reset,
     tasks_that_move,
-    work_after,
 )
 
 
@@ -242,8 +242,9 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 # Checked before anything is moved: an invalid restore would not take the move back.
                 check_restore(restore)
             images = BeforeImages(context)
-            never_moved = images.never_moved
-            work = RecoveryTasks({}, {}) if plan_only else work_after(self, context, never_moved=never_moved)
+            work = RecoveryTasks({}, {})
+            if not plan_only:
+                work = tasks_after_reset(context, self, never_moved=images.never_moved)
             target = self.approved_plan(context) or read_place(
                 *exactly_one({name: getattr(self, name) for name in RESETS})
             )

@@ -77,7 +77,7 @@ class KnownMoves(ArchivedMoves):
                 f"{outcome}"
             )
 
-    def check_work(
+    def check_batch_since_reset(
         self, run: CommitMetadata, positions: Mapping[TopicPartition, int], client: OffsetsClient
     ) -> None:
         """
