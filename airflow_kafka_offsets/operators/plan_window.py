@@ -241,12 +241,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             memory.refuse_other_records(client, named)
         now = datetime.now(tz=timezones.utc)
         window = plan_window(
-            client,
-            named,
-            start,
-            end,
-            now=now,
-            **self.parse_parameters("max_records", "on_no_commit"),
+            client, named, start, end, now=now, **self.parse_parameters("max_records", "on_no_commit")
         )
         asked = {name: getattr(self, name) for name in _ASKED}
         asked |= {"asked": self._parameters_digest(), "planned_at": now.isoformat(timespec="seconds")}
