@@ -60,6 +60,7 @@ def plan_commits(
     :param source: origin of the offsets, for the receipt.
     :param query: id of the Spark query; refuses a group that another query follows.
     :param may_go_back: given a group and its commits, returns the partitions that may always move back.
+    :param if_lost: remedy for an offset below the log start, instead of the usual one.
     :param refuse_active: whether to refuse groups with members.
     """
     # Called first, because a running commit of a window still changes the positions.
