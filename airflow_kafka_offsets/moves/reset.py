@@ -28,11 +28,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
 from airflow_kafka_offsets.moves.groups import plan_group_resets, plan_positions
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
-from airflow_kafka_offsets.readings.log_checks import (
-    LogCheck,
-    current_logs_refusals,
-    known_log_ids,
-)
+from airflow_kafka_offsets.readings.log_checks import LogCheck, current_logs_refusals, known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets
 
 
@@ -190,14 +186,9 @@ def _move_to_continue(
     cleared: bool,
 ) -> ArchivedMove | None:
     """
-    Return the move that a reset continues: an unfinished move, or this task's own move if no work followed
-    it.
+    Return the move that a reset continues: an unfinished move, else this task's own, see :func:`_own_move`.
 
-    This task's own move is from an earlier try, or from before the task was cleared, and no later commit
-    followed.
-
-    :param cleared: whether the task continues its move after it was cleared too, because it has downstream
-        tasks.
+    :raises MoveUnfinishedError: if the unfinished move is of another request.
     """
     unfinished = moves.unfinished()
     if unfinished is not None:
@@ -209,6 +200,17 @@ def _move_to_continue(
         # With another target, the remaining writes would not match those that were already made.
         raise moves.unfinished_error(unfinished)
     moves.refuse_taken_back(metadata)
+    return _own_move(client, moves, metadata, cleared=cleared)
+
+
+def _own_move(
+    client: OffsetsClient, moves: KnownMoves, metadata: CommitMetadata, *, cleared: bool
+) -> ArchivedMove | None:
+    """
+    Return the finished move of an earlier try of this task, if no work has followed it.
+
+    :param cleared: whether a move from before a Clear of the task counts too: it has downstream tasks.
+    """
     standing = ((each, each.made_by) for each in moves.of_query if not each.undone)
     found = (each for each, by in standing if metadata.is_same_task(by) or metadata.is_same_plan(by))
     mine = next(found, None)

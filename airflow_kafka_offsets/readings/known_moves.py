@@ -112,7 +112,7 @@ class KnownMoves(ArchivedMoves):
     def rewindable_partitions(
         self, query: str, group_id: str, commits: Commits
     ) -> Collection[TopicPartition]:
-        """Return the partitions whose commit, from this query, is older than a move of checkpoint and group."""
+        """Return the partitions whose commit, of this query, is older than a move of checkpoint and group."""
         known: dict[TopicPartition, int] = {}
         for tp, commit in commits.items():
             made = CommitMetadata.of(commit)
