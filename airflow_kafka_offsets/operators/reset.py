@@ -260,8 +260,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 if restores and plan.checkpoint_plan is not None:
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
-                    how = self.parse_parameters("allow_new_cluster")
-                    return self.save_shown_plan(move, plan, **how)
+                    return self.save_shown_plan(move, plan, **self.parse_parameters("allow_new_cluster"))
                 plan = images.with_first(plan, client, metadata, has_followers=bool(work.states))
                 # A checkpoint's archive shows whether an earlier try has moved.
                 if checkpoint is None and isinstance(target, Place) and target.traits.relative:
