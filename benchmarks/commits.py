@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_groups
-from airflow_kafka_offsets.moves.groups import plan_resets
+from airflow_kafka_offsets.moves.groups import plan_group_resets
 
 OURS = "ours"
 OURS_READ_BACK = "ours, and read back"
@@ -138,7 +138,7 @@ def _resets(cluster: Cluster, client: OffsetsClient, python: KafkaPython, size: 
         client.commit(group_id, dict.fromkeys(partitions, RECORDS))
 
     def ours() -> None:
-        plans = plan_resets(
+        plans = plan_group_resets(
             client,
             {groups[OURS]: TopicScope.parse(topic)},
             Place("earliest"),

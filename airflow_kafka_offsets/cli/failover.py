@@ -90,9 +90,7 @@ def failover_plan(**options: Any) -> None:
 @max_age_option
 @checkpoint_move_options(output_option, execute=True)
 def failover_apply(
-    named: tuple[SparkCheckpoint, GroupSelection] | str,
-    max_age: float,
-    **options: Any,
+    named: tuple[SparkCheckpoint, GroupSelection] | str, max_age: float, **options: Any
 ) -> None:
     """
     Move the checkpoint at URI and its GROUP to a mirror of their cluster.

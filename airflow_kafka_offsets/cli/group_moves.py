@@ -134,7 +134,7 @@ def reset(
         apply_saved_plan(execution, str(plan_file), client, max_age, plan_again, checkpoint)
         return
     refuse_unused("without --plan", "max_age")
-    from airflow_kafka_offsets.moves.groups import plan_resets
+    from airflow_kafka_offsets.moves.groups import plan_group_resets
     from airflow_kafka_offsets.moves.reset import plan_reset
     from airflow_kafka_offsets.readings.log_checks import LogCheck
 
@@ -157,7 +157,7 @@ def reset(
             raise no_group_error()
         scopes = dict.fromkeys(map(parse_group, names), TopicScope.parse(topics))
         log_check = LogCheck(allow_new_cluster)
-        plan = PipelinePlan(plan_resets(client, scopes, place, log_check=log_check, **policies))
+        plan = PipelinePlan(plan_group_resets(client, scopes, place, log_check=log_check, **policies))
     if save_plan is None:
         execution.finish_pipeline_plan(plan, client, checkpoint, save=save, export=export)
         return

@@ -102,12 +102,7 @@ def recover() -> None:
 @at_once_option
 @broker_options
 def plan_command(
-    file: Path,
-    place: Place,
-    execution: Execution,
-    max_active: int,
-    broker: BrokerOptions,
-    **policies: Any,
+    file: Path, place: Place, execution: Execution, max_active: int, broker: BrokerOptions, **policies: Any
 ) -> None:
     """Plan to move each pipeline of FILE to the same target. Nothing is moved."""
     from airflow_kafka_offsets.moves.fleet import plan_resets

@@ -228,11 +228,7 @@ _Verdict = Literal["passed", "unfinished", "restored", "moved again", "supersede
 
 
 def _verdict(
-    commit: Commit | None,
-    goal: int,
-    before: int | None,
-    moved: MovedCheckpoint | None,
-    recovery: Recovery,
+    commit: Commit | None, goal: int, before: int | None, moved: MovedCheckpoint | None, recovery: Recovery
 ) -> _Verdict:
     if commit is None:
         return "unfinished"

@@ -58,9 +58,9 @@ class RecoveryTasks:
     @property
     def not_repeated(self) -> list[str]:
         """
-        Tasks that have succeeded, and do not run again before a task after them does.
+        Tasks that have succeeded and were not cleared, although a task after them was, or no task was.
 
-        That task would use their result, which is of an earlier result of the task before all of these.
+        The later task would use their result, which is based on what their own upstream task had returned.
         """
         return [
             task

@@ -97,7 +97,7 @@ def plan_checkpoint_commit(
     metadata = replace(metadata, query=state.query_id, batch=state.batch_id, move=known_moves.number)
     known_moves.log_unfinished_recovery(state.kafka_offsets, metadata)
     everything = {tp: offset for offsets in targets.values() for tp, offset in offsets.items()}
-    known_moves.check_work(metadata, everything, client)
+    known_moves.check_batch_since_reset(metadata, everything, client)
     group_plans = plan_commits(
         client,
         targets,

@@ -60,6 +60,7 @@ def plan_commits(
     :param source: origin of the offsets, for the receipt.
     :param query: id of the Spark query; refuses a group that another query follows.
     :param may_go_back: given a group and its commits, returns the partitions that may always move back.
+    :param if_lost: remedy for an offset below the log start, instead of the usual one.
     :param refuse_active: whether to refuse groups with members.
     """
     # Called first, because a running commit of a window still changes the positions.
@@ -78,9 +79,8 @@ def plan_commits(
     group_plans = []
     for group_id, offsets in targets.items():
         committed = client.committed(group_id, offsets)
-        refusal = None if query is None else foreign_query(group_id, committed, query)
-        refusals = [refusal] if refusal else []
-        refusals += _of_other_kind(client, group_id, committed)
+        foreign = None if query is None else foreign_query(group_id, committed, query)
+        refusals = [*([foreign] if foreign else []), *_kind_refusals(client, group_id, committed)]
         refusals += log_check.refusals(ids, group_id, committed) or log_check.position_refusals(
             client, offsets, committed, ids
         )
@@ -141,7 +141,7 @@ def active_group_refusals(client: OffsetsClient, group_ids: Iterable[str]) -> di
     }
 
 
-def _of_other_kind(client: OffsetsClient, group_id: str, committed: Commits) -> list[str]:
+def _kind_refusals(client: OffsetsClient, group_id: str, committed: Commits) -> list[str]:
     """
     Return why a group must not be committed to, if it is not a consumer group.
 
@@ -154,7 +154,7 @@ def _of_other_kind(client: OffsetsClient, group_id: str, committed: Commits) -> 
     return [other] if other else []
 
 
-def plan_resets(
+def plan_group_resets(
     client: OffsetsClient,
     scopes: Mapping[str, TopicScope],
     place: Place,
@@ -190,56 +190,59 @@ def plan_resets(
     if targets is None:
         place.refuse_unused_offsets(scopes.values())
     # Called first, because a running commit of a window still changes the positions.
-    refusals = active_group_refusals(client, scopes)
-    given: dict[str, Positions | None] = {
+    active = active_group_refusals(client, scopes)
+    known: dict[str, Positions | None] = {
         group_id: {**targets[group_id]}
         if targets is not None
         else explicit_offsets(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
         for group_id, scope in scopes.items()
     }
-    read = {
-        group_id: _commits_to_move(client, group_id, scope, given[group_id])
+    commits_of = {
+        group_id: _commits_to_move(client, group_id, scope, known[group_id])
         for group_id, scope in scopes.items()
     }
     moved: Mapping[str, Sequence[TopicPartition]] = {}
     if metadata and place.traits.relative and targets is None:
-        moved = _moved_before(read, metadata, interrupted)
-    ids = known_log_ids(client, {tp.topic for commits in read.values() for tp in commits})
+        moved = _moved_by_earlier_try(commits_of, metadata, interrupted)
+    ids = known_log_ids(client, {tp.topic for commits in commits_of.values() for tp in commits})
     group_plans = []
     if old_offsets is None:
         old_offsets = place.traits.starts_from_commits
-    for group_id, commits in read.items():
-        others = log_check.refusals(ids, group_id, commits, old_offsets=old_offsets)
-        if old_offsets and not others:
+    for group_id, commits in commits_of.items():
+        refusals = log_check.refusals(ids, group_id, commits, old_offsets=old_offsets)
+        if old_offsets and not refusals:
             # With a target, such as a batch, no partition starts from its commit.
-            known = (targets or at_checkpoint or {}).get(group_id, {})
-            starts = {tp: known[tp] for tp in known if tp in commits and (targets or commits[tp] is None)}
-            others = log_check.position_refusals(client, starts, commits, ids)
+            at = (targets or at_checkpoint or {}).get(group_id, {})
+            starts = {tp: at[tp] for tp in at if tp in commits and (targets or commits[tp] is None)}
+            refusals = log_check.position_refusals(client, starts, commits, ids)
         plan = plan_positions(
             client,
             group_id,
             commits,
-            place if (named := given[group_id]) is None else Place("offsets", named),
+            place if (named := known[group_id]) is None else Place("offsets", named),
             source=place.as_json(),
             now=now,
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
             at_checkpoint=(at_checkpoint or {}).get(group_id),
             moved=moved.get(group_id, ()),
-            refusals=[*refusals.get(group_id, []), *others],
+            refusals=[*active.get(group_id, []), *refusals],
             log_ids=ids,
         )
-        again = log_ids_of(commits, ids).recreated_topics(ids)
-        plan = plan.with_note(
-            [tp for tp in plan.before if tp.topic in again], "its topic was recreated since the last commit"
-        )
-        without = [move.topic_partition for move in plan.moves if move.before is None]
-        group_plans.append(
-            plan.with_note(without, "no committed offset yet, and a restore cannot remove the new one")
-        )
+        group_plans.append(_with_remarks(plan, commits, ids))
     # Checked before the first write, because a receipt that is too large could not be restored.
     check_restorable(group_plans)
     return group_plans
+
+
+def _with_remarks(plan: OffsetPlan, commits: Commits, ids: LogIds) -> OffsetPlan:
+    """Return a plan with remarks on recreated topics and on partitions without a commit."""
+    recreated = log_ids_of(commits, ids).recreated_topics(ids)
+    plan = plan.with_note(
+        [tp for tp in plan.before if tp.topic in recreated], "its topic was recreated since the last commit"
+    )
+    without = [move.topic_partition for move in plan.moves if move.before is None]
+    return plan.with_note(without, "no committed offset yet, and a restore cannot remove the new one")
 
 
 def plan_positions(
@@ -306,13 +309,13 @@ def _commits_to_move(
     return commits
 
 
-def _moved_before(
-    read: Mapping[str, Commits], metadata: CommitMetadata, interrupted: bool | None
+def _moved_by_earlier_try(
+    commits_of: Mapping[str, Commits], metadata: CommitMetadata, interrupted: bool | None
 ) -> dict[str, list[TopicPartition]]:
     """Return the partitions of each group that an earlier try of the same reset has moved."""
     makers = {
         group_id: {tp: CommitMetadata.of(commit) or CommitMetadata() for tp, commit in commits.items()}
-        for group_id, commits in read.items()
+        for group_id, commits in commits_of.items()
     }
     everything = [maker for group in makers.values() for maker in group.values()]
     if any(metadata.is_same_task(maker) and metadata.is_other_request(maker) for maker in everything):

@@ -26,13 +26,9 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
-from airflow_kafka_offsets.moves.groups import plan_positions, plan_resets
+from airflow_kafka_offsets.moves.groups import plan_group_resets, plan_positions
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
-from airflow_kafka_offsets.readings.log_checks import (
-    LogCheck,
-    current_logs_refusals,
-    known_log_ids,
-)
+from airflow_kafka_offsets.readings.log_checks import LogCheck, current_logs_refusals, known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets
 
 
@@ -70,7 +66,7 @@ def plan_reset(
     :raises PlanRefusedError: if the pipeline's names do not match the checkpoint.
     """
     plan = partial(
-        plan_resets,
+        plan_group_resets,
         client,
         place=place,
         now=now,
@@ -90,47 +86,46 @@ def plan_reset(
     log_check = LogCheck(allow_new_cluster, moves=moves, read_at=moves.read_at(state))
     sources = movable_sources(checkpoint, state)
     positions = selection.assign_offsets(sources)
-    who = metadata or CommitMetadata()
-    request = digest(repr(place), selection.group_id, selection.scope.as_json())
-    if saved is not None:
-        request = digest("plan", who.plan)
-    open_move = _open_move(client, moves, who, request, place, cleared=bool(interrupted))
-    resumed = open_move if open_move is not None and open_move.request == request else None
-    if open_move is not None and resumed is None:
+    made_by = metadata or CommitMetadata()
+    how = (repr(place), selection.group_id, selection.scope.as_json())
+    request = digest(*how) if saved is None else digest("plan", made_by.plan)
+    continued = _move_to_continue(client, moves, made_by, request, place, cleared=bool(interrupted))
+    resumed = continued if continued is not None and continued.request == request else None
+    if continued is not None and resumed is None:
         if saved is None:
-            _refuse_relative_to_own_move(moves, open_move, place)
+            _refuse_relative_to_own_move(moves, continued, place)
         else:
             # A saved plan has its own start, also after an earlier move of this task.
-            open_move = None
+            continued = None
     before: dict[str, Positions] = {}
     targets = saved
-    if open_move is None:
-        moves.log_unfinished_recovery(sources, who)
+    if continued is None:
+        moves.log_unfinished_recovery(sources, made_by)
     else:
-        before, planned = moves.group_offsets(open_move)
+        before, planned = moves.group_offsets(continued)
         if resumed is not None:
             # An interrupted move has saved its target offsets, which are used now.
-            _refuse_elsewhere(client, moves, resumed)
+            _refuse_other_cluster(client, moves, resumed)
             targets, log_check = planned, LogCheck(allow_new_cluster)
-    of_target = log_check
+    target_check = log_check
     if resumed is None and place.batch_id is not None:
-        targets = selection.assign_offsets(_at_batch(checkpoint, place.batch_id, sources, selection.scope))
-        of_target = _of_batch(log_check, moves, state, place.batch_id)
+        targets = selection.assign_offsets(
+            _batch_offsets(checkpoint, place.batch_id, sources, selection.scope)
+        )
+        target_check = _batch_check(log_check, moves, state, place.batch_id)
     groups = plan(
         _exact_scopes(positions if targets is None else targets),
         targets=targets,
         at_checkpoint=positions,
-        log_check=of_target,
+        log_check=target_check,
         old_offsets=None if targets is None else saved is None,
     )
     of_sources = selection.to_sources(sources, offsets_after(groups))
     left = log_check.logs_left(client, sources, groups)
-    if open_move is None:
+    if continued is None:
         checkpoint_plan = plan_seek(checkpoint, of_sources, policy, request=request, left=left)
-        return PipelinePlan.combine(groups, checkpoint_plan)
-    resumes = resumed is not None
-    checkpoint_plan = _plan_from(open_move, moves, of_sources, policy, request, left, resumes=resumes)
-    checkpoint_plan = replace(checkpoint_plan, left=left or open_move.left)
+    else:
+        checkpoint_plan = _continue_move(continued, moves, of_sources, policy, request, left)
     return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
 
 
@@ -139,45 +134,49 @@ def _exact_scopes(targets: Mapping[str, Offsets]) -> dict[str, TopicScope]:
     return {group: TopicScope.exactly(offsets) for group, offsets in targets.items() if offsets}
 
 
-def _refuse_relative_to_own_move(moves: KnownMoves, open_move: ArchivedMove, place: Place) -> None:
+def _refuse_relative_to_own_move(moves: KnownMoves, own_move: ArchivedMove, place: Place) -> None:
     """Refuse another place that depends on where this task's own move has left the pipeline."""
     traits = place.traits
     # The move has rewritten this batch's file, so the end of the batch has changed.
-    if traits.relative or traits.starts_from_commits or place == Place("batch", open_move.batch_id):
+    if traits.relative or traits.starts_from_commits or place == Place("batch", own_move.batch_id):
         raise PlanRefusedError(
             f"{moves.checkpoint.location}: this task has already moved the checkpoint with other parameters "
-            f"(archive {open_move.name}), and nothing was committed since: undo that move first "
-            f"({moves.restore_command(open_move.name)}){dag_text(', or trigger a new run')}"
+            f"(archive {own_move.name}), and nothing was committed since: undo that move first "
+            f"({moves.restore_command(own_move.name)}){dag_text(', or trigger a new run')}"
         )
 
 
-def _plan_from(
-    open_move: ArchivedMove,
+def _continue_move(
+    begun: ArchivedMove,
     moves: KnownMoves,
     targets: Mapping[str, Offsets],
     policy: CheckpointPolicy | None,
     request: str,
     left: LogIds,
-    *,
-    resumes: bool,
 ) -> CheckpointPlan:
-    """Plan the checkpoint's part of a reset whose task has already moved the checkpoint."""
-    if resumes and not (left or moves.has_run_since(open_move)):
-        return open_move.resume(plan_seek(moves.checkpoint, targets, policy, request=open_move.request))
+    """
+    Plan the checkpoint's part of a reset whose task has already moved the checkpoint.
+
+    With the same request this finishes the move; with another one it moves on from where the move ended.
+    """
+    resumes = begun.request == request
+    if resumes and not (left or moves.has_run_since(begun)):
+        rest = plan_seek(moves.checkpoint, targets, policy, request=request)
+        return replace(begun.resume(rest), left=begun.left)
     plan = plan_seek(
         moves.checkpoint, targets, policy, request=request, keep_pending_batch=resumes, left=left
     )
-    plan = replace(plan, before=open_move.before, carried=True)
-    if resumes and not plan.steps and plan.after == open_move.after:
+    plan = replace(plan, before=begun.before, carried=True, left=left or begun.left)
+    if resumes and not plan.steps and plan.after == begun.after:
         # The query has started a batch at the target, and has not finished it.
-        plan = replace(plan, archive=open_move.name, resumes=True)
+        plan = replace(plan, archive=begun.name, resumes=True)
     if resumes and plan.refusals:
-        way_out = f"or undo this task's move: {moves.restore_command(open_move.name, pending=True)}"
+        way_out = f"or undo this task's move: {moves.restore_command(begun.name, pending=True)}"
         plan = replace(plan, refusals=(*plan.refusals, way_out))
     return plan
 
 
-def _open_move(
+def _move_to_continue(
     client: OffsetsClient,
     moves: KnownMoves,
     metadata: CommitMetadata,
@@ -187,14 +186,9 @@ def _open_move(
     cleared: bool,
 ) -> ArchivedMove | None:
     """
-    Return the move that a reset continues: an unfinished move, or this task's own move if no work followed
-    it.
+    Return the move that a reset continues: an unfinished move, else this task's own, see :func:`_own_move`.
 
-    This task's own move is from an earlier try, or from before the task was cleared, and no later commit
-    followed.
-
-    :param cleared: whether the task continues its move after it was cleared too, because it has downstream
-        tasks.
+    :raises MoveUnfinishedError: if the unfinished move is of another request.
     """
     unfinished = moves.unfinished()
     if unfinished is not None:
@@ -206,6 +200,17 @@ def _open_move(
         # With another target, the remaining writes would not match those that were already made.
         raise moves.unfinished_error(unfinished)
     moves.refuse_taken_back(metadata)
+    return _own_move(client, moves, metadata, cleared=cleared)
+
+
+def _own_move(
+    client: OffsetsClient, moves: KnownMoves, metadata: CommitMetadata, *, cleared: bool
+) -> ArchivedMove | None:
+    """
+    Return the finished move of an earlier try of this task, if no work has followed it.
+
+    :param cleared: whether a move from before a Clear of the task counts too: it has downstream tasks.
+    """
     standing = ((each, each.made_by) for each in moves.of_query if not each.undone)
     found = (each for each, by in standing if metadata.is_same_task(by) or metadata.is_same_plan(by))
     mine = next(found, None)
@@ -252,7 +257,7 @@ def plan_checkpoint_seek(
     sources = movable_sources(checkpoint, state)
     unfinished = moves.unfinished()
     if unfinished is not None and unfinished.request == request:
-        _refuse_elsewhere(client, moves, unfinished)
+        _refuse_other_cluster(client, moves, unfinished)
         plan = plan_seek(checkpoint, unfinished.after, policy, request=request)
         return PipelinePlan((), replace(plan, log_ids=unfinished.log_ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
@@ -266,8 +271,8 @@ def plan_checkpoint_seek(
             "partitions from the offsets"
         )
     batch_id = place.batch_id
-    origin = sources if batch_id is None else _at_batch(checkpoint, batch_id, sources, scope)
-    of_target = log_check if batch_id is None else _of_batch(log_check, moves, state, batch_id)
+    origin = sources if batch_id is None else _batch_offsets(checkpoint, batch_id, sources, scope)
+    target_check = log_check if batch_id is None else _batch_check(log_check, moves, state, batch_id)
     group_plans: dict[str, OffsetPlan] = {}
     ids = known_log_ids(client, {tp.topic for tp in everything})
     refusals = log_check.refusals(ids)
@@ -290,7 +295,7 @@ def plan_checkpoint_seek(
             now=now,
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
-            refusals=refusals or of_target.position_refusals(client, start, {}, ids),
+            refusals=refusals or target_check.position_refusals(client, start, {}, ids),
             log_ids=ids,
         )
     targets = {source: group_plan.after for source, group_plan in group_plans.items()}
@@ -299,7 +304,7 @@ def plan_checkpoint_seek(
     return PipelinePlan((), checkpoint_plan.with_group_plans(group_plans.values()))
 
 
-def _refuse_elsewhere(client: OffsetsClient, moves: KnownMoves, begun: ArchivedMove) -> None:
+def _refuse_other_cluster(client: OffsetsClient, moves: KnownMoves, begun: ArchivedMove) -> None:
     """Refuse to finish a move on another cluster than that for which its offsets were planned."""
     what, remedy = f"the unfinished move (archive {begun.name})", moves.restore_command(begun.name)
     PlanRefusedError.raise_if(
@@ -307,13 +312,13 @@ def _refuse_elsewhere(client: OffsetsClient, moves: KnownMoves, begun: ArchivedM
     )
 
 
-def _at_batch(
+def _batch_offsets(
     checkpoint: SparkCheckpoint, batch_id: int, newest: Mapping[str, Offsets], scope: TopicScope
 ) -> dict[str, Offsets]:
     return source_offsets_at_batch(batch_id, finished_batch_ends(checkpoint, batch_id), newest, scope)
 
 
-def _of_batch(log_check: LogCheck, moves: KnownMoves, state: CheckpointState, batch_id: int) -> LogCheck:
+def _batch_check(log_check: LogCheck, moves: KnownMoves, state: CheckpointState, batch_id: int) -> LogCheck:
     """Return the check of the offsets of an earlier batch, which no commit of the group confirms."""
     at = moves.checkpoint.entry(batch_id).batch_timestamp_ms
     state = replace(state, batch_id=batch_id, batch_timestamp_ms=at)

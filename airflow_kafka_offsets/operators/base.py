@@ -55,18 +55,14 @@ class OffsetsOperator(PipelineTask):
     calls_timeout: ClassVar[float | None] = 120.0
     """Total seconds for all calls of a client, ``None`` for no limit."""
 
-    def __init__(
-        self,
-        *,
-        mirror: Mapping[str, Any] | Mirror | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, mirror: Mapping[str, Any] | Mirror | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.mirror: Any = mirror
         self.servers: dict[str, str] = {}
         """Connection id -> bootstrap servers, for each connection that the task has opened."""
         self._lineage: Callable[[], Lineage] | None = None
         self._touched: dict[str, set[str]] = {}
+        """Group -> its topics that the task writes to, for counters and events; the named groups at first."""
         self._group_outlets = GroupOutlets(())
         if self.group_id is None and self.needs_group:
             raise self.missing_group()
@@ -133,7 +129,6 @@ class OffsetsOperator(PipelineTask):
         """Check the rendered options, count refusals, and let Airflow retry only temporary errors."""
         # If a task runs twice in one process, the first run has left its lineage, and removed some outlets.
         self.servers, self._lineage = {}, None
-        # Before there is a plan, only the named groups are known.
         self._touched = {group: set() for group in self._named_groups()}
         self._group_outlets = GroupOutlets(self._group_outlets.declared or self.outlets)
         self.outlets = self._group_outlets.outlets_with_events

@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.saved_plan import MAX_AGE
 from airflow_kafka_offsets.moves.failover import plan_failover
 from airflow_kafka_offsets.moves.saved import plan_saved_failover
 from airflow_kafka_offsets.operators.base import Parser
+from airflow_kafka_offsets.operators.moving import MoveContext
 from airflow_kafka_offsets.operators.planned_move import PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 
@@ -136,19 +137,20 @@ class FailOverOperator(PlannedMoveOperator):
             checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
             ArchivedMoves(checkpoint).refuse_taken_back(metadata)
             target = clients.enter_context(self.open_client(mirror.kafka_config_id))
+            move = MoveContext(context, target, checkpoint, metadata)
             if approved is not None:
                 now, max_age = datetime.now(tz=timezone.utc), self.parse_parameter("max_age")
                 plan = plan_saved_failover(target, checkpoint, approved.saved, now=now, max_age=max_age)
                 stamped, metadata = approved.stamp(plan, metadata)
-                return self.apply_pipeline_plan(context, target, stamped, metadata, checkpoint)
+                return self.apply_pipeline_plan(move._replace(metadata=metadata), stamped)
             source = self._source(clients) if self.parse_parameter("ask_source") else None
             allowed = self.parse_parameters("on_unknown", "on_out_of_range", "allow_running_mirror")
             policy = FailoverPolicy(**allowed, checkpoint=self.checkpoint_policy())
             plan = plan_failover(source, target, checkpoint, self.selection(), mirror, policy=policy)
             if self.parse_parameter("plan_only"):
                 how, named = self.parse_parameters("allow_running_mirror"), mirror.as_json()
-                return self.save_shown_plan(context, target, plan, checkpoint, mirror=named, **how)
-            return self.apply_pipeline_plan(context, target, plan, metadata, checkpoint)
+                return self.save_shown_plan(move, plan, mirror=named, **how)
+            return self.apply_pipeline_plan(move, plan)
 
     def _source(self, clients: ExitStack) -> OffsetsClient | None:
         """Return a client of the old cluster; ``None`` if the cluster does not answer."""

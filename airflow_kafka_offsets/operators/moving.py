@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow.sdk import Context
 
@@ -84,10 +84,10 @@ class MovingOperator(OffsetsOperator):
 
         The receipt is in XCom before the first write, and stays there if the task then fails.
         """
-        plan, planned = self._present(context, client, plan)
+        plan, planned = self._show_plan(context, client, plan)
         batch_id = plan.stamp(metadata).batch
-        extras = self._event_extras(planned, batch_id)
-        self._group_outlets.set_events(context, self.groups_config_id, extras)
+        planned_extras = self._event_extras(planned, batch_id)
+        self._group_outlets.set_events(context, self.groups_config_id, planned_extras)
         self.keep_move(planned, begun=True)
         try:
             receipt = apply(client, plan, metadata, **how)
@@ -97,18 +97,18 @@ class MovingOperator(OffsetsOperator):
         self.keep_move(receipt)
         if plan.is_empty:
             self.log.warning("Nothing was written: the plan has no partitions left")
-        if (moved := self._event_extras(receipt, batch_id)) != extras:
-            self._group_outlets.set_events(context, self.groups_config_id, moved)
+        if (extras := self._event_extras(receipt, batch_id)) != planned_extras:
+            self._group_outlets.set_events(context, self.groups_config_id, extras)
         count("reset" if self.moves_on_purpose else "commit", self._touched)
         if self.reports_lag:
             report_lag(group_plan.lag for group_plan in plan.to_write)
         self.outlets = self._group_outlets.outlets_with_events
         return receipt
 
-    def _present(
+    def _show_plan(
         self, context: Context, client: OffsetsClient, plan: PipelinePlan, *, plan_only: bool = False
     ) -> tuple[PipelinePlan, dict[str, Any]]:
-        """Log a plan and push its receipt; return both."""
+        """Check the outlets, log the plan and push its receipt; return both."""
         plan = self.with_connections(plan)
         groups = {*self._named_groups(), *(group_plan.group_id for group_plan in plan.group_plans)}
         self._group_outlets.check_groups(context, self.groups_config_id, groups)
@@ -161,6 +161,15 @@ class MovingOperator(OffsetsOperator):
     def _event_extras(self, receipt: Mapping[str, Any], batch_id: int | None) -> list[dict[str, Any]]:
         groups = receipt.get("groups", [receipt])
         return [event_extra(group, batch_id) for group in groups if group["group_id"] in self._touched]
+
+
+class MoveContext(NamedTuple):
+    """Airflow's context of a task that moves a pipeline, and what the task has opened for the move."""
+
+    context: Context
+    client: OffsetsClient
+    checkpoint: SparkCheckpoint | None
+    metadata: CommitMetadata
 
 
 class PipelineMovingOperator(MovingOperator):
@@ -259,16 +268,10 @@ class PipelineMovingOperator(MovingOperator):
         """Return the checkpoint policy that the parameters describe."""
         return CheckpointPolicy.parse(**{name: getattr(self, name) for name in POLICY})
 
-    def apply_pipeline_plan(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        plan: PipelinePlan,
-        metadata: CommitMetadata,
-        checkpoint: SparkCheckpoint | None,
-    ) -> dict[str, Any]:
+    def apply_pipeline_plan(self, move: MoveContext, plan: PipelinePlan) -> dict[str, Any]:
         """Apply a plan of groups and checkpoint, see :meth:`apply_plan`."""
         from airflow_kafka_offsets.moves.apply import apply_pipeline
 
+        context, client, checkpoint, metadata = move
         how = {"checkpoint": checkpoint, "quiet_period": self.parse_parameter("quiet_period")}
         return self.apply_plan(context, client, plan, metadata, apply_pipeline, **how)

@@ -194,7 +194,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             with self.open_client() as client:
                 window = self._recall_window(client, memory)
                 if window is None:  # not "if not window": an empty window is falsy
-                    refuse_used_result(self, context)
+                    refuse_used_result(context, self)
                     window = self._plan(client, memory)
             self._show(window)
             self.keep_lineage(partial(lineage_of_window, window, self.servers))
@@ -241,12 +241,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             memory.refuse_other_records(client, named)
         now = datetime.now(tz=timezones.utc)
         window = plan_window(
-            client,
-            named,
-            start,
-            end,
-            now=now,
-            **self.parse_parameters("max_records", "on_no_commit"),
+            client, named, start, end, now=now, **self.parse_parameters("max_records", "on_no_commit")
         )
         asked = {name: getattr(self, name) for name in _ASKED}
         asked |= {"asked": self._parameters_digest(), "planned_at": now.isoformat(timespec="seconds")}

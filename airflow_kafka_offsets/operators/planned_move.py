@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from airflow.sdk import Context
 
-from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.checkpoint_policy import POLICY
@@ -20,7 +19,7 @@ from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.moves.saved import read_saved_plan, save_plan
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
+from airflow_kafka_offsets.operators.moving import MoveContext, PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import is_template
@@ -127,17 +126,11 @@ class PlannedMoveOperator(PipelineMovingOperator):
         return ApprovedPlan(saved, approval)
 
     def save_shown_plan(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        plan: PipelinePlan,
-        checkpoint: SparkCheckpoint | None,
-        *,
-        mirror: Mapping[str, Any] | None = None,
-        **allowed: Any,
+        self, move: MoveContext, plan: PipelinePlan, mirror: Mapping[str, Any] | None = None, **allowed: Any
     ) -> dict[str, Any]:
         """Show a plan, with the mirror of a failover, and return it; refuse it as its move would be."""
-        plan, _ = self._present(context, client, plan, plan_only=True)
+        context, client, checkpoint, _ = move
+        plan, _ = self._show_plan(context, client, plan, plan_only=True)
         plan.check()
         names = Names.of({name: getattr(self, name) for name in PIPELINE_PARAMETERS} | {"mirror": mirror})
         saved = save_plan(client, checkpoint, plan, names, policy=self.checkpoint_policy(), **allowed)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.errors import GroupMovedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.lineage import Operation
 from airflow_kafka_offsets.model.parameters import (
@@ -20,6 +21,7 @@ from airflow_kafka_offsets.model.parameters import (
     is_blank,
     parse_switch,
 )
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import RESETS, Place
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.model.saved_plan import MAX_AGE
@@ -27,7 +29,8 @@ from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.planned_move import PlannedMoveOperator
+from airflow_kafka_offsets.operators.moving import MoveContext
+from airflow_kafka_offsets.operators.planned_move import ApprovedPlan, PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.task.before_images import BeforeImages
@@ -38,8 +41,8 @@ from airflow_kafka_offsets.task.run_tasks import (
     commit_identities,
     restores_of,
     skip_after_failure,
+    tasks_after_reset,
     tasks_that_move,
-    work_after,
 )
 
 
@@ -239,66 +242,82 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 # Checked before anything is moved: an invalid restore would not take the move back.
                 check_restore(restore)
             images = BeforeImages(context)
-            work = RecoveryTasks({}, {}) if plan_only else work_after(self, context, moved=images.moved)
-            approved = self.approved_plan(context)
-            scenarios = {name: getattr(self, name) for name in RESETS}
-            place = None if approved else read_place(*exactly_one(scenarios))
-            metadata = self.move_metadata(context)
-            checkpoint = self.open_checkpoint()
+            work = RecoveryTasks({}, {})
+            if not plan_only:
+                work = tasks_after_reset(context, self, moved=images.moved)
+            target = self.approved_plan(context) or read_place(
+                *exactly_one({name: getattr(self, name) for name in RESETS})
+            )
+            metadata, checkpoint = self.move_metadata(context), self.open_checkpoint()
             with self.open_client() as client:
-                if done := work.succeeded:
-                    movers = commit_identities(metadata, {self.task_id, *tasks_that_move(self)})
-                    pipeline = client, checkpoint, self.selection()
-                    plan = plan_without_move(*pipeline, movers, done, moved=images.moved_checkpoint)
-                    self.log.info(
-                        "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with "
-                        "%s. To read the records again, clear it too",
-                        *(", ".join(done), self.task_id),
-                    )
-                    # The teardown reads this receipt to determine what to take back.
-                    return self.repeat_receipt(context, plan)
-                now = datetime.now(tz=timezone.utc)
-                if approved is not None:
-                    max_age = self.parse_parameter("max_age")
-                    plan = plan_saved(
-                        client, checkpoint, approved.saved, now=now, metadata=metadata, max_age=max_age
-                    )
-                    plan, metadata = approved.stamp(plan, metadata)
-                elif place is not None:
-                    metadata = replace(metadata, request=digest(repr(place), length=12))
-                    # If a recovery is cleared before its work was committed, the pipeline is still at the
-                    # offsets of its reset.
-                    interrupted = images.interrupted or bool(work.states) or None
-                    plan = plan_reset(
-                        client,
-                        checkpoint,
-                        self.selection(),
-                        place,
-                        now=now,
-                        metadata=metadata,
-                        interrupted=interrupted,
-                        **self._permissions(),
-                    )
+                move = MoveContext(context, client, checkpoint, metadata)
+                if work.succeeded:
+                    return self._move_nothing(move, work.succeeded, images.moved_checkpoint)
+                # If a recovery is cleared before its work was committed, the pipeline is still at the offsets
+                # of its reset.
+                interrupted = images.interrupted or bool(work.states) or None
+                plan, metadata = self._plan(move, target, interrupted)
                 if restores and plan.checkpoint_plan is not None:
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
-                    how = self.parse_parameters("allow_new_cluster")
-                    return self.save_shown_plan(context, client, plan, checkpoint, **how)
+                    return self.save_shown_plan(move, plan, **self.parse_parameters("allow_new_cluster"))
                 plan = images.with_first(plan, client, metadata, has_followers=bool(work.states))
                 # A checkpoint's archive shows whether an earlier try has moved.
-                if checkpoint is None and place is not None and place.traits.relative:
+                if checkpoint is None and isinstance(target, Place) and target.traits.relative:
                     plan = images.refuse_unknown(plan, client, metadata)
                 if self.parse_parameter("stop_after_failure") and not plan.begun:
                     skip_after_failure(context)
-                # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
-                if not plan.refusals:
-                    images.keep(plan)
-                try:
-                    receipt = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
-                except GroupMovedError as error:
-                    if checkpoint is None and not (error.progress and error.progress.written):
-                        images.forget()  # nothing was written
-                    raise
-                # After the receipt, so that a try that dies before this line counts as interrupted.
-                images.finish()
-                return receipt
+                return self._apply(move._replace(metadata=metadata), plan, images)
+
+    def _move_nothing(
+        self, move: MoveContext, done: Sequence[str], moved: str | None
+    ) -> dict[str, Any]:
+        """Return the receipt of a cleared reset whose records were read by tasks that were not cleared."""
+        movers = commit_identities(move.metadata, {self.task_id, *tasks_that_move(self)})
+        pipeline = move.client, move.checkpoint, self.selection()
+        plan = plan_without_move(*pipeline, movers, done, moved=moved)
+        self.log.info(
+            "Nothing is moved: %s succeeded in this run, was committed, and was not cleared with %s. To read "
+            "the records again, clear it too",
+            *(", ".join(done), self.task_id),
+        )
+        # The teardown reads this receipt to determine what to take back.
+        return self.repeat_receipt(move.context, plan)
+
+    def _plan(
+        self, move: MoveContext, target: ApprovedPlan | Place, interrupted: bool | None
+    ) -> tuple[PipelinePlan, CommitMetadata]:
+        """Return the plan of the move, and the metadata of its commits."""
+        _, client, checkpoint, metadata = move
+        now = datetime.now(tz=timezone.utc)
+        if isinstance(target, ApprovedPlan):
+            max_age = self.parse_parameter("max_age")
+            plan = plan_saved(client, checkpoint, target.saved, now=now, metadata=metadata, max_age=max_age)
+            return target.stamp(plan, metadata)
+        metadata = replace(metadata, request=digest(repr(target), length=12))
+        plan = plan_reset(
+            client,
+            checkpoint,
+            self.selection(),
+            target,
+            now=now,
+            metadata=metadata,
+            interrupted=interrupted,
+            **self._permissions(),
+        )
+        return plan, metadata
+
+    def _apply(self, move: MoveContext, plan: PipelinePlan, images: BeforeImages) -> dict[str, Any]:
+        """Apply a plan, and keep the overwritten offsets for later tries of the task."""
+        # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
+        if not plan.refusals:
+            images.keep(plan)
+        try:
+            receipt = self.apply_pipeline_plan(move, plan)
+        except GroupMovedError as error:
+            if move.checkpoint is None and not (error.progress and error.progress.written):
+                images.forget()  # nothing was written
+            raise
+        # After the receipt, so that a try that dies before this line counts as interrupted.
+        images.finish()
+        return receipt

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal, Self
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator, Context, XComArg
 
-from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
@@ -30,7 +29,7 @@ from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.moves.saved import has_moved
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.moving import PipelineMovingOperator
+from airflow_kafka_offsets.operators.moving import MoveContext, PipelineMovingOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, parse_location
 from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
 from airflow_kafka_offsets.task.outcome import push_result
@@ -182,50 +181,66 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             self.take_names({} if receipt is None else receipt.names, context)
             checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
             with self.open_client() as client:
-                restore = partial(self._restore, context, client, checkpoint, metadata)
+                move = MoveContext(context, client, checkpoint, metadata)
                 if work is None:
-                    return restore(receipt)
-                if receipt is None:
-                    # A file does not record what was moved, so the states of the tasks decide.
-                    if not work.not_succeeded:
-                        self.log.info(
-                            "Nothing to restore: every task upstream has succeeded (restore_when='failed')"
-                        )
-                        return None
-                    restore(None)
+                    return self._restore(move, receipt)
+                if receipt is not None:
+                    self._restore_unfinished(move, receipt, work)
+                # A file does not record what was moved, so the states of the tasks decide.
+                elif work.not_succeeded:
+                    self._restore(move, None)
                     raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
-                if not self.parse_parameter("allow_new_cluster"):
-                    # The commits of another cluster do not show that this recovery was finished.
-                    moved_on = LogIds(receipt.log_ids.cluster)
-                    PlanRefusedError.raise_if(current_logs_refusals(client, "the receipt", moved_on))
-                moved_by = self._setups or set(tasks_that_move(self)) - {self.task_id}
-                # A restore that is mapped over receipts is numbered by these: an instance of the reset that
-                # has failed or was skipped has none.
-                instances = max(map(len, task_states(context, self, moved_by).states.values()), default=0)
-                resets = commit_identities(metadata, moved_by, instances)
-                recovery = Recovery(resets, metadata, self.selection().group_ids)
-                judged = judge_recovery(client, checkpoint, receipt, recovery)
-                if judged.is_finished:
-                    passed = "; ".join(f"{name} has passed its earlier position" for name in judged.passed)
-                    passed = passed or "the reset moved nothing"
-                    self.log.info("Nothing to restore: %s", passed)
-                    if work.failed:
-                        raise AirflowFailException(
-                            f"a task of the recovery has failed ({work.describe(work.failed)}), so this task "
-                            f"fails, and the run with it: {passed}, and nothing was put back"
-                        )
-                    return None
-                restored = restore(judged.receipt_to_restore(receipt)) if judged.to_restore else None
-                # An earlier try has restored everything: rebuild its receipt for this try's XCom.
-                if restored is None and judged.restored:
-                    self._earlier_restore(context, client, checkpoint, metadata, receipt)
-                states = [work.describe(work.not_succeeded)] if work.not_succeeded else []
-                found = None if restored is None else Receipt.parse(restored)
-                outcome = judged.describe_outcome(receipt, found)
-                raise self._failed("; ".join([*judged.shortfalls, *states]), outcome)
+                else:
+                    self.log.info(
+                        "Nothing to restore: every task upstream has succeeded (restore_when='failed')"
+                    )
+                return None
+
+    def _restore_unfinished(self, move: MoveContext, receipt: Receipt, work: RecoveryTasks) -> None:
+        """
+        Restore a recovery that was not finished; leave a finished one unchanged.
+
+        :raises AirflowFailException: if the recovery was not finished, or one of its tasks has failed.
+        """
+        if not self.parse_parameter("allow_new_cluster"):
+            # The commits of another cluster do not show that this recovery was finished.
+            moved_on = LogIds(receipt.log_ids.cluster)
+            PlanRefusedError.raise_if(current_logs_refusals(move.client, "the receipt", moved_on))
+        recovery = self._recovery(move.context, move.metadata)
+        judged = judge_recovery(move.client, move.checkpoint, receipt, recovery)
+        if judged.is_finished:
+            passed = "; ".join(f"{name} has passed its earlier position" for name in judged.passed)
+            passed = passed or "the reset moved nothing"
+            self.log.info("Nothing to restore: %s", passed)
+            if work.failed:
+                raise AirflowFailException(
+                    f"a task of the recovery has failed ({work.describe(work.failed)}), so this task fails, "
+                    f"and the run with it: {passed}, and nothing was put back"
+                )
+            return
+        restored = self._restore(move, judged.receipt_to_restore(receipt)) if judged.to_restore else None
+        # An earlier try has restored everything: rebuild its receipt for this try's XCom.
+        if restored is None and judged.restored:
+            self._repeat_earlier_restore(move, receipt)
+        states = [work.describe(work.not_succeeded)] if work.not_succeeded else []
+        outcome = judged.describe_outcome(receipt, None if restored is None else Receipt.parse(restored))
+        raise self._failed("; ".join([*judged.shortfalls, *states]), outcome)
+
+    def _recovery(self, context: Context, metadata: CommitMetadata) -> Recovery:
+        """Return how the commits of the recovery's tasks identify them."""
+        moved_by = self._setups or set(tasks_that_move(self)) - {self.task_id}
+        # A restore that is mapped over receipts is numbered by these: an instance of the reset that has
+        # failed or was skipped has none.
+        instances = max(map(len, task_states(context, self, moved_by).states.values()), default=0)
+        resets = commit_identities(metadata, moved_by, instances)
+        return Recovery(resets, metadata, self.selection().group_ids)
 
     def _nothing_moved(self, context: Context, receipt: Receipt | None) -> bool:
-        """Return whether nothing was moved, and log the reason."""
+        """
+        Return whether nothing was moved, and log the reason.
+
+        :raises PlanRefusedError: if there is no receipt, although a reset has run.
+        """
         if receipt is None and self.from_file is None:
             # A retry has lost the receipt of the try before it, so a failed reset may have moved too.
             named = XComArg.iter_xcom_references((self._templates or {}).get("receipt"))
@@ -251,15 +266,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             f"the recovery was not finished{why}, so this task fails, and the run with it: {outcome}"
         )
 
-    def _restore(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        checkpoint: SparkCheckpoint | None,
-        metadata: CommitMetadata,
-        receipt: Receipt | None,
-    ) -> dict[str, Any] | None:
+    def _restore(self, move: MoveContext, receipt: Receipt | None) -> dict[str, Any] | None:
         """Restore a receipt or file; return the receipt of the restore, ``None`` if nothing was moved."""
+        context, client, checkpoint, metadata = move
         allowed = self.parse_parameters("on_out_of_range", "allow_new_cluster")
         allowed["policy"] = self.checkpoint_policy()
         always = self.parse_parameter("restore_when") == "always"
@@ -267,7 +276,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             file = self.parse_parameter("from_file")
             plan = plan_restore_file(client, file, checkpoint, self.selection(), **allowed)
         else:
-            if again := self._earlier_restore(context, client, checkpoint, metadata, receipt):
+            if again := self._repeat_earlier_restore(move, receipt):
                 return again
             checkpoint = None if receipt.checkpoint is None else checkpoint
             # The receipt of a saved plan is stored before the first write: the plan may have moved nothing.
@@ -289,26 +298,19 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             )
         # A teardown does not fail if there is nothing to restore.
         plan = replace(plan, may_be_empty=True)
-        restored = self.apply_pipeline_plan(context, client, plan, metadata, checkpoint)
+        restored = self.apply_pipeline_plan(move._replace(checkpoint=checkpoint), plan)
         # Pushed here so that the receipt is in XCom even if this task then fails.
         push_result(context, restored)
         return restored
 
-    def _earlier_restore(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        checkpoint: SparkCheckpoint | None,
-        metadata: CommitMetadata,
-        receipt: Receipt,
-    ) -> dict[str, Any] | None:
+    def _repeat_earlier_restore(self, move: MoveContext, receipt: Receipt) -> dict[str, Any] | None:
         """Return and push the receipt of an earlier try that has restored everything; nothing is written."""
         # A second restore could overwrite commits that other clients have made since the first one.
-        done = plan_of_earlier_restore(client, checkpoint, receipt, metadata)
+        done = plan_of_earlier_restore(move.client, move.checkpoint, receipt, move.metadata)
         if done is None:
             return None
         self.log.info("Nothing is changed: an earlier try of this task has already restored everything")
-        return self.repeat_receipt(context, done)
+        return self.repeat_receipt(move.context, done)
 
     @property
     def _setups(self) -> list[str]:

@@ -77,7 +77,7 @@ class KnownMoves(ArchivedMoves):
                 f"{outcome}"
             )
 
-    def check_work(
+    def check_batch_since_reset(
         self, run: CommitMetadata, positions: Mapping[TopicPartition, int], client: OffsetsClient
     ) -> None:
         """
@@ -112,7 +112,7 @@ class KnownMoves(ArchivedMoves):
     def rewindable_partitions(
         self, query: str, group_id: str, commits: Commits
     ) -> Collection[TopicPartition]:
-        """Return the partitions with a commit from this checkpoint that is older than a move of both."""
+        """Return the partitions whose commit, of this query, is older than a move of checkpoint and group."""
         known: dict[TopicPartition, int] = {}
         for tp, commit in commits.items():
             made = CommitMetadata.of(commit)

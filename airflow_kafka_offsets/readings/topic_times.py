@@ -118,10 +118,7 @@ def unread_times(partitions: Collection[TopicPartition]) -> BrokerUnavailableErr
 
 
 def last_times(
-    client: OffsetsReader,
-    logs: Logs,
-    isolation_level: IsolationLevel = "read_uncommitted",
-    back: int = 1,
+    client: OffsetsReader, logs: Logs, isolation_level: IsolationLevel = "read_uncommitted", back: int = 1
 ) -> dict[TopicPartition, int | None]:
     """
     Return the timestamp of the last record, or of one of the last records if many markers end the log.

@@ -32,7 +32,7 @@ def related_tasks(
     return RecoveryTasks(_states(context, tasks, task), downstream)
 
 
-def work_after(task: BaseOperator, context: Context, *, moved: bool | None) -> RecoveryTasks:
+def tasks_after_reset(context: Context, task: BaseOperator, *, moved: bool | None) -> RecoveryTasks:
     """
     Return the tasks after a reset; refuse a reset that was cleared without those that have succeeded.
 
@@ -58,7 +58,7 @@ def work_after(task: BaseOperator, context: Context, *, moved: bool | None) -> R
     return work
 
 
-def refuse_used_result(task: BaseOperator, context: Context) -> None:
+def refuse_used_result(context: Context, task: BaseOperator) -> None:
     """Refuse another window for a run that was cleared without the job that has read the earlier one."""
     ti, cleared = context.get("ti"), clear_mark(context) > (task.retries or 0)
     if not (cleared and hasattr(ti, "get_task_states") and task.has_dag()):  # type: ignore[no-untyped-call]

@@ -1,5 +1,6 @@
 """What has to hold of the README, the documentation and the example DAGs."""
 
+import inspect
 import json
 import re
 import runpy
@@ -143,6 +144,19 @@ def test_each_page_with_a_row_for_every_task_has_the_newest_one(page):
         tasks.remove("KafkaSparkSubmitOperator")
     text = (ROOT / page).read_text(encoding="utf-8")
     assert not [name for name in tasks if name not in text]
+
+
+def test_each_parameter_of_a_task_is_on_a_page_about_tasks():
+    pages = [*(ROOT / "docs" / "operators").glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    words = set(re.findall(r"\w+", "".join(page.read_text(encoding="utf-8") for page in pages)))
+    missing = [
+        (name, parameter)
+        for name in airflow_kafka_offsets.__all__
+        if name.endswith(("Operator", "Sensor", "Trigger"))
+        for parameter in inspect.signature(getattr(airflow_kafka_offsets, name).__init__).parameters
+        if parameter not in words | {"self", "args", "kwargs"}
+    ]
+    assert not missing
 
 
 def test_the_files_that_a_page_for_contributors_names_are_there():

@@ -27,7 +27,7 @@ from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_groups
-from airflow_kafka_offsets.moves.groups import plan_resets
+from airflow_kafka_offsets.moves.groups import plan_group_resets
 from airflow_kafka_offsets.readings.places import read_place
 
 pytestmark = pytest.mark.integration
@@ -353,14 +353,16 @@ def check(batch, client, oracle, new_group, folder):
     scopes = dict.fromkeys(mine, TopicScope.parse(batch.topics or None))
     scenario = batch.parsed(str(folder / "ours.csv"))
     now = datetime.now(tz=timezone.utc)
-    plans = plan_resets(client, scopes, scenario, now=now)
+    plans = plan_group_resets(client, scopes, scenario, now=now)
     for verdict, plan in zip(verdicts, plans, strict=True):
         assert bool(plan.refusals) == (verdict != "exact"), (verdict, plan.refusals)
     if any(plan.refusals for plan in plans):
         with pytest.raises(PlanRefusedError):
             apply_groups(client, PipelinePlan(plans), CommitMetadata(tool="test"))
         assert oracle.committed(*mine) == before
-        plans = plan_resets(client, scopes, scenario, now=now, on_out_of_range="clamp", on_no_commit="latest")
+        plans = plan_group_resets(
+            client, scopes, scenario, now=now, on_out_of_range="clamp", on_no_commit="latest"
+        )
     apply_groups(client, PipelinePlan(plans), CommitMetadata(tool="test"))
 
     # Where one group makes Kafka's tool fail, what becomes of the others is left to chance.

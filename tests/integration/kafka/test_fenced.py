@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.apply import apply_groups
-from airflow_kafka_offsets.moves.groups import active_group_refusals, plan_resets
+from airflow_kafka_offsets.moves.groups import active_group_refusals, plan_group_resets
 from airflow_kafka_offsets.moves.write import commit_window
 
 pytestmark = pytest.mark.integration
@@ -300,7 +300,7 @@ def test_a_commit_and_a_reset_wait_until_a_windows_commit_that_was_killed_is_out
                 commit_window(own, group, window(None, 5), fenced=False)
             else:
                 now = datetime.now(tz=timezone.utc)
-                plans = plan_resets(own, {group: TopicScope()}, Place("latest"), now=now)
+                plans = plan_group_resets(own, {group: TopicScope()}, Place("latest"), now=now)
                 apply_groups(own, PipelinePlan(plans), CommitMetadata())
 
     with ThreadPoolExecutor(len(groups)) as pool:

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_groups
-from airflow_kafka_offsets.moves.groups import plan_resets
+from airflow_kafka_offsets.moves.groups import plan_group_resets
 
 pytestmark = pytest.mark.integration
 
@@ -78,7 +78,7 @@ def group_on(halved, new_group):
 def reset(servers, group, topics):
     with OffsetsClient({"bootstrap.servers": servers}, timeout=4) as client:
         now = datetime.now(tz=timezone.utc)
-        plans = plan_resets(client, {group: TopicScope.parse(topics)}, Place("latest"), now=now)
+        plans = plan_group_resets(client, {group: TopicScope.parse(topics)}, Place("latest"), now=now)
         apply_groups(client, PipelinePlan(plans), CommitMetadata(tool="test"))
 
 

@@ -10,7 +10,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.moves.groups import plan_commits, plan_resets
+from airflow_kafka_offsets.moves.groups import plan_commits, plan_group_resets
 from airflow_kafka_offsets.readings.places import read_place
 from airflow_kafka_offsets.readings.window import is_committed_by_run
 
@@ -34,7 +34,7 @@ def test_commits_with_any_metadata_are_planned_upon(client, make_topic, new_grou
     scopes = {group: TopicScope.parse(topic)}
     now = datetime.now(tz=timezone.utc)
 
-    (plan,) = plan_resets(
+    (plan,) = plan_group_resets(
         client, scopes, read_place("shift_by", 0), now=now, metadata=CommitMetadata(token="ours")
     )
 

@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_groups, apply_pipeline
-from airflow_kafka_offsets.moves.groups import plan_resets
+from airflow_kafka_offsets.moves.groups import plan_group_resets
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.write import commit_groups, delete_groups, recommit_overtaken
 
@@ -34,7 +34,7 @@ def holds(client, group="g"):
 
 def plan_to(client, offset, group="g"):
     scenario = Place.parse({"orders": {"0": offset, "1": offset}}, "to_offset")
-    return PipelinePlan(plan_resets(client, {group: TopicScope()}, scenario, now=NOW))
+    return PipelinePlan(plan_group_resets(client, {group: TopicScope()}, scenario, now=NOW))
 
 
 def test_a_reset_is_committed_and_its_receipt_has_what_was_there(client):

@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_checkpoint, apply_groups, apply_pipeline, apply_position
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
-from airflow_kafka_offsets.moves.groups import plan_commits, plan_resets
+from airflow_kafka_offsets.moves.groups import plan_commits, plan_group_resets
 from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek, plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_file
 from airflow_kafka_offsets.readings.drift import pipeline_drift
@@ -113,7 +113,7 @@ class Pipeline:
 
     def reset_group(self) -> None:
         scopes = {"etl": TopicScope.parse("orders")}
-        plans = plan_resets(self.client, scopes, Place("offset", 44), now=Clock.now())
+        plans = plan_group_resets(self.client, scopes, Place("offset", 44), now=Clock.now())
         apply_groups(self.client, PipelinePlan(plans), by_next_step("reset"))
 
     def believe(self) -> None:

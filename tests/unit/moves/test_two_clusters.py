@@ -29,7 +29,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_checkpoint, apply_groups, apply_pipeline, apply_position
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
 from airflow_kafka_offsets.moves.failover import plan_failover
-from airflow_kafka_offsets.moves.groups import plan_commits, plan_resets
+from airflow_kafka_offsets.moves.groups import plan_commits, plan_group_resets
 from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek, plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_file
 from airflow_kafka_offsets.readings.drift import pipeline_drift
@@ -98,7 +98,7 @@ class Pipeline:
     def reset_group(self, cluster: str) -> None:
         by, client, check = by_next_step("reset"), self.clients[cluster], LogCheck(allow_new_cluster=True)
         scopes = {"etl": TopicScope.parse("orders")}
-        plans = plan_resets(client, scopes, Place("offset", 20), now=START, log_check=check)
+        plans = plan_group_resets(client, scopes, Place("offset", 20), now=START, log_check=check)
         apply_groups(client, PipelinePlan(plans), by)
 
     def commit_offsets(self, cluster: str) -> None:
