@@ -269,9 +269,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                     skip_after_failure(context)
                 return self._apply(move._replace(metadata=metadata), plan, images)
 
-    def _move_nothing(
-        self, move: MoveContext, done: Sequence[str], moved: str | None
-    ) -> dict[str, Any]:
+    def _move_nothing(self, move: MoveContext, done: Sequence[str], moved: str | None) -> dict[str, Any]:
         """Return the receipt of a cleared reset whose records were read by tasks that were not cleared."""
         movers = commit_identities(move.metadata, {self.task_id, *tasks_that_move(self)})
         pipeline = move.client, move.checkpoint, self.selection()
