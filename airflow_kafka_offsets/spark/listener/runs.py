@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.moves.write import AHEAD
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, SourceState, Target
 
@@ -80,6 +80,20 @@ class Run:
     def refresh(self) -> float:
         """Seconds after a commit until the next one is due without new data."""
         return REFRESH if self.retention is None else min(REFRESH, self.retention / REFRESHES)
+
+    def is_superseded(self, target: Target, runs: Sequence[Run]) -> bool:
+        """Whether a later run of the query has committed: it continues from there, or from a reset."""
+        later = runs[runs.index(self) + 1 :] if self in runs else ()
+        return any(each.query.query_id == self.query.query_id and target in each.claims for each in later)
+
+    def refuse_second(self, target: Target, offsets: Offsets, runs: Iterable[Run]) -> None:
+        """Refuse partitions of a group that another query follows already."""
+        for other in (each for each in runs if each.query.query_id != self.query.query_id):
+            if shared := other.claims.get(target, set()) & offsets.keys():
+                raise PlanRefusedError(
+                    f"query {self.query.name} names group {target.group_id!r} for {summarize(shared)}, which "
+                    f"query {other.query.name} follows already: give each query a separate group"
+                )
 
     def refuse_overtaken(self, target: Target, newest: int, *, elsewhere: bool) -> None:
         """
