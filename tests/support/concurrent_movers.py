@@ -312,8 +312,8 @@ class ListenerMover(Mover):
             def newest_batch(self) -> int:
                 return 1
 
-            def batch_before(self, batch: int) -> None:
-                """No earlier batch is kept."""
+            def planned(self, batch: int, **_: object) -> None:
+                """No plan is kept."""
 
             def newest_move(self) -> int:
                 return 0

@@ -300,6 +300,8 @@ class Committer:
             )
             move = newest_move(found, query.query_id)
             elsewhere = move in moves_elsewhere(found, query.query_id, batch, offsets)
+            # The group alone is elsewhere after a restore of both, or a later move of the checkpoint alone.
+            elsewhere = elsewhere and not run.is_at_checkpoint(batch, offsets)
             run.refuse_overtaken(target, move, elsewhere=elsewhere)
             run.claims.setdefault(target, set()).update(offsets)
             # So this commit does not hide the move from the late commit of an earlier run.

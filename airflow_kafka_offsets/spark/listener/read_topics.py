@@ -7,7 +7,7 @@ from functools import partial
 from airflow_kafka_offsets.errors import DriftError
 from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import Offsets, furthest_behind
 from airflow_kafka_offsets.readings.log_checks import known_log_ids, newer_logs, unconfirmed
 from airflow_kafka_offsets.spark.listener.queries import Target
 from airflow_kafka_offsets.spark.listener.runs import Run, answer_of
@@ -47,15 +47,12 @@ def _recreated_before(
 ) -> LogIds:
     """Return the topics created again since the batch before the first one of a run, with unknown ids."""
     first = batch if run.first is None else run.first
-    plan = None if first is None else answer_of(partial(run.query.batch_before, first))
+    plan = None if first is None else answer_of(partial(run.query.planned, first - 1, moved=False))
     if plan is None or plan.batch_timestamp_ms is None:
         return UNKNOWN_LOGS
-    sources = plan.kafka_offsets.values()
     # Two sources may read a partition; each has read the records before the smaller offset.
-    read = {
-        tp: min(ends[tp] for ends in sources if tp in ends)
-        for tp in offsets.keys() & set[TopicPartition]().union(*sources)
-    }
+    ends = furthest_behind(plan.kafka_offsets.values())
+    read = {tp: end for tp, end in ends.items() if end is not None and tp in offsets}
     newer = newer_logs(client, read, plan.batch_timestamp_ms)
     commits = client.committed(group_id, newer) if newer else {}
     again = unconfirmed({tp: read[tp] for tp in newer}, commits)

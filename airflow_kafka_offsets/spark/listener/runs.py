@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from airflow_kafka_offsets.errors import (
@@ -19,7 +20,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, furthest_behind, summarize
 from airflow_kafka_offsets.moves.write import AHEAD
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, SourceState, Target
 
@@ -95,20 +96,25 @@ class Run:
                     f"query {other.query.name} follows already: give each query a separate group"
                 )
 
+    def is_at_checkpoint(self, batch: int | None, ends: Offsets) -> bool:
+        """Whether the checkpoint has these ends of a batch: no move has changed them since the run began."""
+        plan = None if batch is None else answer_of(partial(self.query.planned, batch))
+        kept = {} if plan is None else furthest_behind(plan.kafka_offsets.values())
+        return all(kept.get(tp) == end for tp, end in ends.items())
+
     def refuse_overtaken(self, target: Target, newest: int, *, elsewhere: bool) -> None:
         """
         Refuse offsets of batches before a move of the checkpoint, whether or not the query still runs.
 
         :param newest: number of the newest move of the checkpoint before the group's commits.
-        :param elsewhere: whether this move went to other offsets than the ends of the query's newest batch.
+        :param elsewhere: whether this move went to other offsets than the ends of the query's newest batch,
+            and the checkpoint is not known to be at these ends.
         """
         query = self.query
         self._note_passed_move()
         ended = not answer_of(query.is_active)
         # Later commits of other tools hide a move from the group, but not from the checkpoint.
-        archived = answer_of(query.newest_move) if ended or elsewhere else None
-        # A run after a later move of the checkpoint alone is not where the group was moved.
-        elsewhere = elsewhere and archived in (None, newest)
+        archived = answer_of(query.newest_move) if ended else None
         # If the first attempt after the end has failed, the group may have been moved since.
         unknown = elsewhere or (ended and self.attempts)
         known = self.group_moves.setdefault(target, 0 if unknown else max(newest, self.checkpoint_move or 0))

@@ -95,7 +95,7 @@ class Query:
         self.query_id = self.name = query_id
         self.ends, self.active, self.forgotten = {}, True, False
         # As with Spark Connect.
-        self.move, self.before = None, {}
+        self.move, self.plans, self.rewritten = None, {}, None
         self.sources = sources or self.sources  # type: ignore[method-assign]
 
     def is_active(self):
@@ -108,8 +108,8 @@ class Query:
     def newest_batch(self):
         return 7
 
-    def batch_before(self, batch):
-        text = self.before.get(batch - 1)
+    def planned(self, batch, *, moved=True):
+        text = None if batch == self.rewritten and not moved else self.plans.get(batch)
         return None if text is None else parse_offset_log(text, "offsets")
 
     def newest_move(self):
@@ -341,12 +341,15 @@ def test_a_topic_of_a_pattern_that_comes_back_is_a_new_one_and_one_that_stays_is
 
 
 @pytest.mark.parametrize("batch", [4, None])
-@pytest.mark.parametrize("case", ["not kept", "older", "at its start", "confirmed", "allowed", "another"])
+@pytest.mark.parametrize(
+    "case", ["not kept", "older", "at its start", "confirmed", "allowed", "moved", "another"]
+)
 def test_a_topic_that_was_created_again_before_the_run_is_an_error_at_its_end(group, query, case, batch):
     group.created["orders"] = 5_000
     planned, at = (9.0 if case == "older" else 1.0), (0 if case == "at its start" else 3)
-    monday = {4 if case == "not kept" else 3: offset_log({"orders": {0: at}}, at=planned)}
-    query.before = monday if batch else {number + 3: text for number, text in monday.items()}
+    monday = (batch or 7) - 1
+    query.plans = {} if case == "not kept" else {monday: offset_log({"orders": {0: at}}, at=planned)}
+    query.rewritten = monday if case == "moved" else None
     query.ends = {ORDERS: 5}
     if case == "confirmed":
         made = CommitMetadata(query="q-1", cluster="cluster-1", topic="id of orders")
@@ -640,13 +643,18 @@ def test_a_listener_that_comes_after_a_move_of_a_running_idle_query_does_not_tak
         assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (12, [])
 
 
-def test_a_query_that_was_started_after_a_later_move_of_its_checkpoint_alone_is_followed(group, now):
-    group.held["g", ORDERS] = moved(batch=7)
+@pytest.mark.parametrize("move", [1, 2])
+def test_a_query_that_was_started_where_a_restore_or_a_move_of_its_checkpoint_alone_has_put_it_is_followed(
+    group, now, move
+):
+    # A restore of both puts a group back that was behind its checkpoint before the reset.
+    group.held["g", ORDERS] = moved(move, batch=7)
     query = in_jvm(2)
     committer = following(query, group.client)
-    query.ends = {ORDERS: 5}
-    for _ in range(2):
-        committer.record_idle("run-1")
+    query.ends, query.plans = {ORDERS: 5}, {7: offset_log({"orders": {0: 5}})}
+    for record in (committer.record_idle, committer.record_idle, committer.record_ended):
+        query.active = record != committer.record_ended
+        record("run-1")
         committer.commit_due()
         assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (5, [])
         now[0] += 4000
