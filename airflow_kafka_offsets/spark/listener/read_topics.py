@@ -27,7 +27,9 @@ def identify_topics(
     if topics != identified:
         now, before = known_log_ids(client, topics), UNKNOWN_LOGS
         if identified is None and compares:
-            before = _recreated_before(run, batch, client, target.group_id, offsets)
+            # Without an id nothing can be compared; the topic may be deleted.
+            there = {tp: offset for tp, offset in offsets.items() if tp.topic in now.topics}
+            before = _recreated_before(run, batch, client, target.group_id, there)
         # A topic keeps its id while it is read: the query does not notice that it was created again.
         log_ids = now | before | log_ids.restricted_to(topics)
         run.log_ids[target] = topics, log_ids

@@ -50,6 +50,7 @@ class Group:
         self.minutes, self.asked = None, 0
         self.created = {}
         """Topic -> the time of its first record."""
+        self.deleted = set()
 
     def client(self, settings):
         self.open += 1
@@ -70,9 +71,11 @@ class Group:
         return "cluster-1"
 
     def log_ids(self, topics):
-        return LogIds("cluster-1", {topic: f"id of {topic}" for topic in topics})
+        return LogIds("cluster-1", {topic: f"id of {topic}" for topic in topics if topic not in self.deleted})
 
     def offsets_for_time(self, partitions, timestamp_ms):
+        if any(tp.topic in self.deleted for tp in partitions):
+            raise BrokerUnavailableError("unknown topic")
         return {tp: 0 if self.created.get(tp.topic, 0) >= timestamp_ms else 9 for tp in partitions}
 
     def offsets_retention_minutes(self):
@@ -370,6 +373,15 @@ def test_a_topic_that_was_created_again_before_the_run_is_an_error_at_its_end(gr
     assert json.loads(group.held["g", ORDERS].metadata)["topic"] == (
         "unknown" if case == "another" else "id of orders"
     )
+
+
+def test_a_topic_that_was_deleted_between_two_runs_does_not_keep_the_others_from_their_commit(group, query):
+    gone = TopicPartition("gone", 0)
+    group.deleted = {"gone"}
+    query.plans = {3: offset_log({"orders": {0: 3}, "gone": {0: 3}}, at=9.0)}
+    query.ends = {ORDERS: 5, gone: 3}
+    finish(committer := following(query, group.client), batch=4)
+    assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (5, [])
 
 
 def test_an_error_is_warned_of_once(committer, group, query, caplog):
