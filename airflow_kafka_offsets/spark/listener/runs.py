@@ -38,6 +38,12 @@ _MOVED_WHILE_RUNNING = (
     "its checkpoint and its group were moved while it runs, which it does not notice: it reads on where it "
     "is, and the group follows it from its next batch on; stop the query, then move both again"
 )
+_GROUP_MOVED = (
+    "its group was moved to offsets that the query is not at, and follows it from its next batch on; if a "
+    "reset has moved both while the query runs, stop the query, then move both again; if only the checkpoint "
+    "was moved since, nothing is to be done"
+)
+"""Used if the checkpoint cannot be read, as with Spark Connect."""
 
 _WHOLE_QUERY = ""
 """Used instead of a target for an error of the whole query."""
@@ -124,14 +130,15 @@ class Run:
             return
         if ended:
             raise PlanRefusedError(
-                f"the checkpoint of query {query.name} was moved after its end, so the query's last offsets "
+                f"the checkpoint of query {query.name} was moved after its last batch, so its last offsets "
                 f"are not committed to group {target.group_id!r}: its next run continues from the move"
             )
+        text = f"query {query.name}: {_GROUP_MOVED if self.checkpoint_move is None else _MOVED_WHILE_RUNNING}"
         if self.batch is None or self.attempts or elsewhere:
-            raise PlanRefusedError(f"query {query.name}: {_MOVED_WHILE_RUNNING}")
+            raise PlanRefusedError(text)
         # The query writes its own position into the checkpoint with its next batch.
         self.group_moves[target], self.checkpoint_move = newest, answer_of(query.newest_move)
-        log.warning("Kafka offsets: query %s: %s", query.name, _MOVED_WHILE_RUNNING)
+        log.warning("Kafka offsets: %s", text)
 
     def _note_passed_move(self) -> None:
         """Note a move of the checkpoint while the query was idle: its next batch goes past the move."""
