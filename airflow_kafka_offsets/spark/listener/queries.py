@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import json
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
@@ -290,8 +291,9 @@ def group_targets(
         named = commit_group(state.options)
         options = {key: value for key, value in state.options.items() if key.lower() not in GROUP_OPTIONS}
         settings = kafka_settings(options)
-        subscribed = [value.split(",") for key, value in options.items() if key.lower() == "subscribe"]
-        topics = {topic.strip() for names in subscribed for topic in names}
+        named_topics = {key.lower(): value for key, value in options.items()}
+        topics = {topic.strip() for topic in named_topics.get("subscribe", "").split(",")} - {""}
+        topics |= json.loads(named_topics.get("assign", "{}")).keys()
         for tp, offset in state.offsets.items():
             # Until its first batch, a restarted query shows topics that the source has left, or another's.
             if topics and tp.topic not in topics:

@@ -444,8 +444,12 @@ def test_sources_that_share_a_group_meet_at_the_smaller_offset_whatever_else_dif
 
 def test_a_topic_that_a_source_has_left_is_not_committed_again_when_its_query_is_restarted():
     left = TopicPartition("orders-v1", 0)
-    for topics in ("orders", " payments , orders"):
-        state = SourceState("a", on("here", "g") | {"Subscribe": topics}, {ORDERS: 5, left: 3})
+    for option, topics in (
+        ("Subscribe", "orders"),
+        ("subscribe", " payments , orders"),
+        ("assign", '{"orders":[0],"payments":[0]}'),
+    ):
+        state = SourceState("a", on("here", "g") | {option: topics}, {ORDERS: 5, left: 3})
         ((target, found),) = group_targets([state], None)[0].items()
         assert (target.group_id, found.offsets) == ("g", {ORDERS: 5})
 
