@@ -160,7 +160,8 @@ def offsets_at_time(first_at_or_after: Positions, logs: Logs) -> Offsets:
 
 
 def furthest_behind(
-    positions: Iterable[Positions], partitions: Iterable[TopicPartition] | None = None
+    positions: Iterable[Mapping[TopicPartition, int | None]],
+    partitions: Iterable[TopicPartition] | None = None,
 ) -> Positions:
     """Return the lowest position of each partition, or of the given ones; ``None`` if one has no position."""
     lowest: Positions = {}

@@ -225,7 +225,7 @@ def _batch(batch: PastBatch, scope: TopicScope) -> dict[str, Any]:
         "duration": batch.duration,
         "records": batch.records,
         **_sum(batch.offsets, scope),
-        "pending": batch.pending,
+        "pending": batch.pending or batch.skipped,
     }
 
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from airflow_kafka_offsets.checkpoint.log import parse_offset_log
 from airflow_kafka_offsets.errors import PlanRefusedError, SetupError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -194,7 +195,7 @@ def test_a_query_that_is_always_on_is_followed_while_it_runs(
         query.stop()
 
 
-def test_the_newest_move_of_a_querys_checkpoint_is_known_in_the_driver(
+def test_the_plans_and_the_newest_move_of_a_querys_checkpoint_are_known_in_the_driver(
     spark, stream, run, make_topic, produce, tmp_path
 ):
     # As of a run of Airflow, whose id has colons.
@@ -209,6 +210,14 @@ def test_the_newest_move_of_a_querys_checkpoint_is_known_in_the_driver(
         assert query.newest_move() == number
         (location / "_kafka_offsets" / name / "manifest.json").touch()
     assert query.newest_move() == 10
+    text = (location / "offsets/0").read_text()
+    for moved in (True, False):
+        assert query.planned(0, moved=moved) == parse_offset_log(text, "offsets/0")
+        assert query.planned(1, moved=moved) is None
+    (location / "_kafka_offsets/0010-truncate/offsets").mkdir()
+    (location / "_kafka_offsets/0010-truncate/offsets/0").touch()
+    assert query.planned(0, moved=False) is None
+    assert query.planned(0) == parse_offset_log(text, "offsets/0")
 
 
 def test_a_listener_that_was_added_by_hand_ends_by_itself_with_its_queries(

@@ -18,6 +18,7 @@ from memory_broker import Group, MemoryBroker
 from memory_clients import Clock, connected
 
 from airflow_kafka_offsets.checkpoint import apply_move, archive
+from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
@@ -312,8 +313,10 @@ class ListenerMover(Mover):
             def newest_batch(self) -> int:
                 return 1
 
-            def batch_before(self, batch: int) -> None:
-                """No earlier batch is kept."""
+            def planned(self, batch: int, *, moved: bool = True) -> OffsetLogEntry | None:
+                """Return the newest batch, as if no move had rewritten it; no earlier one is kept."""
+                text = "\n".join(["v1", "{}", json.dumps(as_json(to[PARTITIONS[0]]))])
+                return parse_offset_log(text, f"offsets/{batch}") if moved else None
 
             def newest_move(self) -> int:
                 return 0

@@ -58,6 +58,15 @@ def attach(session: SparkSession, listener: Any) -> None:
         call_on_daemon(add, "kafka-offset-committer-attaches").result()
 
 
+def deliver_events(session: SparkSession, timeout: float) -> None:
+    """Wait until Spark has delivered all past events to the listeners of a classic session."""
+    try:
+        bus = session.sparkContext._jsc.sc().listenerBus()  # PySpark does not expose it
+        bus.waitUntilEmpty(int(timeout * 1_000))
+    except Exception as error:  # noqa: BLE001  # a stopped session has delivered all events
+        log.debug("The listener bus was not waited for: %s", error)
+
+
 def detach(session: SparkSession, listener: Any, timeout: float) -> bool:
     """Remove a listener; return whether this finished in time. If not, a daemon thread continues."""
 

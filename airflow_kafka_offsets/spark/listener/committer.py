@@ -8,14 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     CommitError,
-    DriftError,
     KafkaOffsetsError,
-    PlanRefusedError,
     SetupError,
 )
 from airflow_kafka_offsets.kafka.protocols import CommitPort
@@ -27,12 +24,18 @@ from airflow_kafka_offsets.model.commit_metadata import (
     newest_move,
 )
 from airflow_kafka_offsets.model.groups import GroupIds
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.offsets import Commits, Offsets
 from airflow_kafka_offsets.moves.write import commit_forward
-from airflow_kafka_offsets.readings.log_checks import known_log_ids, newer_logs, unconfirmed
 from airflow_kafka_offsets.spark.commit import driver_metadata
-from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target, group_targets
+from airflow_kafka_offsets.spark.listener.queries import (
+    RunningQuery,
+    Settings,
+    Target,
+    TargetOffsets,
+    group_targets,
+)
+from airflow_kafka_offsets.spark.listener.read_topics import check_topics_at_end, identify_topics
 from airflow_kafka_offsets.spark.listener.runs import Outcomes, Run, answer_of
 
 log = logging.getLogger(__name__)
@@ -148,8 +151,7 @@ class Committer:
 
     def record_late(self, timeout: float) -> None:
         """Record the queries whose last commit is not done after ``timeout`` seconds."""
-        with self._noting:
-            late = [run.query for run in self._runs.values() if run.wanted or run.busy]
+        late = [run.query for run in self._followed() if run.wanted or run.busy]
         text = f"its last commit was not done within {timeout:.3g} s; its next run does it"
         for query in late:
             self.outcomes.record_incomplete(query, text)
@@ -168,22 +170,11 @@ class Committer:
             finally:
                 self._committing.release()
 
-    def _notice_ends(self) -> None:
-        with self._noting:
-            runs = dict(self._runs)
-        for run_id, run in runs.items():
-            if run.ended is None and not answer_of(run.query.is_active):
-                self.record_ended(run_id)
-
-    def _wanted(self) -> list[Run]:
-        with self._noting:
-            return [run for run in self._runs.values() if run.wanted]
-
     def _step(self, *, at_once: bool = False) -> float | None:
+        """Commit the queries that are due, or all that are wanted; return the seconds until the next."""
         now = time.monotonic()
         wanted = self._wanted()
         if not wanted or self._notice <= now:
-            # Under load Spark drops events, also the event of a query's end.
             self._notice = now + QUIET_PERIOD
             self._notice_ends()
         for run in wanted or self._wanted():
@@ -191,33 +182,29 @@ class Committer:
                 self._commit(run)
         if not at_once:
             self._ask_retention()
-        with self._noting:
-            now, unfinished = time.monotonic(), set[str]()
-            for run_id, run in list(self._runs.items()):
-                # During a flush, its timeout decides how long to retry.
-                done = run.ended is not None and (
-                    not run.wanted or max(run.ended + GIVE_UP, self._flush_until) < now
-                )
-                # A late commit of an earlier run must find this one.
-                if done and run.query.query_id not in unfinished:
-                    self._runs.pop(run_id).query.forget()
-                else:
-                    unfinished.add(run.query.query_id)
-            pauses = [run.due - now if run.wanted else run.refresh for run in self._runs.values()]
+        self._forget_done()
         self._close_unused_clients()
+        now = time.monotonic()
+        pauses = [run.due - now if run.wanted else run.refresh for run in self._followed()]
         return max(0.0, min(pauses)) if pauses else None
 
-    def _ask_retention(self) -> None:
-        """Ask the brokers of idle queries, once, how long they keep offsets: this takes a while."""
+    def _followed(self) -> list[Run]:
         with self._noting:
-            runs = list(self._runs.values())
-        for run in (each for each in runs if each.idle and each.retention is None and each.committed):
-            minutes = [
-                answer_of(self._clients[settings].offsets_retention_minutes) for settings in run.clients
-            ]
-            run.retention = min((60.0 * each for each in minutes if each is not None), default=math.inf)
+            return list(self._runs.values())
+
+    def _wanted(self) -> list[Run]:
+        return [run for run in self._followed() if run.wanted]
+
+    def _notice_ends(self) -> None:
+        """Record the ends of queries, because under load Spark drops events."""
+        with self._noting:
+            runs = dict(self._runs)
+        for run_id, run in runs.items():
+            if run.ended is None and not answer_of(run.query.is_active):
+                self.record_ended(run_id)
 
     def _commit(self, run: Run) -> None:
+        """Commit the newest state of a query, and plan another attempt if one may fix a failure."""
         with self._noting:
             run.wanted, run.busy, batch = False, True, run.batch
         try:
@@ -233,36 +220,16 @@ class Committer:
 
     def _commit_all(self, run: Run, batch: int | None) -> bool:
         """Commit to each group of a query; return whether another attempt may fix a failure."""
-        try:
-            run.sources = run.query.sources()
-            targets, without_group = group_targets(run.sources, self._group_id)
-            if targets and batch is None:
-                batch = run.query.newest_batch()
-        except KafkaOffsetsError as refusal:
-            self.outcomes.record_error(run.query, refusal)
-            return False
-        except Exception as failure:  # noqa: BLE001  # py4j, or a Spark that shuts down, may raise anything
-            if run.first is None:
-                log.debug("Query %s does not report its finished offsets: %s", run.query.name, failure)
-            else:
-                text = f"Spark does not report the finished offsets, so nothing is committed: {failure}"
-                self.outcomes.record_error(run.query, SetupError(text))
-            return False
-        for text in without_group:
-            self.outcomes.record_without_group(run.query, text)
-        retry = False
-        silent: dict[str, BrokerUnavailableError] = {}
+        retry, silent = False, dict[str, BrokerUnavailableError]()
+        targets, batch = self._read_query(run, batch)
         for target, wanted in targets.items():
-            if self._is_superseded(run, target):
+            if run.is_superseded(target, self._followed()):
                 continue
             try:
                 # A cluster that did not answer for one group would not answer for the next either.
                 if target.cluster in silent:
                     raise silent[target.cluster]
-                self._write(run, target, wanted.settings, wanted.offsets, batch)
-                run.committed = time.monotonic()
-                self.outcomes.record_commit(run.query, target)
-                self._check_topics_at_end(run, target, self._clients[wanted.settings])
+                self._commit_one(run, target, wanted, batch)
             except KafkaOffsetsError as error:  # try the next group
                 if isinstance(error, BrokerUnavailableError):
                     silent[target.cluster] = error
@@ -274,25 +241,56 @@ class Committer:
                 self.outcomes.record_error(run.query, SetupError(text), target)
         return retry
 
-    def _write(
-        self, run: Run, target: Target, settings: Settings, offsets: Offsets, batch: int | None
-    ) -> None:
-        group_id, query = target.group_id, run.query
-        self._refuse_second(run, target, offsets)
+    def _read_query(self, run: Run, batch: int | None) -> tuple[Mapping[Target, TargetOffsets], int | None]:
+        """Return the finished offsets of a query by group, and its newest batch; no group after an error."""
+        try:
+            run.sources = run.query.sources()
+            targets, without_group = group_targets(run.sources, self._group_id)
+            if targets and batch is None:
+                batch = run.query.newest_batch()
+        except KafkaOffsetsError as refusal:
+            self.outcomes.record_error(run.query, refusal)
+            return {}, batch
+        except Exception as failure:  # noqa: BLE001  # py4j, or a Spark that shuts down, may raise anything
+            if run.first is None:
+                log.debug("Query %s does not report its finished offsets: %s", run.query.name, failure)
+            else:
+                text = f"Spark does not report the finished offsets, so nothing is committed: {failure}"
+                self.outcomes.record_error(run.query, SetupError(text))
+            return {}, batch
+        for text in without_group:
+            self.outcomes.record_without_group(run.query, text)
+        return targets, batch
+
+    def _commit_one(self, run: Run, target: Target, wanted: TargetOffsets, batch: int | None) -> None:
+        """Commit to one group, and check at the query's end that it has read the group's topics."""
+        run.refuse_second(target, wanted.offsets, self._followed())
+        client = self._client(run, wanted.settings)
+        compares = not self._allow_new_cluster
+        log_ids = identify_topics(run, target, client, wanted.offsets, batch, compares=compares)
+        self._write(run, target, client, wanted.offsets, batch, log_ids)
+        run.committed = time.monotonic()
+        self.outcomes.record_commit(run.query, target)
+        if run.ended is not None and compares:
+            check_topics_at_end(run, target, client)
+
+    def _client(self, run: Run, settings: Settings) -> CommitPort:
         if settings not in self._clients:
             self._clients[settings] = self._new_client(dict(settings))
-        client = self._clients[settings]
         run.clients.add(settings)
-        topics = {tp.topic for tp in offsets}
-        identified, log_ids = run.log_ids.get(target, (None, UNKNOWN_LOGS))
-        if topics != identified:
-            now, before = known_log_ids(client, topics), UNKNOWN_LOGS
-            if identified is None and not self._allow_new_cluster:
-                first = batch if run.first is None else run.first
-                before = _recreated_before(query, first, client, group_id, offsets)
-            # A topic keeps its id while it is read: the query does not notice that it was created again.
-            log_ids = now | before | log_ids.restricted_to(topics)
-            run.log_ids[target] = topics, log_ids
+        return self._clients[settings]
+
+    def _write(
+        self,
+        run: Run,
+        target: Target,
+        client: CommitPort,
+        offsets: Offsets,
+        batch: int | None,
+        log_ids: LogIds,
+    ) -> None:
+        """Commit and read back, unless the group's commits show that the query must not commit to it."""
+        group_id, query = target.group_id, run.query
         metadata = driver_metadata(LISTENER, query=query.query_id, batch=batch)
 
         def check(found: Commits) -> Mapping[str, str]:
@@ -302,6 +300,8 @@ class Committer:
             )
             move = newest_move(found, query.query_id)
             elsewhere = move in moves_elsewhere(found, query.query_id, batch, offsets)
+            # The group alone is elsewhere after a restore of both, or a later move of the checkpoint alone.
+            elsewhere = elsewhere and not run.is_at_checkpoint(batch, offsets)
             run.refuse_overtaken(target, move, elsewhere=elsewhere)
             run.claims.setdefault(target, set()).update(offsets)
             # So this commit does not hide the move from the late commit of an earlier run.
@@ -315,53 +315,31 @@ class Committer:
             raise
         log.debug("Committed and read back: group %r, query %s, batch %s", group_id, query.name, batch)
 
-    def _check_topics_at_end(self, run: Run, target: Target, client: CommitPort) -> None:
-        """Raise an error if an ended query has read on in a topic that was created again while it ran."""
-        if run.ended is None or self._allow_new_cluster:
-            return
-        # Spark does not notice it if the new log is long enough, and Kafka deletes commits with their topic.
-        topics, log_ids = run.log_ids[target]
-        what = f"what query {run.query.name} has read"
-        DriftError.raise_if(other_logs_refusals(what, log_ids, known_log_ids(client, topics)))
+    def _ask_retention(self) -> None:
+        """Ask the brokers of idle queries, once, how long they keep offsets: this takes a while."""
+        asked = (run for run in self._followed() if run.idle and run.retention is None and run.committed)
+        for run in asked:
+            minutes = [
+                answer_of(self._clients[settings].offsets_retention_minutes) for settings in run.clients
+            ]
+            run.retention = min((60.0 * each for each in minutes if each is not None), default=math.inf)
 
-    def _refuse_second(self, run: Run, target: Target, offsets: Offsets) -> None:
+    def _forget_done(self) -> None:
+        """Forget each ended run whose last commit is done, or was tried for long enough."""
         with self._noting:
-            others = [other for other in self._runs.values() if other.query.query_id != run.query.query_id]
-        for other in others:
-            if shared := other.claims.get(target, set()) & offsets.keys():
-                raise PlanRefusedError(
-                    f"query {run.query.name} names group {target.group_id!r} for {summarize(shared)}, which "
-                    f"query {other.query.name} follows already: give each query a separate group"
+            now, unfinished = time.monotonic(), set[str]()
+            for run_id, run in list(self._runs.items()):
+                # During a flush, its timeout decides how long to retry.
+                done = run.ended is not None and (
+                    not run.wanted or max(run.ended + GIVE_UP, self._flush_until) < now
                 )
-
-    def _is_superseded(self, run: Run, target: Target) -> bool:
-        """Whether a later run of the query has committed: it continues from there, or from a reset."""
-        with self._noting:
-            runs = list(self._runs.values())
-        later = runs[runs.index(run) + 1 :] if run in runs else []
-        return any(each.query.query_id == run.query.query_id and target in each.claims for each in later)
+                # A late commit of an earlier run must find this one.
+                if done and run.query.query_id not in unfinished:
+                    self._runs.pop(run_id).query.forget()
+                else:
+                    unfinished.add(run.query.query_id)
 
     def _close_unused_clients(self) -> None:
-        with self._noting:
-            used = {settings for run in self._runs.values() for settings in run.clients}
+        used = {settings for run in self._followed() for settings in run.clients}
         for settings in self._clients.keys() - used:
             answer_of(self._clients.pop(settings).close)
-
-
-def _recreated_before(
-    query: RunningQuery, first: int | None, client: CommitPort, group_id: str, offsets: Offsets
-) -> LogIds:
-    """Return the topics created again since the batch before the first one of a run, with unknown ids."""
-    plan = None if first is None else answer_of(partial(query.batch_before, first))
-    if plan is None or plan.batch_timestamp_ms is None:
-        return UNKNOWN_LOGS
-    sources = plan.kafka_offsets.values()
-    # Two sources may read a partition; each has read the records before the smaller offset.
-    read = {
-        tp: min(ends[tp] for ends in sources if tp in ends)
-        for tp in offsets.keys() & set[TopicPartition]().union(*sources)
-    }
-    newer = newer_logs(client, read, plan.batch_timestamp_ms)
-    commits = client.committed(group_id, newer) if newer else {}
-    again = unconfirmed({tp: read[tp] for tp in newer}, commits)
-    return LogIds("", {tp.topic: "unknown" for tp in again})

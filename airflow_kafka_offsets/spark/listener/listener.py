@@ -31,7 +31,7 @@ from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.spark.jvm_client import JvmOffsetsClient
 from airflow_kafka_offsets.spark.kafka_options import quiet_py4j
-from airflow_kafka_offsets.spark.listener.attaching import BriefEvents, attach, detach
+from airflow_kafka_offsets.spark.listener.attaching import BriefEvents, attach, deliver_events, detach
 from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.queries import (
     ClassicQuery,
@@ -160,7 +160,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         unknown: list[RunningQuery] = []
         # Half of the time is left to commit the known offsets if Spark does not answer.
         if self._jvm is not None:
-            self._deliver_events(timeout / 2)
+            deliver_events(self._session, timeout / 2)
         else:
             self._server.seconds = min(REQUEST, timeout / 2)
             queries = self._committer.queries().values()
@@ -279,14 +279,6 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         from airflow_kafka_offsets.kafka.client import OffsetsClient
 
         return OffsetsClient(self._config, timeout=REQUEST)
-
-    def _deliver_events(self, timeout: float) -> None:
-        """Wait until Spark has delivered all past events to this listener."""
-        try:
-            bus = self._session.sparkContext._jsc.sc().listenerBus()  # PySpark does not expose it
-            bus.waitUntilEmpty(int(timeout * 1_000))
-        except Exception as error:  # noqa: BLE001  # a stopped session has delivered all events
-            log.debug("The listener bus was not waited for: %s", error)
 
     def _ask_for_last_progress(self, query: RunningQuery) -> bool:
         """Ask for the last progress, because events may be lost; return whether there was an answer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import json
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
@@ -126,27 +127,40 @@ class ClassicQuery:
         found = self._execution.commitLog().getLatestBatchId()
         return int(found.get()) if found.isDefined() else None
 
-    def batch_before(self, batch: int) -> OffsetLogEntry | None:
-        """Return Spark's plan of the batch before one, ``None`` if it is not kept; this reads a file."""
+    def planned(self, batch: int, *, moved: bool = True) -> OffsetLogEntry | None:
+        """
+        Return Spark's plan of a batch, ``None`` if it is not kept; this reads a file.
+
+        :param moved: whether to return also a plan into which the newest move has written other offsets.
+        """
         log = self._execution.offsetLog()
-        files, path = log.fileManager(), log.metadataPath().suffix(f"/{batch - 1}")
-        if not files.exists(path):
+        files, path = log.fileManager(), log.metadataPath().suffix(f"/{batch}")
+        archive = None if moved else self._newest_archive()
+        # A move keeps a copy of each file that it rewrites.
+        rewritten = archive is not None and files.exists(archive.suffix(f"/offsets/{batch}"))
+        if rewritten or not files.exists(path):
             return None
         with contextlib.closing(files.open(path)) as file:
-            return parse_offset_log(bytes(file.readAllBytes()).decode(), str(path))
+            # Java 8, which Spark 3.5 runs on, cannot read a stream as a whole.
+            return parse_offset_log("\n".join(iter(file.readLine, None)), str(path))
 
     def newest_move(self) -> int | None:
         """Return the number of the checkpoint's newest move, 0 without a move; this lists the archive."""
+        archive = self._newest_archive()
+        return 0 if archive is None else archive_number(str(archive.getName()))
+
+    def _newest_archive(self) -> Any | None:
+        """Return the path of the newest move's archive; ``None`` without a move."""
         log = self._execution.commitLog()
         # Not the parent's suffix(): Hadoop reads a colon in the parent's own name as the end of a scheme.
-        files, archive = log.fileManager(), log.metadataPath().suffix(f"/../{DIRECTORY}")
-        listed = files.list(archive) if files.exists(archive) else ()
+        files, root = log.fileManager(), log.metadataPath().suffix(f"/../{DIRECTORY}")
+        listed = files.list(root) if files.exists(root) else ()
         names = filter(ARCHIVE_NAME.fullmatch, [str(each.getPath().getName()) for each in listed])
         for name in sorted(names, key=archive_number, reverse=True):
             # Without a manifest the move never began.
-            if files.exists(archive.suffix(f"/{name}/{MANIFEST}")):
-                return archive_number(name)
-        return 0
+            if files.exists(root.suffix(f"/{name}/{MANIFEST}")):
+                return root.suffix(f"/{name}")
+        return None
 
     def forget(self) -> None:
         """Shut down the socket of the query's start."""
@@ -210,7 +224,7 @@ class ConnectQuery:
         """Return the id of the newest batch with an event."""
         return None if self._batch < 0 else self._batch
 
-    def batch_before(self, batch: int) -> OffsetLogEntry | None:
+    def planned(self, batch: int, *, moved: bool = True) -> OffsetLogEntry | None:
         """Return ``None``: Spark Connect does not show the checkpoint."""
 
     def newest_move(self) -> int | None:
@@ -277,8 +291,9 @@ def group_targets(
         named = commit_group(state.options)
         options = {key: value for key, value in state.options.items() if key.lower() not in GROUP_OPTIONS}
         settings = kafka_settings(options)
-        subscribed = [value.split(",") for key, value in options.items() if key.lower() == "subscribe"]
-        topics = {topic.strip() for names in subscribed for topic in names}
+        named_topics = {key.lower(): value for key, value in options.items()}
+        topics = {topic.strip() for topic in named_topics.get("subscribe", "").split(",")} - {""}
+        topics |= json.loads(named_topics.get("assign", "{}")).keys()
         for tp, offset in state.offsets.items():
             # Until its first batch, a restarted query shows topics that the source has left, or another's.
             if topics and tp.topic not in topics:

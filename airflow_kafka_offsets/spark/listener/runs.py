@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from airflow_kafka_offsets.errors import (
@@ -19,7 +20,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, furthest_behind, summarize
 from airflow_kafka_offsets.moves.write import AHEAD
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, SourceState, Target
 
@@ -37,6 +38,12 @@ _MOVED_WHILE_RUNNING = (
     "its checkpoint and its group were moved while it runs, which it does not notice: it reads on where it "
     "is, and the group follows it from its next batch on; stop the query, then move both again"
 )
+_GROUP_MOVED = (
+    "its group was moved to offsets that the query is not at, and follows it from its next batch on; if a "
+    "reset has moved both while the query runs, stop the query, then move both again; if only the checkpoint "
+    "was moved since, nothing is to be done"
+)
+"""Used if the checkpoint cannot be read, as with Spark Connect."""
 
 _WHOLE_QUERY = ""
 """Used instead of a target for an error of the whole query."""
@@ -81,20 +88,39 @@ class Run:
         """Seconds after a commit until the next one is due without new data."""
         return REFRESH if self.retention is None else min(REFRESH, self.retention / REFRESHES)
 
+    def is_superseded(self, target: Target, runs: Sequence[Run]) -> bool:
+        """Whether a later run of the query has committed: it continues from there, or from a reset."""
+        later = runs[runs.index(self) + 1 :] if self in runs else ()
+        return any(each.query.query_id == self.query.query_id and target in each.claims for each in later)
+
+    def refuse_second(self, target: Target, offsets: Offsets, runs: Iterable[Run]) -> None:
+        """Refuse partitions of a group that another query follows already."""
+        for other in (each for each in runs if each.query.query_id != self.query.query_id):
+            if shared := other.claims.get(target, set()) & offsets.keys():
+                raise PlanRefusedError(
+                    f"query {self.query.name} names group {target.group_id!r} for {summarize(shared)}, which "
+                    f"query {other.query.name} follows already: give each query a separate group"
+                )
+
+    def is_at_checkpoint(self, batch: int | None, ends: Offsets) -> bool:
+        """Whether the checkpoint has these ends of a batch: no move has changed them since the run began."""
+        plan = None if batch is None else answer_of(partial(self.query.planned, batch))
+        kept = {} if plan is None else furthest_behind(plan.kafka_offsets.values())
+        return all(kept.get(tp) == end for tp, end in ends.items())
+
     def refuse_overtaken(self, target: Target, newest: int, *, elsewhere: bool) -> None:
         """
         Refuse offsets of batches before a move of the checkpoint, whether or not the query still runs.
 
         :param newest: number of the newest move of the checkpoint before the group's commits.
-        :param elsewhere: whether this move went to other offsets than the ends of the query's newest batch.
+        :param elsewhere: whether this move went to other offsets than the ends of the query's newest batch,
+            and the checkpoint is not known to be at these ends.
         """
         query = self.query
         self._note_passed_move()
         ended = not answer_of(query.is_active)
         # Later commits of other tools hide a move from the group, but not from the checkpoint.
-        archived = answer_of(query.newest_move) if ended or elsewhere else None
-        # A run after a later move of the checkpoint alone is not where the group was moved.
-        elsewhere = elsewhere and archived in (None, newest)
+        archived = answer_of(query.newest_move) if ended else None
         # If the first attempt after the end has failed, the group may have been moved since.
         unknown = elsewhere or (ended and self.attempts)
         known = self.group_moves.setdefault(target, 0 if unknown else max(newest, self.checkpoint_move or 0))
@@ -104,14 +130,15 @@ class Run:
             return
         if ended:
             raise PlanRefusedError(
-                f"the checkpoint of query {query.name} was moved after its end, so the query's last offsets "
+                f"the checkpoint of query {query.name} was moved after its last batch, so its last offsets "
                 f"are not committed to group {target.group_id!r}: its next run continues from the move"
             )
+        text = f"query {query.name}: {_GROUP_MOVED if self.checkpoint_move is None else _MOVED_WHILE_RUNNING}"
         if self.batch is None or self.attempts or elsewhere:
-            raise PlanRefusedError(f"query {query.name}: {_MOVED_WHILE_RUNNING}")
+            raise PlanRefusedError(text)
         # The query writes its own position into the checkpoint with its next batch.
         self.group_moves[target], self.checkpoint_move = newest, answer_of(query.newest_move)
-        log.warning("Kafka offsets: query %s: %s", query.name, _MOVED_WHILE_RUNNING)
+        log.warning("Kafka offsets: %s", text)
 
     def _note_passed_move(self) -> None:
         """Note a move of the checkpoint while the query was idle: its next batch goes past the move."""

@@ -50,6 +50,7 @@ class Group:
         self.minutes, self.asked = None, 0
         self.created = {}
         """Topic -> the time of its first record."""
+        self.deleted = set()
 
     def client(self, settings):
         self.open += 1
@@ -70,9 +71,11 @@ class Group:
         return "cluster-1"
 
     def log_ids(self, topics):
-        return LogIds("cluster-1", {topic: f"id of {topic}" for topic in topics})
+        return LogIds("cluster-1", {topic: f"id of {topic}" for topic in topics if topic not in self.deleted})
 
     def offsets_for_time(self, partitions, timestamp_ms):
+        if any(tp.topic in self.deleted for tp in partitions):
+            raise BrokerUnavailableError("unknown topic")
         return {tp: 0 if self.created.get(tp.topic, 0) >= timestamp_ms else 9 for tp in partitions}
 
     def offsets_retention_minutes(self):
@@ -95,7 +98,7 @@ class Query:
         self.query_id = self.name = query_id
         self.ends, self.active, self.forgotten = {}, True, False
         # As with Spark Connect.
-        self.move, self.before = None, {}
+        self.move, self.plans, self.rewritten = None, {}, None
         self.sources = sources or self.sources  # type: ignore[method-assign]
 
     def is_active(self):
@@ -108,8 +111,8 @@ class Query:
     def newest_batch(self):
         return 7
 
-    def batch_before(self, batch):
-        text = self.before.get(batch - 1)
+    def planned(self, batch, *, moved=True):
+        text = None if batch == self.rewritten and not moved else self.plans.get(batch)
         return None if text is None else parse_offset_log(text, "offsets")
 
     def newest_move(self):
@@ -341,12 +344,15 @@ def test_a_topic_of_a_pattern_that_comes_back_is_a_new_one_and_one_that_stays_is
 
 
 @pytest.mark.parametrize("batch", [4, None])
-@pytest.mark.parametrize("case", ["not kept", "older", "at its start", "confirmed", "allowed", "another"])
+@pytest.mark.parametrize(
+    "case", ["not kept", "older", "at its start", "confirmed", "allowed", "moved", "another"]
+)
 def test_a_topic_that_was_created_again_before_the_run_is_an_error_at_its_end(group, query, case, batch):
     group.created["orders"] = 5_000
     planned, at = (9.0 if case == "older" else 1.0), (0 if case == "at its start" else 3)
-    monday = {4 if case == "not kept" else 3: offset_log({"orders": {0: at}}, at=planned)}
-    query.before = monday if batch else {number + 3: text for number, text in monday.items()}
+    monday = (batch or 7) - 1
+    query.plans = {} if case == "not kept" else {monday: offset_log({"orders": {0: at}}, at=planned)}
+    query.rewritten = monday if case == "moved" else None
     query.ends = {ORDERS: 5}
     if case == "confirmed":
         made = CommitMetadata(query="q-1", cluster="cluster-1", topic="id of orders")
@@ -367,6 +373,15 @@ def test_a_topic_that_was_created_again_before_the_run_is_an_error_at_its_end(gr
     assert json.loads(group.held["g", ORDERS].metadata)["topic"] == (
         "unknown" if case == "another" else "id of orders"
     )
+
+
+def test_a_topic_that_was_deleted_between_two_runs_does_not_keep_the_others_from_their_commit(group, query):
+    gone = TopicPartition("gone", 0)
+    group.deleted = {"gone"}
+    query.plans = {3: offset_log({"orders": {0: 3}, "gone": {0: 3}}, at=9.0)}
+    query.ends = {ORDERS: 5, gone: 3}
+    finish(committer := following(query, group.client), batch=4)
+    assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (5, [])
 
 
 def test_an_error_is_warned_of_once(committer, group, query, caplog):
@@ -429,8 +444,12 @@ def test_sources_that_share_a_group_meet_at_the_smaller_offset_whatever_else_dif
 
 def test_a_topic_that_a_source_has_left_is_not_committed_again_when_its_query_is_restarted():
     left = TopicPartition("orders-v1", 0)
-    for topics in ("orders", " payments , orders"):
-        state = SourceState("a", on("here", "g") | {"Subscribe": topics}, {ORDERS: 5, left: 3})
+    for option, topics in (
+        ("Subscribe", "orders"),
+        ("subscribe", " payments , orders"),
+        ("assign", '{"orders":[0],"payments":[0]}'),
+    ):
+        state = SourceState("a", on("here", "g") | {option: topics}, {ORDERS: 5, left: 3})
         ((target, found),) = group_targets([state], None)[0].items()
         assert (target.group_id, found.offsets) == ("g", {ORDERS: 5})
 
@@ -556,13 +575,14 @@ def test_the_last_offsets_of_an_ended_query_are_not_committed_over_a_move_of_its
     committer.flush(2)
     assert group.held["g", ORDERS].offset == 2
     (error,) = map(str, committer.outcomes.errors)
-    assert ("moved while it runs" if active else "of query q-1 was moved after its end") in error
+    running = "moved while it runs" if move == 0 else "if only the checkpoint was moved since, nothing is"
+    assert (running if active else "of query q-1 was moved after its last batch") in error
     if active:
         # Its next batch takes both with it.
         committer.record_finished("run-1", 2)
         committer.flush(2)
         assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (9, [])
-        assert "the group follows it from its next batch on" in caplog.text
+        assert "follows it from its next batch on" in caplog.text
 
 
 @pytest.mark.parametrize(("move", "then"), [(0, 1), (None, None)])
@@ -633,20 +653,25 @@ def test_a_listener_that_comes_after_a_move_of_a_running_idle_query_does_not_tak
         query.ends = {ORDERS: 12}
         committer.record_finished("run-1", 8)
         committer.flush(2)
-        assert "the group follows it from its next batch on" in caplog.text
+        assert "follows it from its next batch on" in caplog.text
         query.active = False
         committer.record_ended("run-1")
         committer.flush(2)
         assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (12, [])
 
 
-def test_a_query_that_was_started_after_a_later_move_of_its_checkpoint_alone_is_followed(group, now):
-    group.held["g", ORDERS] = moved(batch=7)
+@pytest.mark.parametrize("move", [1, 2])
+def test_a_query_that_was_started_where_a_restore_or_a_move_of_its_checkpoint_alone_has_put_it_is_followed(
+    group, now, move
+):
+    # A restore of both puts a group back that was behind its checkpoint before the reset.
+    group.held["g", ORDERS] = moved(move, batch=7)
     query = in_jvm(2)
     committer = following(query, group.client)
-    query.ends = {ORDERS: 5}
-    for _ in range(2):
-        committer.record_idle("run-1")
+    query.ends, query.plans = {ORDERS: 5}, {7: offset_log({"orders": {0: 5}})}
+    for record in (committer.record_idle, committer.record_idle, committer.record_ended):
+        query.active = record != committer.record_ended
+        record("run-1")
         committer.commit_due()
         assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (5, [])
         now[0] += 4000
@@ -672,7 +697,7 @@ def test_with_spark_connect_no_late_commit_is_made_over_a_move_and_a_later_commi
     before = group.held["g", ORDERS]
     committer.flush(2)
     assert group.held["g", ORDERS] == before
-    assert "was moved after its end" in str(committer.outcomes.errors[0])
+    assert "was moved after its last batch" in str(committer.outcomes.errors[0])
 
 
 def test_beside_a_busy_query_the_dropped_events_of_another_one_are_made_up_for(group, query, now):

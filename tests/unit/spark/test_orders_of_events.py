@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from memory_broker import MemoryBroker
 from memory_clients import connected, open_client
+from written_query import offset_log
 
+from airflow_kafka_offsets.checkpoint.log import parse_offset_log
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -48,8 +50,10 @@ class Run:
     def newest_batch(self):
         return self.world.batch
 
-    def batch_before(self, batch):
-        return None
+    def planned(self, batch, *, moved=True):
+        if batch != self.world.batch or not moved:
+            return None
+        return parse_offset_log(offset_log({"orders": {0: self.world.checkpoint}}), "offsets")
 
     def newest_move(self):
         return self.world.move

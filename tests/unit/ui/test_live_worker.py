@@ -136,6 +136,14 @@ def test_moves_of_a_checkpoint_by_a_command_are_moves(tmp_path):
     assert [each["state"] for each in batches(root)["moves"]] == ["taken back", None, None]
 
 
+def test_a_batch_that_spark_has_skipped_is_not_one_of_the_finished_ones(tmp_path):
+    root = shutil.copytree(RECORDED / "spark-4.0.0-plain" / "checkpoint", tmp_path / "query")
+    done = sorted(int(file.name) for file in (root / "commits").iterdir() if file.name.isdecimal())
+    (root / "commits" / str(done[-2])).unlink()
+
+    assert [each["batch"] for each in batches(root)["batches"] if each["pending"]] == [done[-2]]
+
+
 def test_sums_of_batches_are_of_the_partitions_that_the_pipeline_names():
     root = RECORDED / "spark-4.0.0-plain" / "checkpoint"
     (offsets,) = SparkCheckpoint(str(root)).read().kafka_offsets.values()
