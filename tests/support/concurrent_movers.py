@@ -312,8 +312,8 @@ class ListenerMover(Mover):
             def newest_batch(self) -> int:
                 return 1
 
-            def batch_before(self, batch: int) -> None:
-                """No earlier batch is kept."""
+            def since_move(self, batch: int) -> None:
+                """No earlier batch is known."""
 
             def newest_move(self) -> int:
                 return 0

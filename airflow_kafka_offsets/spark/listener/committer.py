@@ -30,7 +30,7 @@ from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.moves.write import commit_forward
-from airflow_kafka_offsets.readings.log_checks import known_log_ids, newer_logs, unconfirmed
+from airflow_kafka_offsets.readings.log_checks import known_log_ids, recreated_since, unconfirmed
 from airflow_kafka_offsets.spark.commit import driver_metadata
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, Target, group_targets
 from airflow_kafka_offsets.spark.listener.runs import Outcomes, Run, answer_of
@@ -287,9 +287,9 @@ class Committer:
         identified, log_ids = run.log_ids.get(target, (None, UNKNOWN_LOGS))
         if topics != identified:
             now, before = known_log_ids(client, topics), UNKNOWN_LOGS
-            if identified is None and not self._allow_new_cluster:
-                first = batch if run.first is None else run.first
-                before = _recreated_before(query, first, client, group_id, offsets)
+            first = batch if run.first is None else run.first
+            if identified is None and first is not None and not self._allow_new_cluster:
+                before = _logs_before(query, first, client, group_id, offsets, now)
             # A topic keeps its id while it is read: the query does not notice that it was created again.
             log_ids = now | before | log_ids.restricted_to(topics)
             run.log_ids[target] = topics, log_ids
@@ -348,20 +348,20 @@ class Committer:
             answer_of(self._clients.pop(settings).close)
 
 
-def _recreated_before(
-    query: RunningQuery, first: int | None, client: CommitPort, group_id: str, offsets: Offsets
+def _logs_before(
+    query: RunningQuery, first: int, client: CommitPort, group_id: str, offsets: Offsets, now: LogIds
 ) -> LogIds:
-    """Return the topics created again since the batch before the first one of a run, with unknown ids."""
-    plan = None if first is None else answer_of(partial(query.batch_before, first))
-    if plan is None or plan.batch_timestamp_ms is None:
+    """
+    Return the ids of topics that no commit confirms, as the checkpoint's newest move has recorded them.
+
+    The id of a topic that was created again since a batch before the first one of a run is unknown.
+    """
+    silent = unconfirmed(offsets, client.committed(group_id, offsets))
+    if (since := answer_of(partial(query.since_move, first))) is None:
         return UNKNOWN_LOGS
-    sources = plan.kafka_offsets.values()
-    # Two sources may read a partition; each has read the records before the smaller offset.
-    read = {
-        tp: min(ends[tp] for ends in sources if tp in ends)
-        for tp in offsets.keys() & set[TopicPartition]().union(*sources)
-    }
-    newer = newer_logs(client, read, plan.batch_timestamp_ms)
-    commits = client.committed(group_id, newer) if newer else {}
-    again = unconfirmed({tp: read[tp] for tp in newer}, commits)
-    return LogIds("", {tp.topic: "unknown" for tp in again})
+    logs, batches = since
+    moved = {} if logs.is_other_cluster(now) else logs.restricted_to({tp.topic for tp in silent}).topics
+    unmoved = {tp: offset for tp, offset in silent.items() if tp.topic not in moved}
+    known = iter(partial(answer_of, partial(next, batches, None)), None)
+    again = recreated_since(client, filter(None, known), offsets, unmoved)
+    return LogIds("", {**moved, **{tp.topic: "unknown" for tp in again}})

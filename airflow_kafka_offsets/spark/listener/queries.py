@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import json
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
     ARCHIVE_NAME,
     DIRECTORY,
     MANIFEST,
+    MOST,
     archive_number,
 )
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
@@ -21,6 +23,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.kafka_security import SERVERS
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.spark.broker import kafka_settings
 from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
@@ -103,6 +106,15 @@ class ClassicQuery:
         wrapped = execution.getClass().getSimpleName() == "StreamingQueryWrapper"
         return execution.streamingQuery() if wrapped else execution
 
+    @property
+    def _files(self) -> Any:
+        """Spark's access to the checkpoint's storage, in Java."""
+        return self._execution.offsetLog().fileManager()
+
+    def _text(self, path: Any) -> str:
+        with contextlib.closing(self._files.open(path)) as file:
+            return bytes(file.readAllBytes()).decode()
+
     def is_active(self) -> bool:
         """Return whether the query runs."""
         return bool(self._execution.isActive())
@@ -126,27 +138,42 @@ class ClassicQuery:
         found = self._execution.commitLog().getLatestBatchId()
         return int(found.get()) if found.isDefined() else None
 
-    def batch_before(self, batch: int) -> OffsetLogEntry | None:
-        """Return Spark's plan of the batch before one, ``None`` if it is not kept; this reads a file."""
-        log = self._execution.offsetLog()
-        files, path = log.fileManager(), log.metadataPath().suffix(f"/{batch - 1}")
-        if not files.exists(path):
-            return None
-        with contextlib.closing(files.open(path)) as file:
-            return parse_offset_log(bytes(file.readAllBytes()).decode(), str(path))
+    def since_move(self, batch: int) -> tuple[LogIds, Iterator[OffsetLogEntry]]:
+        """
+        Return the logs of the newest move that has written batches, and Spark's plans of the last ones since.
+
+        :param batch: the first batch that is left out.
+        """
+        moved, logs = -1, UNKNOWN_LOGS
+        for archive in self._archives():
+            manifest = json.loads(self._text(archive.suffix(f"/{MANIFEST}")))
+            written = [path for path, digests in manifest["files"].items() if digests["after"] is not None]
+            # An archive may be of a query that this one has replaced.
+            if written and manifest["query_id"] == self.query_id:
+                moved = max(int(path.partition("/")[2]) for path in written)
+                logs = LogIds.parse(manifest["logs"])
+                break
+        root = self._execution.offsetLog().metadataPath()
+        names = [str(each.getPath().getName()) for each in self._files.list(root)]
+        kept = sorted(number for number in map(int, filter(str.isdecimal, names)) if number < batch)
+        paths = (root.suffix(f"/{number}") for number in kept[-MOST:] if number > moved)
+        return logs, (parse_offset_log(self._text(path), str(path)) for path in paths)
 
     def newest_move(self) -> int | None:
         """Return the number of the checkpoint's newest move, 0 without a move; this lists the archive."""
+        newest = next(self._archives(), None)
+        return 0 if newest is None else archive_number(str(newest.getName()))
+
+    def _archives(self) -> Iterator[Any]:
+        """Return the Java paths of the archives of the checkpoint's moves, newest first."""
         log = self._execution.commitLog()
         # Not the parent's suffix(): Hadoop reads a colon in the parent's own name as the end of a scheme.
-        files, archive = log.fileManager(), log.metadataPath().suffix(f"/../{DIRECTORY}")
+        files, archive = self._files, log.metadataPath().suffix(f"/../{DIRECTORY}")
         listed = files.list(archive) if files.exists(archive) else ()
         names = filter(ARCHIVE_NAME.fullmatch, [str(each.getPath().getName()) for each in listed])
-        for name in sorted(names, key=archive_number, reverse=True):
-            # Without a manifest the move never began.
-            if files.exists(archive.suffix(f"/{name}/{MANIFEST}")):
-                return archive_number(name)
-        return 0
+        paths = (archive.suffix(f"/{name}") for name in sorted(names, key=archive_number, reverse=True))
+        # Without a manifest the move never began.
+        return (path for path in paths if files.exists(path.suffix(f"/{MANIFEST}")))
 
     def forget(self) -> None:
         """Shut down the socket of the query's start."""
@@ -210,8 +237,9 @@ class ConnectQuery:
         """Return the id of the newest batch with an event."""
         return None if self._batch < 0 else self._batch
 
-    def batch_before(self, batch: int) -> OffsetLogEntry | None:
-        """Return ``None``: Spark Connect does not show the checkpoint."""
+    def since_move(self, batch: int) -> tuple[LogIds, Iterator[OffsetLogEntry]]:
+        """Return nothing: Spark Connect does not show the checkpoint."""
+        return UNKNOWN_LOGS, iter(())
 
     def newest_move(self) -> int | None:
         """Return ``None``, for the same reason."""

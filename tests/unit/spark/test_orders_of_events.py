@@ -48,7 +48,7 @@ class Run:
     def newest_batch(self):
         return self.world.batch
 
-    def batch_before(self, batch):
+    def since_move(self, batch):
         return None
 
     def newest_move(self):
