@@ -28,7 +28,7 @@ from airflow_kafka_offsets.model.commit_metadata import (
 )
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, summarize
 from airflow_kafka_offsets.moves.write import commit_forward
 from airflow_kafka_offsets.readings.log_checks import known_log_ids, recreated_since, unconfirmed
 from airflow_kafka_offsets.spark.commit import driver_metadata

@@ -237,9 +237,8 @@ class ConnectQuery:
         """Return the id of the newest batch with an event."""
         return None if self._batch < 0 else self._batch
 
-    def since_move(self, batch: int) -> tuple[LogIds, Iterator[OffsetLogEntry]]:
-        """Return nothing: Spark Connect does not show the checkpoint."""
-        return UNKNOWN_LOGS, iter(())
+    def since_move(self, batch: int) -> None:
+        """Return ``None``: Spark Connect does not show the checkpoint."""
 
     def newest_move(self) -> int | None:
         """Return ``None``, for the same reason."""

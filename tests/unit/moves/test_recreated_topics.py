@@ -94,7 +94,9 @@ class Pipeline:
     def run(self) -> None:
         """Run a batch: Spark does not notice that the topic is another one, and skips its first records."""
         batch, offset = self.newest + 1, self.query.stands()[0]
-        self.ends[batch] = self.topic if self.read == self.topic else f"{self.topic}, its first records unread"
+        self.ends[batch] = (
+            self.topic if self.read == self.topic else f"{self.topic}, its first records unread"
+        )
         self.query.run(batch, {"orders": {0: offset + 5}}, at=by_next_step().at)
 
     def commit(self, **allowed: bool) -> None:

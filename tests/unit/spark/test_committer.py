@@ -349,7 +349,9 @@ def test_a_topic_of_a_pattern_that_comes_back_is_a_new_one_and_one_that_stays_is
         ("moved elsewhere", "unknown"),
     ],
 )
-def test_a_topic_that_was_created_again_before_the_run_is_an_error_at_its_end(group, query, case, topic, batch):
+def test_a_topic_that_was_created_again_before_the_run_is_an_error_at_its_end(
+    group, query, case, topic, batch
+):
     group.created["orders"] = 5_000
     planned, at = (9.0 if case == "older" else 1.0), (0 if case == "at its start" else 3)
     monday = {4 if case == "not kept" else 3: offset_log({"orders": {0: at}}, at=planned)}
