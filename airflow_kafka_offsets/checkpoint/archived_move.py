@@ -18,6 +18,8 @@ MANIFEST = "manifest.json"
 UNDO = "undo"
 """The name of a restore before 0.1.0: archives of that kind are still read."""
 
+MOST = 100
+"""Number of batches that show a topic; Spark keeps about as many (``minBatchesToRetain``)."""
 KINDS = (*get_args(MoveKind), UNDO)
 # Nine digits at most: names are read from the storage, and the next number is one higher.
 ARCHIVE_NAME = re.compile(f"([0-9]{{4,9}})-({'|'.join(KINDS)})")
@@ -90,6 +92,12 @@ class ArchivedMove(CheckpointPlan):
     def has_failed_over(self) -> bool:
         """Whether it has moved the query to another cluster, or still may."""
         return self.fails_over and not self.abandoned
+
+    @property
+    def written(self) -> list[int]:
+        """The batches in ``offsets/`` that it has written: not those that a truncation removes."""
+        paths = (path.split("/") for path, (_, after) in self.files.items() if after is not None)
+        return [int(number) for directory, number in paths if directory == "offsets"]
 
     @property
     def created_at(self) -> int:

@@ -23,10 +23,12 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
     DIRECTORY,
     KINDS,
     MANIFEST,
+    MOST,
     ArchivedMove,
     archive_number,
 )
 from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
+from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
@@ -34,7 +36,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_groups_file
-from airflow_kafka_offsets.storage import may_list_late
+from airflow_kafka_offsets.storage import decode, may_list_late
 
 CLAIM = ".claim"
 """Suffix of the file name of a claim, see :class:`~airflow_kafka_offsets.checkpoint.apply_move.Claim`."""
@@ -132,6 +134,16 @@ class ArchivedMoves:
         data = self.checkpoint.read_file(path) if moves else None
         rewritten = data is not None and moves_of_batch(moves, batch_id, data)
         return None if rewritten else state.batch_timestamp_ms
+
+    def batches_since(self) -> Iterator[OffsetLogEntry]:
+        """Return Spark's plans of the last batches since a move has written any, oldest first."""
+        last = next((max(each.written) for each in self.of_query if each.written), -1)
+        for number in sorted(self.checkpoint.batches("offsets"))[-MOST:]:
+            path = f"offsets/{number}"
+            # A running query removes old batches.
+            if number > last and (data := self.checkpoint.read_file(path)) is not None:
+                name = self.checkpoint.name(path)
+                yield parse_offset_log(decode(data, name), name)
 
     def of_receipt(self, receipt: CheckpointPlan) -> ArchivedMove | None:
         """Return the archive of a receipt's move; ``None`` if the move changed no file."""

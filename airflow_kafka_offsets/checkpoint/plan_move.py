@@ -139,7 +139,7 @@ def plan_put_back_archive(
     Plan to take a move back.
 
     If the query has not run since, the files are restored, including an unfinished batch. If it has run, or
-    leaves its cluster, the checkpoint is moved to its offsets before the move.
+    leaves its cluster, what the move has moved goes back to its offsets before the move.
 
     :param archive: name of the archive; by default the newest move that was not taken back.
     :param left: as in :func:`plan_seek`.
@@ -165,7 +165,10 @@ def plan_put_back_archive(
     refuse_past_failover(moves, archived, moved=bool(moved))
     if moved or left:
         how: Any = {"undoes": archived.name, "request": request, "left": left}
-        plan = plan_seek(checkpoint, archived.before, policy, kind="restore", **how)
+        groups, _ = moves.group_offsets(archived)
+        # The query may have read on in the others, whose groups stay where they are.
+        back = archived.offsets_moved({tp for positions in groups.values() for tp in positions})
+        plan = plan_seek(checkpoint, back, policy, kind="restore", **how)
         return replace(plan, log_ids=archived.logs_before)
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     # The archive of a restore records that the query returns to other logs, also without a change.

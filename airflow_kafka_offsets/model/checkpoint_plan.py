@@ -7,7 +7,7 @@ The order of the files matters: after an interruption at any step, Spark can sta
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -105,6 +105,15 @@ class CheckpointPlan:
         """The number of the move among the moves of the checkpoint; ``None`` if no file changes."""
         # An archive is named by its number and its kind, see checkpoint/archived_moves.py.
         return None if self.archive is None else int(self.archive.partition("-")[0])
+
+    def offsets_moved(self, with_groups: Collection[TopicPartition]) -> dict[str, Offsets]:
+        """Return the offsets before, of the partitions that it moves or that have moved with their groups."""
+        found: dict[str, dict[TopicPartition, int]] = {}
+        for source, offsets in self.before.items():
+            for tp, offset in offsets.items():
+                if tp in with_groups or self.after.get(source, {}).get(tp) != offset:
+                    found.setdefault(source, {})[tp] = offset
+        return dict(found)
 
     def with_group_plans(self, group_plans: Iterable[OffsetPlan]) -> CheckpointPlan:
         """Return the plan with the findings of plans that compared its targets with the logs."""

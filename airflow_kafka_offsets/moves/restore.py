@@ -119,9 +119,8 @@ def plan_restore_receipt(
                 f"checkpoint is of query {moves.query_id}: the checkpoint was replaced since; restore only "
                 f"the groups with {parameter_text('checkpoint_location', None)}"
             )
-        plan = _with_checkpoint(
-            client, group_plans, moves, moved.before, archive, on_out_of_range, policy, log_check
-        )
+        back = moved.offsets_moved({tp for positions in before.values() for tp in positions})
+        plan = _with_checkpoint(client, group_plans, moves, back, archive, on_out_of_range, policy, log_check)
     return refuse_stale(
         plan,
         {group.group_id: group.after for group in receipt.groups},

@@ -39,6 +39,7 @@ from airflow_kafka_offsets.readings.log_checks import (
     known_log_ids,
     moved_topics,
     newer_records,
+    recreated_since,
     unconfirmed,
 )
 from airflow_kafka_offsets.readings.positions import (
@@ -100,6 +101,7 @@ def pipeline_drift(
         again, silent = recreated_partitions(committed[group], held, moves, now)
         if read_at is not None:
             again |= newer_records(client, silent, read_at).keys()
+            again.update(recreated_since(client, moves.batches_since(), held, silent))
         found = tuple(
             PartitionState(
                 tp,

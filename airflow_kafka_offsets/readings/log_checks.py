@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from airflow_kafka_offsets.readings.topic_times import unread_times
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
     from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
+    from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.plan import OffsetPlan
 
@@ -119,7 +120,11 @@ class LogCheck:
             return found
         of_store = self.moves is None
         silent = positions if self.only_whole else unconfirmed(positions, commits, of_store=of_store)
-        return newer_than_batch(client, silent, self.read_at, only_whole=self.only_whole)
+        found = newer_than_batch(client, silent, self.read_at, only_whole=self.only_whole)
+        if found or self.only_whole or self.moves is None:
+            return found
+        again = recreated_since(client, self.moves.batches_since(), positions, silent)
+        return [_read_on(self.moves, again)] if again else []
 
     def logs_left(
         self, client: OffsetsClient, sources: Mapping[str, Offsets], plans: Iterable[OffsetPlan]
@@ -300,10 +305,42 @@ def newer_records(
     return newer | dict.fromkeys(_newer_logs(client, later, now))
 
 
-def newer_logs(client: PositionsReader, offsets: Offsets, read_at: int) -> list[TopicPartition]:
-    """Return the partitions of which all records are newer than a batch, see :func:`newer_records`."""
-    now = int(time.time() * 1_000) + _CLOCKS
-    return _newer_logs(client, _first_later(client, offsets, read_at + _CLOCKS), now)
+def recreated_since(
+    client: PositionsReader,
+    batches: Iterable[OffsetLogEntry],
+    positions: Collection[TopicPartition],
+    silent: Collection[TopicPartition],
+) -> list[TopicPartition]:
+    """
+    Return the partitions that were created again after a batch had read them.
+
+    The proof is that all records of the log are newer than the first batch that had read some.
+
+    :param batches: Spark's plans of batches, oldest first.
+    :param silent: the positions that no commit confirms; one that is confirmed shows the topic of all.
+    """
+    confirmed = {tp.topic for tp in positions if tp not in silent}
+    wanted, found = {tp for tp in silent if tp.topic not in confirmed}, list[TopicPartition]()
+    for batch in batches:
+        if not wanted:
+            break
+        ends = [each for offsets in batch.kafka_offsets.values() for each in offsets.items()]
+        read = {tp: offset for tp, offset in ends if tp in wanted and offset > 0}
+        wanted -= read.keys()
+        if batch.batch_timestamp_ms is not None:
+            now = int(time.time() * 1_000) + _CLOCKS
+            found += _newer_logs(client, _first_later(client, read, batch.batch_timestamp_ms + _CLOCKS), now)
+    return found
+
+
+def _read_on(moves: ArchivedMoves, again: Collection[TopicPartition]) -> str:
+    return (
+        f"{moves.checkpoint.location}: its query went on where it was on {summarize(again)}, but all records "
+        "there are newer than an earlier batch of the query: the topic was deleted and created again, and "
+        "the first records of the new topic may not have been read; reset group and checkpoint to 'earliest' "
+        "or to a time. If the records have been read, or producers set other times than the time of writing, "
+        f"set {parameter_text('allow_new_cluster', True)} once"
+    )
 
 
 def _first_later(client: PositionsReader, offsets: Offsets, since: int) -> dict[TopicPartition, int]:

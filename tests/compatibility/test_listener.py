@@ -9,6 +9,7 @@ import pytest
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log
 from airflow_kafka_offsets.errors import PlanRefusedError, SetupError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark import KafkaOffsetCommitterListener, committing
 from airflow_kafka_offsets.spark.listener.queries import ClassicQuery
@@ -211,13 +212,24 @@ def test_the_plans_and_the_newest_move_of_a_querys_checkpoint_are_known_in_the_d
         (location / "_kafka_offsets" / name / "manifest.json").touch()
     assert query.newest_move() == 10
     text = (location / "offsets/0").read_text()
-    for moved in (True, False):
-        assert query.planned(0, moved=moved) == parse_offset_log(text, "offsets/0")
-        assert query.planned(1, moved=moved) is None
-    (location / "_kafka_offsets/0010-truncate/offsets").mkdir()
-    (location / "_kafka_offsets/0010-truncate/offsets/0").touch()
-    assert query.planned(0, moved=False) is None
-    assert query.planned(0) == parse_offset_log(text, "offsets/0")
+    plan = parse_offset_log(text, "offsets/0")
+    assert (query.planned(0), query.planned(1)) == (plan, None)
+    # Only an archive that has written batches shows other logs, and only of this query.
+    for archive, query_id, after in (
+        ("0001-seek", query.query_id, "sha256"),
+        ("0002-restore", "another", "sha256"),
+        ("0010-truncate", query.query_id, None),
+    ):
+        files = {"offsets/0": {"before": None, "after": after}}
+        of_logs = {"cluster": "cluster-1", "topics": {topic: "id-1"}}
+        manifest = {"query_id": query_id, "files": files, "logs": of_logs}
+        (location / "_kafka_offsets" / archive / "manifest.json").write_text(json.dumps(manifest))
+    logs, batches = query.since_move(1)
+    assert (logs, [*batches]) == (LogIds("cluster-1", {topic: "id-1"}), [])
+    (location / "_kafka_offsets/0001-seek/manifest.json").unlink()
+    logs, batches = query.since_move(1)
+    assert (logs, [*batches]) == (LogIds(), [plan])
+    assert [*query.since_move(0)[1]] == []
 
 
 def test_a_listener_that_was_added_by_hand_ends_by_itself_with_its_queries(

@@ -313,10 +313,13 @@ class ListenerMover(Mover):
             def newest_batch(self) -> int:
                 return 1
 
-            def planned(self, batch: int, *, moved: bool = True) -> OffsetLogEntry | None:
-                """Return the newest batch, as if no move had rewritten it; no earlier one is kept."""
+            def planned(self, batch: int) -> OffsetLogEntry:
+                """Return the newest batch; no earlier one is kept."""
                 text = "\n".join(["v1", "{}", json.dumps(as_json(to[PARTITIONS[0]]))])
-                return parse_offset_log(text, f"offsets/{batch}") if moved else None
+                return parse_offset_log(text, f"offsets/{batch}")
+
+            def since_move(self, batch: int) -> None:
+                """No earlier batch is known."""
 
             def newest_move(self) -> int:
                 return 0

@@ -15,6 +15,7 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
     ARCHIVE_NAME,
     DIRECTORY,
     MANIFEST,
+    MOST,
     archive_number,
 )
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
@@ -22,6 +23,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.kafka_security import SERVERS
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.spark.broker import kafka_settings
 from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
@@ -104,6 +106,16 @@ class ClassicQuery:
         wrapped = execution.getClass().getSimpleName() == "StreamingQueryWrapper"
         return execution.streamingQuery() if wrapped else execution
 
+    @property
+    def _files(self) -> Any:
+        """Spark's access to the checkpoint's storage, in Java."""
+        return self._execution.offsetLog().fileManager()
+
+    def _text(self, path: Any) -> str:
+        with contextlib.closing(self._files.open(path)) as file:
+            # Java 8, which Spark 3.5 runs on, cannot read a stream as a whole.
+            return "\n".join(iter(file.readLine, None))
+
     def is_active(self) -> bool:
         """Return whether the query runs."""
         return bool(self._execution.isActive())
@@ -127,40 +139,47 @@ class ClassicQuery:
         found = self._execution.commitLog().getLatestBatchId()
         return int(found.get()) if found.isDefined() else None
 
-    def planned(self, batch: int, *, moved: bool = True) -> OffsetLogEntry | None:
-        """
-        Return Spark's plan of a batch, ``None`` if it is not kept; this reads a file.
+    def planned(self, batch: int) -> OffsetLogEntry | None:
+        """Return Spark's plan of a batch, ``None`` if it is not kept; this reads a file."""
+        path = self._execution.offsetLog().metadataPath().suffix(f"/{batch}")
+        return parse_offset_log(self._text(path), str(path)) if self._files.exists(path) else None
 
-        :param moved: whether to return also a plan into which the newest move has written other offsets.
+    def since_move(self, batch: int) -> tuple[LogIds, Iterator[OffsetLogEntry]]:
         """
-        log = self._execution.offsetLog()
-        files, path = log.fileManager(), log.metadataPath().suffix(f"/{batch}")
-        archive = None if moved else self._newest_archive()
-        # A move keeps a copy of each file that it rewrites.
-        rewritten = archive is not None and files.exists(archive.suffix(f"/offsets/{batch}"))
-        if rewritten or not files.exists(path):
-            return None
-        with contextlib.closing(files.open(path)) as file:
-            # Java 8, which Spark 3.5 runs on, cannot read a stream as a whole.
-            return parse_offset_log("\n".join(iter(file.readLine, None)), str(path))
+        Return the logs of the newest move that has written batches, and Spark's plans of the last ones since.
+
+        :param batch: the first batch that is left out.
+        """
+        moved, logs = -1, UNKNOWN_LOGS
+        for archive in self._archives():
+            manifest = json.loads(self._text(archive.suffix(f"/{MANIFEST}")))
+            written = [path for path, digests in manifest["files"].items() if digests["after"] is not None]
+            # An archive may be of a query that this one has replaced.
+            if written and manifest["query_id"] == self.query_id:
+                moved = max(int(path.partition("/")[2]) for path in written)
+                logs = LogIds.parse(manifest["logs"])
+                break
+        root = self._execution.offsetLog().metadataPath()
+        names = [str(each.getPath().getName()) for each in self._files.list(root)]
+        kept = sorted(number for number in map(int, filter(str.isdecimal, names)) if number < batch)
+        paths = (root.suffix(f"/{number}") for number in kept[-MOST:] if number > moved)
+        return logs, (parse_offset_log(self._text(path), str(path)) for path in paths)
 
     def newest_move(self) -> int | None:
         """Return the number of the checkpoint's newest move, 0 without a move; this lists the archive."""
-        archive = self._newest_archive()
-        return 0 if archive is None else archive_number(str(archive.getName()))
+        newest = next(self._archives(), None)
+        return 0 if newest is None else archive_number(str(newest.getName()))
 
-    def _newest_archive(self) -> Any | None:
-        """Return the path of the newest move's archive; ``None`` without a move."""
+    def _archives(self) -> Iterator[Any]:
+        """Return the Java paths of the archives of the checkpoint's moves, newest first."""
         log = self._execution.commitLog()
         # Not the parent's suffix(): Hadoop reads a colon in the parent's own name as the end of a scheme.
-        files, root = log.fileManager(), log.metadataPath().suffix(f"/../{DIRECTORY}")
-        listed = files.list(root) if files.exists(root) else ()
+        files, archive = self._files, log.metadataPath().suffix(f"/../{DIRECTORY}")
+        listed = files.list(archive) if files.exists(archive) else ()
         names = filter(ARCHIVE_NAME.fullmatch, [str(each.getPath().getName()) for each in listed])
-        for name in sorted(names, key=archive_number, reverse=True):
-            # Without a manifest the move never began.
-            if files.exists(root.suffix(f"/{name}/{MANIFEST}")):
-                return root.suffix(f"/{name}")
-        return None
+        paths = (archive.suffix(f"/{name}") for name in sorted(names, key=archive_number, reverse=True))
+        # Without a manifest the move never began.
+        return (path for path in paths if files.exists(path.suffix(f"/{MANIFEST}")))
 
     def forget(self) -> None:
         """Shut down the socket of the query's start."""
@@ -224,8 +243,11 @@ class ConnectQuery:
         """Return the id of the newest batch with an event."""
         return None if self._batch < 0 else self._batch
 
-    def planned(self, batch: int, *, moved: bool = True) -> OffsetLogEntry | None:
+    def planned(self, batch: int) -> OffsetLogEntry | None:
         """Return ``None``: Spark Connect does not show the checkpoint."""
+
+    def since_move(self, batch: int) -> None:
+        """Return ``None``, for the same reason."""
 
     def newest_move(self) -> int | None:
         """Return ``None``, for the same reason."""

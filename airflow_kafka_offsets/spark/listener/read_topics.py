@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
+from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.errors import DriftError
 from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Offsets, furthest_behind
-from airflow_kafka_offsets.readings.log_checks import known_log_ids, newer_logs, unconfirmed
+from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.readings.log_checks import known_log_ids, recreated_since, unconfirmed
 from airflow_kafka_offsets.spark.listener.queries import Target
 from airflow_kafka_offsets.spark.listener.runs import Run, answer_of
 
@@ -26,10 +28,10 @@ def identify_topics(
     identified, log_ids = run.log_ids.get(target, (None, UNKNOWN_LOGS))
     if topics != identified:
         now, before = known_log_ids(client, topics), UNKNOWN_LOGS
-        if identified is None and compares:
+        if identified is None and compares and batch is not None:
             # Without an id nothing can be compared; the topic may be deleted.
             there = {tp: offset for tp, offset in offsets.items() if tp.topic in now.topics}
-            before = _recreated_before(run, batch, client, target.group_id, there)
+            before = _logs_before(run, batch, client, target.group_id, there, now)
         # A topic keeps its id while it is read: the query does not notice that it was created again.
         log_ids = now | before | log_ids.restricted_to(topics)
         run.log_ids[target] = topics, log_ids
@@ -44,18 +46,26 @@ def check_topics_at_end(run: Run, target: Target, client: CommitPort) -> None:
     DriftError.raise_if(other_logs_refusals(what, log_ids, known_log_ids(client, topics)))
 
 
-def _recreated_before(
-    run: Run, batch: int | None, client: CommitPort, group_id: str, offsets: Offsets
+def _logs_before(
+    run: Run, batch: int, client: CommitPort, group_id: str, offsets: Offsets, now: LogIds
 ) -> LogIds:
-    """Return the topics created again since the batch before the first one of a run, with unknown ids."""
+    """
+    Return the ids of topics that no commit confirms, as the checkpoint's newest move has recorded them.
+
+    The id of a topic that was created again since a batch before the first one of the run is unknown.
+    """
+    silent = unconfirmed(offsets, client.committed(group_id, offsets))
     first = batch if run.first is None else run.first
-    plan = None if first is None else answer_of(partial(run.query.planned, first - 1, moved=False))
-    if plan is None or plan.batch_timestamp_ms is None:
+    if (since := answer_of(partial(run.query.since_move, first))) is None:
         return UNKNOWN_LOGS
-    # Two sources may read a partition; each has read the records before the smaller offset.
-    ends = furthest_behind(plan.kafka_offsets.values())
-    read = {tp: end for tp, end in ends.items() if end is not None and tp in offsets}
-    newer = newer_logs(client, read, plan.batch_timestamp_ms)
-    commits = client.committed(group_id, newer) if newer else {}
-    again = unconfirmed({tp: read[tp] for tp in newer}, commits)
-    return LogIds("", {tp.topic: "unknown" for tp in again})
+    logs, batches = since
+    moved = {} if logs.is_other_cluster(now) else logs.restricted_to({tp.topic for tp in silent}).topics
+    unmoved = {tp: offset for tp, offset in silent.items() if tp.topic not in moved}
+    again = recreated_since(client, _answered(batches), offsets, unmoved)
+    return LogIds("", {**moved, **{tp.topic: "unknown" for tp in again}})
+
+
+def _answered(batches: Iterator[OffsetLogEntry]) -> Iterator[OffsetLogEntry]:
+    """Yield the batches that Spark can still read."""
+    while (batch := answer_of(partial(next, batches, None))) is not None:
+        yield batch

@@ -230,6 +230,25 @@ def test_a_query_that_goes_on_in_a_topic_that_was_created_again_ends_with_an_err
     assert (read, holds(group)) == ([0, 1, 2, 3, 4, 5], {(topic, 0): 6})
 
 
+def test_after_a_move_in_the_new_topic_a_query_ends_without_an_error(
+    spark, stream, run, make_topic, produce, location, new_group, holds, recreate, wait_until
+):
+    topic, group = make_topic(1), new_group()
+    frame = stream(topic, **{OPTION: group})
+    produce(topic, {0: 3})
+    run(frame, location)
+    checkpoint = SparkCheckpoint(location)
+    planned = checkpoint.read().batch_timestamp_ms or 0
+    recreate(topic, 1)
+    wait_until(lambda: time.time() * 1_000 > planned + 1_000)
+    produce(topic, {0: 5})
+    moved = plan_seek(checkpoint, {"0": {TopicPartition(topic, 0): 2}})
+    apply_checkpoint_plan(checkpoint, moved, quiet_period=0, made_by=CommitMetadata())
+    with committing(spark, raise_errors=True):
+        run(frame, location)
+    assert holds(group) == {(topic, 0): 5}
+
+
 def test_a_query_whose_topic_was_created_again_between_two_runs_ends_with_an_error(
     spark, stream, run, make_topic, produce, location, new_group, holds, recreate, wait_until
 ):

@@ -92,16 +92,19 @@ class Pipeline:
         self.broker.append("orders", 0, [at + max(0, number - 49) * later * 1_000 for number in range(100)])
 
     def run(self) -> None:
-        """Run a batch: Spark does not notice that the topic is another one."""
+        """Run a batch: Spark does not notice that the topic is another one, and skips its first records."""
         batch, offset = self.newest + 1, self.query.stands()[0]
-        self.query.run(batch, {"orders": {0: offset + 5}}, at=by_next_step().at)
-        self.ends[batch] = self.topic
-
-    def commit(self) -> None:
-        planned = plan_checkpoint_commit(
-            self.client, self.checkpoint, ETL, by_next_step(), allow_rewind=True, allow_new_query=True
+        self.ends[batch] = (
+            self.topic if self.read == self.topic else f"{self.topic}, its first records unread"
         )
+        self.query.run(batch, {"orders": {0: offset + 5}}, at=by_next_step().at)
+
+    def commit(self, **allowed: bool) -> None:
+        how: Any = {"allow_rewind": True, "allow_new_query": True, **allowed}
+        planned = plan_checkpoint_commit(self.client, self.checkpoint, ETL, by_next_step(), **how)
         apply_position(self.client, planned.plan, planned.metadata, planned.known_moves)
+        if "allow_new_cluster" in allowed:
+            self.ends[self.newest] = self.topic
         self.believe()
 
     def commit_by_another_tool(self) -> None:
@@ -212,7 +215,14 @@ def test_in_a_topic_that_was_created_again_no_offset_of_the_earlier_one_is_belie
 def test_an_earlier_batch_is_checked_although_the_group_was_committed_in_the_new_topic(pipeline):
     pipeline.recreate()
     pipeline.run()
+    with pytest.raises(PlanRefusedError, match="all records there are newer than an earlier batch"):
+        pipeline.commit()
+    pipeline.client.commit("etl", {ORDERS: pipeline.query.stands()[0]})
+    (report,) = pipeline_drift(pipeline.client, pipeline.checkpoint, ETL)
+    assert report.drifted
+    pipeline.commit(allow_new_cluster=True)
     pipeline.commit()
+    pipeline.drift()
     with pytest.raises(PlanRefusedError, match="the first record of orders-0 is newer than the batch"):
         pipeline.to_batch()
     pipeline.shift()

@@ -98,7 +98,7 @@ class Query:
         self.query_id = self.name = query_id
         self.ends, self.active, self.forgotten = {}, True, False
         # As with Spark Connect.
-        self.move, self.plans, self.rewritten = None, {}, None
+        self.move, self.plans, self.moved_logs = None, {}, LogIds()
         self.sources = sources or self.sources  # type: ignore[method-assign]
 
     def is_active(self):
@@ -111,9 +111,13 @@ class Query:
     def newest_batch(self):
         return 7
 
-    def planned(self, batch, *, moved=True):
-        text = None if batch == self.rewritten and not moved else self.plans.get(batch)
+    def planned(self, batch):
+        text = self.plans.get(batch)
         return None if text is None else parse_offset_log(text, "offsets")
+
+    def since_move(self, batch):
+        plans = [parse_offset_log(text, "offsets") for n, text in self.plans.items() if n < batch]
+        return self.moved_logs, iter(plans)
 
     def newest_move(self):
         return self.move
@@ -345,18 +349,27 @@ def test_a_topic_of_a_pattern_that_comes_back_is_a_new_one_and_one_that_stays_is
 
 @pytest.mark.parametrize("batch", [4, None])
 @pytest.mark.parametrize(
-    "case", ["not kept", "older", "at its start", "confirmed", "allowed", "moved", "another"]
+    ("case", "topic"),
+    [
+        *((case, "id of orders") for case in ("not kept", "older", "at its start", "confirmed", "allowed")),
+        *(("another", "unknown"), ("moved", "id of orders"), ("moved before", "id before")),
+        ("moved elsewhere", "unknown"),
+    ],
 )
-def test_a_topic_that_was_created_again_before_the_run_is_an_error_at_its_end(group, query, case, batch):
+def test_a_topic_that_was_created_again_before_the_run_is_an_error_at_its_end(
+    group, query, case, topic, batch
+):
     group.created["orders"] = 5_000
     planned, at = (9.0 if case == "older" else 1.0), (0 if case == "at its start" else 3)
     monday = (batch or 7) - 1
     query.plans = {} if case == "not kept" else {monday: offset_log({"orders": {0: at}}, at=planned)}
-    query.rewritten = monday if case == "moved" else None
     query.ends = {ORDERS: 5}
     if case == "confirmed":
         made = CommitMetadata(query="q-1", cluster="cluster-1", topic="id of orders")
         group.held["g", ORDERS] = Commit(3, made.text())
+    if case.startswith("moved"):
+        ids = {"orders": "id of orders" if case == "moved" else "id before"}
+        query.moved_logs = LogIds("cluster-2" if case == "moved elsewhere" else "cluster-1", ids)
     committer = following(query, group.client, allow_new_cluster=case == "allowed")
     committer.record_finished("run-1", batch)
     committer.commit_due()
@@ -368,11 +381,9 @@ def test_a_topic_that_was_created_again_before_the_run_is_an_error_at_its_end(gr
     assert group.held["g", ORDERS].offset == 5
     texts = [*map(str, committer.outcomes.errors)]
     assert ["topic 'orders' was deleted and created again" in text for text in texts] == (
-        [True] if case == "another" else []
+        [] if topic == "id of orders" else [True]
     )
-    assert json.loads(group.held["g", ORDERS].metadata)["topic"] == (
-        "unknown" if case == "another" else "id of orders"
-    )
+    assert json.loads(group.held["g", ORDERS].metadata)["topic"] == topic
 
 
 def test_a_topic_that_was_deleted_between_two_runs_does_not_keep_the_others_from_their_commit(group, query):

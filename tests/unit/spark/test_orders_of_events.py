@@ -50,10 +50,13 @@ class Run:
     def newest_batch(self):
         return self.world.batch
 
-    def planned(self, batch, *, moved=True):
-        if batch != self.world.batch or not moved:
+    def planned(self, batch):
+        if batch != self.world.batch:
             return None
         return parse_offset_log(offset_log({"orders": {0: self.world.checkpoint}}), "offsets")
+
+    def since_move(self, batch):
+        return None
 
     def newest_move(self):
         return self.world.move

@@ -1,0 +1,99 @@
+"""A restore after the query has run leaves the topics alone that its move has not moved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from archive_clock import Clock, by_next_step, set_clock
+from memory_broker import MemoryBroker
+from memory_clients import open_client
+from written_query import Query
+
+from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.receipt import Receipt
+from airflow_kafka_offsets.moves.apply import apply_checkpoint, apply_pipeline, apply_position
+from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
+from airflow_kafka_offsets.moves.reset import plan_reset
+from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_receipt
+from airflow_kafka_offsets.readings.drift import pipeline_drift
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
+EVERYTHING = GroupSelection.parse("etl", None)
+
+
+class Pipeline:
+    """A query of two topics, and its group."""
+
+    def __init__(self, root: Path) -> None:
+        broker = MemoryBroker()
+        self.client, self.query, self.checkpoint = (
+            open_client(broker),
+            Query(root),
+            SparkCheckpoint(str(root)),
+        )
+        for topic in ("orders", "payments"):
+            broker.create(topic)
+            broker.append(topic, 0, range(100))
+        self.run(0, orders=50, payments=50)
+
+    def run(self, batch: int, *, orders: int, payments: int) -> None:
+        """Run a batch, and commit it."""
+        self.query.run(batch, {"orders": {0: orders}, "payments": {0: payments}}, at=by_next_step().at)
+        planned = plan_checkpoint_commit(self.client, self.checkpoint, EVERYTHING, by_next_step())
+        apply_position(self.client, planned.plan, planned.metadata, planned.known_moves)
+
+    def reset(self, orders: int) -> dict[str, Any]:
+        by, place, selection = (
+            by_next_step("reset"),
+            Place("offset", orders),
+            GroupSelection.parse("etl", "orders"),
+        )
+        plan = plan_reset(self.client, self.checkpoint, selection, place, now=Clock.now(), metadata=by)
+        return apply_pipeline(self.client, plan, by, self.checkpoint, 0)
+
+    def at(self) -> Mapping[TopicPartition, int]:
+        return self.checkpoint.read().kafka_offsets["0"]
+
+
+@pytest.fixture
+def pipeline(tmp_path, monkeypatch):
+    set_clock(monkeypatch)
+    return Pipeline(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("by_archive", "target"),
+    [(True, 20), (False, 20), (False, 50)],
+    ids=["archive", "receipt", "at its place"],
+)
+def test_a_topic_that_the_reset_did_not_name_stays_where_the_query_is(pipeline, by_archive, target):
+    receipt = pipeline.reset(target)
+    pipeline.run(1, orders=target + 5, payments=60)
+    by: Any = {"allow_stale": True, "metadata": by_next_step("restore")}
+    where = (pipeline.checkpoint, EVERYTHING)
+    if by_archive:
+        plan = plan_restore_archive(pipeline.client, "0001-seek", *where, **by)
+    else:
+        plan = plan_restore_receipt(pipeline.client, Receipt.parse(receipt), *where, **by)
+    apply_pipeline(pipeline.client, plan, by["metadata"], pipeline.checkpoint, 0)
+    assert pipeline.at() == {ORDERS: 50, PAYMENTS: 60}
+    reports = pipeline_drift(pipeline.client, pipeline.checkpoint, EVERYTHING)
+    assert [report.drifted for report in reports] == [False]
+
+
+def test_a_restore_of_only_the_checkpoint_leaves_the_topic_alone_too(pipeline):
+    pipeline.reset(20)
+    pipeline.run(1, orders=25, payments=60)
+    plan = PipelinePlan((), plan_put_back_archive(pipeline.checkpoint, "0001-seek"))
+    apply_checkpoint(plan, by_next_step("restore"), pipeline.checkpoint, 0)
+    assert pipeline.at() == {ORDERS: 50, PAYMENTS: 60}
