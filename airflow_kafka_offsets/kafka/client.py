@@ -47,7 +47,7 @@ class OffsetsClient(GroupCalls, RecordReads):
     several threads wait for each other. Use the client as a context manager, or call :meth:`close`.
 
     :param config: librdkafka's configuration; see :func:`~airflow_kafka_offsets.kafka.config.client_config`.
-    :param timeout: seconds for each method.
+    :param timeout: seconds for each method; :meth:`commit_fenced` may take five more to leave the group.
     :param total: seconds for all calls together, without the time between calls; default: no limit.
     :param chunk_size: partitions in one request; twice this number if each of eight connections has a
         request.
