@@ -238,7 +238,7 @@ def test_after_a_move_in_the_new_topic_a_query_ends_without_an_error(
     produce(topic, {0: 3})
     run(frame, location)
     checkpoint = SparkCheckpoint(location)
-    planned = checkpoint.read().batch_timestamp_ms
+    planned = checkpoint.read().batch_timestamp_ms or 0
     recreate(topic, 1)
     wait_until(lambda: time.time() * 1_000 > planned + 1_000)
     produce(topic, {0: 5})
