@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import get_args
 
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
@@ -92,6 +93,15 @@ class ArchivedMove(CheckpointPlan):
     def has_failed_over(self) -> bool:
         """Whether it has moved the query to another cluster, or still may."""
         return self.fails_over and not self.abandoned
+
+    def concerns(self, topics: Collection[str]) -> bool:
+        """Whether it was, or may have been, a move of one of some topics; without topics, always."""
+        return not (topics and self.log_ids.topics) or not self._topics.isdisjoint(topics)
+
+    @cached_property
+    def _topics(self) -> set[str]:
+        moved = (tp.topic for offsets in self.offsets_moved(()).values() for tp in offsets)
+        return {*self.log_ids.topics, *moved}
 
     @property
     def written(self) -> list[int]:

@@ -8,7 +8,7 @@ neither a manifest nor a claim belongs to no move and is ignored, whatever its n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from itertools import count, takewhile
 
@@ -107,13 +107,16 @@ class ArchivedMoves:
             if not each.undone and (each.undoes is None or archive_number(each.undoes) < after):
                 yield each
 
-    @property
-    def on_cluster(self) -> ArchivedMove | None:
-        """The query's newest move that names its cluster; no failover that was taken back or abandoned."""
-        found = (each for each in self.of_query if each.has_failed_over or not each.is_failover)
-        return next((each for each in found if each.log_ids.cluster), None)
+    def on_cluster(self, topics: Collection[str] = ()) -> ArchivedMove | None:
+        """
+        Return the query's newest move that names its cluster; no failover that was taken back or abandoned.
 
-    def read_at(self, state: CheckpointState) -> int | None:
+        :param topics: only a move of one of them counts; here and below, all moves count without topics.
+        """
+        found = (each for each in self.of_query if each.has_failed_over or not each.is_failover)
+        return next((each for each in found if each.log_ids.cluster and each.concerns(topics)), None)
+
+    def read_at(self, state: CheckpointState, topics: Collection[str] = ()) -> int | None:
         """
         Return when Spark planned the newest batch, in ms since 1970.
 
@@ -129,15 +132,19 @@ class ArchivedMoves:
             *takewhile(lambda each: path in each.files or each.newest_planned >= batch_id, self.of_query)
         ]
         # It may have written the same offsets, which are those of other records.
-        if any(each.leaves_logs and each.batch_id == batch_id for each in moves):
+        if any(each.leaves_logs and each.batch_id == batch_id and each.concerns(topics) for each in moves):
             return None
         data = self.checkpoint.read_file(path) if moves else None
-        rewritten = data is not None and moves_of_batch(moves, batch_id, data)
-        return None if rewritten else state.batch_timestamp_ms
+        rewritten = () if data is None else moves_of_batch(moves, batch_id, data)
+        return None if any(each.concerns(topics) for each in rewritten) else state.batch_timestamp_ms
 
-    def batches_since(self) -> Iterator[OffsetLogEntry]:
-        """Return Spark's plans of the last batches since a move has written any, oldest first."""
-        last = next((max(each.written) for each in self.of_query if each.written), -1)
+    def last_written(self, topics: Collection[str]) -> int:
+        """Return the newest batch that a move has written, -1 if none has."""
+        written = (each.written for each in self.of_query if each.concerns(topics))
+        return next((max(batches) for batches in written if batches), -1)
+
+    def batches_after(self, last: int) -> Iterator[OffsetLogEntry]:
+        """Return Spark's plans of the last batches after one, oldest first."""
         for number in sorted(self.checkpoint.batches("offsets"))[-MOST:]:
             path = f"offsets/{number}"
             # A running query removes old batches.

@@ -106,7 +106,7 @@ def plan_checkpoint_commit(
         allow_rewind=allow_rewind,
         query=None if allow_new_query else state.query_id,
         may_go_back=partial(known_moves.rewindable_partitions, state.query_id),
-        log_check=LogCheck(allow_new_cluster, moves=known_moves, read_at=known_moves.read_at(state)),
+        log_check=LogCheck(allow_new_cluster, moves=known_moves, state=state),
         if_lost=(
             "Spark would fail there at its next start, and clamp moves only the group: let the query finish "
             "one run with failOnDataLoss=false, or move checkpoint and group forward by a reset with "

@@ -83,7 +83,7 @@ def plan_reset(
         return PipelinePlan(plan(scopes, targets=saved, log_check=LogCheck(allow_new_cluster)))
     moves = KnownMoves(checkpoint)
     state = checkpoint.read()
-    log_check = LogCheck(allow_new_cluster, moves=moves, read_at=moves.read_at(state))
+    log_check = LogCheck(allow_new_cluster, moves=moves, state=state)
     sources = movable_sources(checkpoint, state)
     positions = selection.assign_offsets(sources)
     made_by = metadata or CommitMetadata()
@@ -262,7 +262,7 @@ def plan_checkpoint_seek(
         return PipelinePlan((), replace(plan, log_ids=unfinished.log_ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
     MisnamedError.raise_if(GroupSelection(None, scope).unmatched_names(sources, partitions=True))
-    log_check = LogCheck(allow_new_cluster, moves=moves, read_at=moves.read_at(state), only_whole=True)
+    log_check = LogCheck(allow_new_cluster, moves=moves, state=state, only_whole=True)
     named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
     unknown = sorted(set(named or ()) - everything)
     if unknown:
@@ -296,7 +296,7 @@ def plan_checkpoint_seek(
             on_out_of_range=on_out_of_range,
             on_no_commit=on_no_commit,
             refusals=refusals or target_check.position_refusals(client, start, {}, ids),
-            log_ids=ids,
+            log_ids=ids.restricted_to(tp.topic for tp in before),
         )
     targets = {source: group_plan.after for source, group_plan in group_plans.items()}
     left = log_check.logs_left(client, sources, group_plans.values())
@@ -322,7 +322,7 @@ def _batch_check(log_check: LogCheck, moves: KnownMoves, state: CheckpointState,
     """Return the check of the offsets of an earlier batch, which no commit of the group confirms."""
     at = moves.checkpoint.entry(batch_id).batch_timestamp_ms
     state = replace(state, batch_id=batch_id, batch_timestamp_ms=at)
-    return replace(log_check, read_at=moves.read_at(state), only_whole=True)
+    return replace(log_check, state=state, only_whole=True)
 
 
 def movable_sources(checkpoint: SparkCheckpoint, state: CheckpointState | None = None) -> dict[str, Offsets]:

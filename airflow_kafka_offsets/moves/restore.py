@@ -236,7 +236,7 @@ def plan_restore_file(
     everywhere.assign_offsets(sources)  # refuses names that do not match
     targets = everywhere.to_sources(sources, offsets_after(group_plans))
     reached = {tp for positions in targets.values() for tp in positions}
-    log_check = replace(log_check, read_at=moves.read_at(state))
+    log_check = replace(log_check, state=state)
     left = log_check.logs_left(client, sources, group_plans)
     checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", left=left)
     group_plans = [

@@ -92,16 +92,15 @@ def pipeline_drift(
     kept = {} if min_headroom is None else read_retentions(client, {tp.topic for tp in logs})
     recovery = moves.unfinished_recovery(state.kafka_offsets, committed)
     read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
-    read_at = moves.read_at(state)
     reports = []
     for group, partitions in looked_at.items():
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
         made = {tp: by for tp, each in committed[group].items() if (by := CommitMetadata.of(each))}
         held = {tp: offset for tp, offset in wanted.items() if tp in logs}
         again, silent = recreated_partitions(committed[group], held, moves, now)
-        if read_at is not None:
-            again |= newer_records(client, silent, read_at).keys()
-            again.update(recreated_since(client, moves.batches_since(), held, silent))
+        for read_at, last, batch_ends in LogCheck(moves=moves, state=state).by_last_move(silent):
+            again |= newer_records(client, batch_ends, read_at).keys()
+            again.update(recreated_since(client, moves.batches_after(last), held, batch_ends))
         found = tuple(
             PartitionState(
                 tp,
@@ -185,11 +184,11 @@ def _log_ids(client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, C
     allowed = parameter_text("allow_new_cluster", True)
     remedy = f"commit or reset with {allowed} if the pipeline was moved there"
     check = LogCheck(moves=moves, remedy=remedy)
-    archive = moves.on_cluster
-    topics = set(() if archive is None else archive.log_ids.topics)
+    topics = set[str]()
     for group, commits in committed.items():
         DriftError.raise_if(check.refusals(now, group, commits))
-        topics.update(log_ids_of(commits, now).topics)
+        made = {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
+        topics.update(log_ids_of(commits, now).topics, moved_topics(moves, made).topics)
     return known_log_ids(client, topics) if topics else now
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
     from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
     from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
+    from airflow_kafka_offsets.checkpoint.state import CheckpointState
     from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
     from airflow_kafka_offsets.model.plan import OffsetPlan
 
@@ -74,7 +75,8 @@ class LogCheck:
     :param what: the origin of the offsets, such as ``the receipt``, and ``recorded``, its ids.
     :param moves: the moves of the checkpoint; the newest names its cluster, which counts if the group's
         commits do not name a cluster.
-    :param read_at: when the offsets were read, see :meth:`ArchivedMoves.read_at`.
+    :param state: the checkpoint's state with the offsets, if the times of records are to be compared.
+    :param read_at: when the offsets of a store were saved.
     :param only_whole: see :func:`newer_records`; for offsets that no commit of the group confirms.
     """
 
@@ -83,6 +85,7 @@ class LogCheck:
     recorded: LogIds = UNKNOWN_LOGS
     moves: ArchivedMoves | None = None
     remedy: str = ""
+    state: CheckpointState | None = None
     read_at: int | None = None
     only_whole: bool = False
 
@@ -115,16 +118,38 @@ class LogCheck:
         made = {tp: CommitMetadata.of(commits.get(tp)) for tp in positions}
         found: list[str] = []
         if self.moves is not None:
-            found = other_logs_refusals(_newest_move(self.moves), moved_topics(self.moves, made), current)
-        if found or self.read_at is None:
+            moved = moved_topics(self.moves, made)
+            again = moved.recreated_topics(current)
+            found = other_logs_refusals(_newest_move(self.moves, again), moved, current)
+        if found:
             return found
         of_store = self.moves is None
         silent = positions if self.only_whole else unconfirmed(positions, commits, of_store=of_store)
-        found = newer_than_batch(client, silent, self.read_at, only_whole=self.only_whole)
-        if found or self.only_whole or self.moves is None:
-            return found
-        again = recreated_since(client, self.moves.batches_since(), positions, silent)
-        return [_read_on(self.moves, again)] if again else []
+        if self.moves is None:
+            return [] if self.read_at is None else newer_than_batch(client, silent, self.read_at)
+        for read_at, last, ends in self.by_last_move(silent):
+            found += newer_than_batch(client, ends, read_at, only_whole=self.only_whole)
+            if not found and not self.only_whole:
+                batches = self.moves.batches_after(last)
+                if gone_on := recreated_since(client, batches, positions, ends):
+                    found.append(_read_on(self.moves, gone_on))
+        return found
+
+    def by_last_move(self, positions: Offsets) -> list[tuple[int, int, Offsets]]:
+        """
+        Return the positions by the newest move of their topic.
+
+        Each with the time of the batch that has read them, and the newest batch that the move has written;
+        without those of a batch that the move has written.
+        """
+        found: dict[tuple[int, int], dict[TopicPartition, int]] = {}
+        if self.moves is None or self.state is None:
+            return []
+        for topic in sorted({tp.topic for tp in positions}):
+            if (read_at := self.moves.read_at(self.state, [topic])) is not None:
+                of_topic = {tp: offset for tp, offset in positions.items() if tp.topic == topic}
+                found.setdefault((read_at, self.moves.last_written([topic])), {}).update(of_topic)
+        return [(*key, ends) for key, ends in found.items()]
 
     def logs_left(
         self, client: OffsetsClient, sources: Mapping[str, Offsets], plans: Iterable[OffsetPlan]
@@ -143,33 +168,36 @@ class LogCheck:
         current = LogIds.union(plan.log_ids for plan in plans)
         commits = {tp: plan.commits.get(tp) for plan in plans for tp in plan.after}
         made = {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
-        recorded = LogIds(newest_cluster(self.moves, made.values()))
+        recorded = LogIds(newest_cluster(self.moves, made))
         if recorded.is_other_cluster(current):
             return recorded
         moved = moved_topics(self.moves, made)
         again = {topic: moved.topics[topic] for topic in moved.recreated_topics(current)}
-        if self.read_at is not None:
+        if self.state is not None:
             silent = {
                 tp: at
                 for offsets in sources.values()
                 for tp, at in offsets.items()
                 if tp in made and tp.topic not in moved.topics
             }
-            newer = newer_records(client, unconfirmed(silent, commits), self.read_at, only_whole=True)
-            again |= {tp.topic: "unknown" for tp in newer}
+            for read_at, _, ends in self.by_last_move(unconfirmed(silent, commits)):
+                newer = newer_records(client, ends, read_at, only_whole=True)
+                again |= {tp.topic: "unknown" for tp in newer}
         return LogIds(current.cluster, again) if again else UNKNOWN_LOGS
 
     def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
         """Return why a checkpoint counts elsewhere, unless its query has committed its group here since."""
-        if self.moves is None or (archive := self.moves.on_cluster) is None:
+        topics = {tp.topic for tp in commits}
+        if self.moves is None or (archive := self.moves.on_cluster(topics)) is None:
             return []
-        if newest_cluster(self.moves, map(CommitMetadata.of, commits.values())) == current.cluster:
+        made = {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
+        if newest_cluster(self.moves, made) == current.cluster:
             return []
-        what = _newest_move(self.moves)
+        what = _newest_move(self.moves, topics)
         return other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
 
 
-def newest_cluster(moves: ArchivedMoves, commits: Iterable[CommitMetadata | None]) -> str:
+def newest_cluster(moves: ArchivedMoves, made: Mapping[TopicPartition, CommitMetadata | None]) -> str:
     """
     Return the cluster of a checkpoint's offsets; empty if unknown.
 
@@ -177,8 +205,8 @@ def newest_cluster(moves: ArchivedMoves, commits: Iterable[CommitMetadata | None
     the checkpoint, say nothing about it, and neither do those of the move itself: a move that takes a
     failover back commits the group on the mirror, which the pipeline leaves.
     """
-    archive = moves.on_cluster
-    since = [each for each in commits if each is not None and each.cluster and _follows(each, archive)]
+    archive = moves.on_cluster({tp.topic for tp in made})
+    since = [each for each in made.values() if each is not None and each.cluster and _follows(each, archive)]
     if archive is not None and not since:
         return archive.log_ids.cluster
     return max(since, key=lambda each: each.at or 0, default=CommitMetadata()).cluster
@@ -186,14 +214,19 @@ def newest_cluster(moves: ArchivedMoves, commits: Iterable[CommitMetadata | None
 
 def moved_topics(moves: ArchivedMoves, made: Mapping[TopicPartition, CommitMetadata | None]) -> LogIds:
     """
-    Return the topic ids of a checkpoint's newest move, without topics that its query has committed since.
+    Return the topic ids of a checkpoint's newest moves, without topics that its query has committed since.
 
     :param made: the metadata of the group's commit in each partition.
     """
-    if (archive := moves.on_cluster) is None:
-        return UNKNOWN_LOGS
-    since = {tp.topic for tp, by in made.items() if by is not None and by.cluster and _follows(by, archive)}
-    return LogIds("", archive.log_ids.topics).restricted_to({tp.topic for tp in made} - since)
+    topics = {tp.topic for tp in made}
+    moved = {topic: found for topic in topics if (found := moves.on_cluster([topic])) is not None}
+    since = {
+        tp.topic
+        for tp, by in made.items()
+        if by is not None and by.cluster and _follows(by, moved.get(tp.topic))
+    }
+    ids = {topic: each.log_ids.topics.get(topic, "") for topic, each in moved.items()}
+    return LogIds("", {topic: found for topic, found in ids.items() if found and topic not in since})
 
 
 def unconfirmed(positions: Offsets, commits: Commits, *, of_store: bool = False) -> Offsets:
@@ -227,8 +260,9 @@ def _follows(made: CommitMetadata, archive: ArchivedMove | None) -> bool:
     return made.at >= archive.created_at
 
 
-def _newest_move(moves: ArchivedMoves) -> str:
-    name = "" if moves.on_cluster is None else f" (archive {moves.on_cluster.name})"
+def _newest_move(moves: ArchivedMoves, topics: Collection[str]) -> str:
+    archive = moves.on_cluster(topics)
+    name = "" if archive is None else f" (archive {archive.name})"
     return f"the newest move of {moves.checkpoint.location}{name}"
 
 

@@ -63,7 +63,7 @@ def _checkpoint_states(checkpoint: SparkCheckpoint, move: CheckpointPlan, saved:
 
     # The offsets of two clusters cannot be compared. The newest move names the cluster.
     moves = ArchivedMoves(checkpoint)
-    newest = moves.on_cluster
+    newest = moves.on_cluster()
     mine = newest is not None and newest.made_by.plan == saved.digest
     was_on = saved.left or (UNKNOWN_LOGS if saved.allow_new_cluster else saved.log_ids)
     if newest is not None and not mine:

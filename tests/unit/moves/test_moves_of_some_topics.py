@@ -1,4 +1,4 @@
-"""A restore after the query has run leaves the topics alone that its move has not moved."""
+"""Moves of some topics of a checkpoint: they say nothing about its other topics, which a restore leaves."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -28,36 +29,34 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
-EVERYTHING = GroupSelection.parse("etl", None)
+EVERYTHING, ORDERS_ONLY = GroupSelection.parse("etl", None), GroupSelection.parse("etl", "orders")
 
 
 class Pipeline:
     """A query of two topics, and its group."""
 
     def __init__(self, root: Path) -> None:
-        broker = MemoryBroker()
-        self.client, self.query, self.checkpoint = (
-            open_client(broker),
-            Query(root),
-            SparkCheckpoint(str(root)),
-        )
+        self.broker, self.query, self.checkpoint = MemoryBroker(), Query(root), SparkCheckpoint(str(root))
+        self.client = open_client(self.broker)
         for topic in ("orders", "payments"):
-            broker.create(topic)
-            broker.append(topic, 0, range(100))
+            self.create(topic)
         self.run(0, orders=50, payments=50)
+
+    def create(self, topic: str) -> None:
+        self.broker.create(topic)
+        self.broker.append(topic, 0, [(by_next_step().at or 0) * 1_000] * 100)
+
+    def commit(self) -> None:
+        planned = plan_checkpoint_commit(self.client, self.checkpoint, EVERYTHING, by_next_step())
+        apply_position(self.client, planned.plan, planned.metadata, planned.known_moves)
 
     def run(self, batch: int, *, orders: int, payments: int) -> None:
         """Run a batch, and commit it."""
         self.query.run(batch, {"orders": {0: orders}, "payments": {0: payments}}, at=by_next_step().at)
-        planned = plan_checkpoint_commit(self.client, self.checkpoint, EVERYTHING, by_next_step())
-        apply_position(self.client, planned.plan, planned.metadata, planned.known_moves)
+        self.commit()
 
-    def reset(self, orders: int) -> dict[str, Any]:
-        by, place, selection = (
-            by_next_step("reset"),
-            Place("offset", orders),
-            GroupSelection.parse("etl", "orders"),
-        )
+    def reset(self, to: int, selection: GroupSelection = ORDERS_ONLY) -> dict[str, Any]:
+        by, place = by_next_step("reset"), Place("offset", to)
         plan = plan_reset(self.client, self.checkpoint, selection, place, now=Clock.now(), metadata=by)
         return apply_pipeline(self.client, plan, by, self.checkpoint, 0)
 
@@ -97,3 +96,38 @@ def test_a_restore_of_only_the_checkpoint_leaves_the_topic_alone_too(pipeline):
     plan = PipelinePlan((), plan_put_back_archive(pipeline.checkpoint, "0001-seek"))
     apply_checkpoint(plan, by_next_step("restore"), pipeline.checkpoint, 0)
     assert pipeline.at() == {ORDERS: 50, PAYMENTS: 60}
+
+
+@pytest.mark.parametrize("again", ["orders", "payments"])
+@pytest.mark.parametrize(
+    "order", ["create, reset", "reset, create", "create, reset, run", "reset, create, run"]
+)
+def test_a_move_of_one_topic_does_not_hide_that_another_was_created_again(pipeline, order, again):
+    pipeline.run(1, orders=55, payments=55)
+    other = GroupSelection.parse("etl", "payments" if again == "orders" else "orders")
+    for step in order.split(", "):
+        if step == "create":
+            pipeline.create(again)
+        elif step == "reset":
+            pipeline.reset(20, other)
+        else:
+            with pytest.raises(PlanRefusedError, match=f"{again}-0"):
+                pipeline.run(2, orders=60, payments=60)
+    with pytest.raises(PlanRefusedError, match=f"{again}-0"):
+        pipeline.commit()
+
+
+def test_after_a_move_of_one_topic_another_of_another_cluster_is_committed(pipeline):
+    """A query that reads two clusters."""
+    west = MemoryBroker()
+    west.cluster_id = "west"
+    west.create("payments")
+    west.append("payments", 0, range(100))
+    client, selection = open_client(west), GroupSelection.parse("etl-west", "payments")
+    for reset in (False, True):
+        if reset:
+            pipeline.reset(20)
+        planned = plan_checkpoint_commit(client, pipeline.checkpoint, selection, by_next_step())
+        apply_position(client, planned.plan, planned.metadata, planned.known_moves)
+        (report,) = pipeline_drift(client, pipeline.checkpoint, selection)
+        assert not report.drifted
