@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import Field, asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.digest import digest
-from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     Commit,
-    Commits,
-    Offsets,
     Positions,
     TopicPartition,
-    summarize,
 )
-from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.model.wording import parameter_text
 
 MAX_BYTES = 4_000
 """Below Kafka's default ``offset.metadata.max.bytes``, 4,096; the client adds a NUL byte."""
@@ -276,116 +270,3 @@ def _fits(field: Field[Any], value: object) -> bool:
         return isinstance(value, str) and len(value) <= MAX_BYTES
     most = _LAST_SECOND if field.name in ("at", "started", "approved_at") else MAX_OFFSET
     return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
-
-
-def is_partly_moved(commits: Sequence[CommitMetadata | None], metadata: CommitMetadata) -> bool:
-    """
-    Return whether an earlier try of a task has moved only some of its partitions.
-
-    If another client committed the others later, the earlier try had moved all, and that client has
-    continued.
-
-    :param commits: the last commit of every partition; ``None`` without a commit or without our metadata.
-    """
-    moved = [each for each in commits if each is not None and metadata.is_same_task(each)]
-    others = [each for each in commits if each is not None and not metadata.is_same_task(each)]
-    first = min((each.at or 0 for each in moved), default=0)
-    return 0 < len(moved) < len(commits) and not any((each.at or 0) > first for each in others)
-
-
-def committer_text(commit: Commit | None) -> str:
-    """Return the origin and the time of a commit, for an error text; empty if unknown."""
-    metadata = CommitMetadata.of(commit)
-    if metadata is None or not (metadata.run or metadata.tool or metadata.query):
-        return ""
-    at = metadata.at or 0
-    return str(metadata) + (f" at {iso_time(at * 1_000)}" if 0 < at < 1 << 36 else "")
-
-
-def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
-    """
-    Return why a query must not commit to a group that follows another query; ``None`` if it may.
-
-    :param query: empty for a job without a query, whose group must follow none.
-    """
-    texts = {tp: commit.metadata for tp, commit in sorted(commits.items()) if commit is not None}
-    for text in texts.values():
-        metadata = CommitMetadata.parse(text)
-        if text is None:
-            found = "could not be read, so it counts as another client's"
-        elif metadata is not None and metadata.query and metadata.query != query:
-            found = f"is of {metadata}"
-        else:
-            continue
-        same = [tp for tp, other in texts.items() if other == text]
-        last = f"the last commit of group {group_id!r} on {summarize(same)} {found}"
-        if not query:
-            return (
-                f"{last}, and this task commits the offsets of no query: leave the topic out, or delete its "
-                "offsets with 'airflow-kafka-offsets group delete-offsets' if that query no longer reads it"
-            )
-        return (
-            f"{last}, and the checkpoint is of query {query}: two queries in one group overwrite each other; "
-            f"give this query its own group, or set {parameter_text('allow_new_query', True)} if it replaces "
-            "the other query (a new checkpoint has a new query id, and a job without checkpointLocation has "
-            "a new checkpoint at each start)"
-        )
-    return None
-
-
-def check_group_follows(group_id: str, commits: Commits, query: str, current: LogIds) -> None:
-    """
-    Raise a PlanRefusedError if a group follows another query or other logs.
-
-    :param query: the query that commits; empty if it may replace another query in the group.
-    :param current: ids of the logs that the connection leads to; unknown ids match every id.
-    """
-    other = foreign_query(group_id, commits, query) if query else None
-    PlanRefusedError.raise_if([other] if other else foreign_logs(group_id, commits, current))
-
-
-def newest_move(commits: Commits, query: str) -> int:
-    """Return the number of the newest move of a query's checkpoint before its commits; 0 for none."""
-    made = map(CommitMetadata.of, commits.values())
-    return max((by.move or 0 for by in made if by and by.query == query), default=0)
-
-
-def moves_elsewhere(commits: Commits, query: str, batch: int | None, ends: Offsets) -> set[int]:
-    """Return the numbers of moves of a query's checkpoint after a batch to other offsets than its ends."""
-    return {
-        by.move
-        for tp, commit in commits.items()
-        if commit is not None and commit.offset != ends[tp] and (by := CommitMetadata.of(commit))
-        if by.move and by.query == query and by.batch == batch is not None
-        # With the listener the query may have finished the batch between two of its readings.
-        if by.tool != LISTENER
-    }
-
-
-def log_ids_of(commits: Commits, current: LogIds) -> LogIds:
-    """Return the ids of the logs that commits were made on; an id that differs from ``current`` wins."""
-    cluster = ""
-    topics: dict[str, str] = {}
-    for tp, commit in sorted(commits.items()):
-        made = CommitMetadata.of(commit)
-        if made is None:
-            continue
-        if made.cluster and cluster in ("", current.cluster):
-            cluster = made.cluster
-        if made.topic and topics.get(tp.topic) in (None, current.topics.get(tp.topic)):
-            topics[tp.topic] = made.topic
-    return LogIds(cluster, topics)
-
-
-def foreign_logs(
-    group_id: str, commits: Commits, current: LogIds, *, old_offsets: bool = True, remedy: str = ""
-) -> list[str]:
-    """
-    Return why a group's offsets are invalid: its last commits were made on another cluster or topic.
-
-    :param current: ids of the logs that the connection leads to; the others as in
-        :func:`other_logs_refusals`.
-    """
-    made = log_ids_of(commits, current)
-    what = f"the last commit of group {group_id!r}"
-    return other_logs_refusals(what, made, current, old_offsets=old_offsets, remedy=remedy)

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, WindowMismatchError
-from airflow_kafka_offsets.model.commit_metadata import committer_text
+from airflow_kafka_offsets.model.commit_origins import committer_text
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.formats import (
     load_json,

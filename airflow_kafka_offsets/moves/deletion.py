@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError
 from airflow_kafka_offsets.kafka.groups import GroupDescription
-from airflow_kafka_offsets.model.commit_metadata import foreign_query
+from airflow_kafka_offsets.model.commit_origins import foreign_query
 from airflow_kafka_offsets.model.offsets import Commit, Positions, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.text import join_first
 from airflow_kafka_offsets.model.topics import TopicScope

@@ -9,12 +9,8 @@ from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import GroupMovedError, PlanRefusedError, UnknownTopicPartitionError
-from airflow_kafka_offsets.model.commit_metadata import (
-    CommitMetadata,
-    foreign_query,
-    is_partly_moved,
-    log_ids_of,
-)
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_origins import foreign_query, is_partly_moved, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commits,

@@ -32,11 +32,7 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.moves.stale import refuse_stale
-from airflow_kafka_offsets.readings.log_checks import (
-    LogCheck,
-    current_logs_refusals,
-    known_log_ids,
-)
+from airflow_kafka_offsets.readings.log_checks import LogCheck, current_logs_refusals, known_log_ids
 from airflow_kafka_offsets.readings.places import read_file
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
 

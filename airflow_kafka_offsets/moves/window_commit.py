@@ -10,7 +10,8 @@ from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import PlanRefusedError, WindowMismatchError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_origins import committer_text
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import (
     Commits,

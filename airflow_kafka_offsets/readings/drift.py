@@ -17,7 +17,8 @@ from airflow_kafka_offsets.errors import (
     UnknownTopicPartitionError,
     UsageError,
 )
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, log_ids_of
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_origins import log_ids_of
 from airflow_kafka_offsets.model.drift import REPORT_VERSION, DriftReport, NewestBatch, reports_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
@@ -33,15 +34,9 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
+from airflow_kafka_offsets.readings.batch_times import newer_records, recreated_since
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
-from airflow_kafka_offsets.readings.log_checks import (
-    LogCheck,
-    known_log_ids,
-    moved_topics,
-    newer_records,
-    recreated_since,
-    unconfirmed,
-)
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, moved_topics, unconfirmed
 from airflow_kafka_offsets.readings.positions import (
     assign_offsets,
     existing_partitions,

@@ -9,7 +9,8 @@ from datetime import datetime
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, UsageError, WindowMismatchError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, foreign_logs
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_origins import foreign_logs
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import (
     Commits,

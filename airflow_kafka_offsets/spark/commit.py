@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, check_group_follows
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_origins import check_group_follows
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, check_ranges, summarize
 from airflow_kafka_offsets.model.parameters import parse_choice

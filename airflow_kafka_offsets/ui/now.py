@@ -42,8 +42,9 @@ from airflow_kafka_offsets.model.partition_state import PartitionState, offsets_
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
+from airflow_kafka_offsets.readings.batch_times import newer_records
 from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift, recreated_partitions
-from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, newer_records
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.positions import (
     check_in_log,
     group_commits,

@@ -46,7 +46,8 @@ from airflow_kafka_offsets.model.audited_rows import parse_where
 from airflow_kafka_offsets.model.certificate import Certificate
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy, parse_quiet_period, parse_sink
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata, committer_text, foreign_query
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_origins import committer_text, foreign_query
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import (
     OffsetsFile,

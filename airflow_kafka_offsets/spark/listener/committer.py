@@ -17,12 +17,8 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
-from airflow_kafka_offsets.model.commit_metadata import (
-    LISTENER,
-    check_group_follows,
-    moves_elsewhere,
-    newest_move,
-)
+from airflow_kafka_offsets.model.commit_metadata import LISTENER
+from airflow_kafka_offsets.model.commit_origins import check_group_follows, moves_elsewhere, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Commits, Offsets

@@ -10,7 +10,8 @@ from airflow_kafka_offsets.errors import DriftError
 from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.readings.log_checks import known_log_ids, recreated_since, unconfirmed
+from airflow_kafka_offsets.readings.batch_times import recreated_since
+from airflow_kafka_offsets.readings.log_checks import known_log_ids, unconfirmed
 from airflow_kafka_offsets.spark.listener.queries import Target
 from airflow_kafka_offsets.spark.listener.runs import Run, answer_of
 

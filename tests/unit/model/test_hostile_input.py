@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_sources
-from airflow_kafka_offsets.model.commit_metadata import foreign_query
+from airflow_kafka_offsets.model.commit_origins import foreign_query
 from airflow_kafka_offsets.model.formats import load_json, parse_csv
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,

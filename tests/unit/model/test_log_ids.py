@@ -5,13 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
-from airflow_kafka_offsets.model.commit_metadata import (
-    MANY_PARTITIONS,
-    MAX_BYTES_OF_MANY,
-    CommitMetadata,
-    foreign_logs,
-    log_ids_of,
-)
+from airflow_kafka_offsets.model.commit_metadata import MANY_PARTITIONS, MAX_BYTES_OF_MANY, CommitMetadata
+from airflow_kafka_offsets.model.commit_origins import foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 
