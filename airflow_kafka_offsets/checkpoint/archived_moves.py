@@ -116,27 +116,28 @@ class ArchivedMoves:
         found = (each for each in self.of_query if each.has_failed_over or not each.is_failover)
         return next((each for each in found if each.log_ids.cluster and each.concerns(topics)), None)
 
-    def read_at(self, state: CheckpointState, topics: Collection[str] = ()) -> int | None:
+    def read_at(self, state: CheckpointState) -> int | None:
         """
         Return when Spark planned the newest batch, in ms since 1970.
 
         ``None`` if this is unknown, or if a move has rewritten the batch's file, whose offsets are then not
         those that the batch has read.
         """
-        batch_id = state.batch_id
+        return None if self.rewriting(state.batch_id) else state.batch_timestamp_ms
+
+    def rewriting(self, batch_id: int | None) -> list[ArchivedMove]:
+        """Return the moves that have rewritten the file of the newest batch since Spark wrote it."""
         if batch_id is None:
-            return None
+            return []
         path = f"offsets/{batch_id}"
         # Spark has planned the batch after any older move.
         moves = [
             *takewhile(lambda each: path in each.files or each.newest_planned >= batch_id, self.of_query)
         ]
-        # It may have written the same offsets, which are those of other records.
-        if any(each.leaves_logs and each.batch_id == batch_id and each.concerns(topics) for each in moves):
-            return None
+        # A move may have written the same offsets, which are those of other records.
+        same = [each for each in moves if each.leaves_logs and each.batch_id == batch_id]
         data = self.checkpoint.read_file(path) if moves else None
-        rewritten = () if data is None else moves_of_batch(moves, batch_id, data)
-        return None if any(each.concerns(topics) for each in rewritten) else state.batch_timestamp_ms
+        return same + ([] if data is None else moves_of_batch(moves, batch_id, data))
 
     def last_written(self, topics: Collection[str]) -> int:
         """Return the newest batch that a move has written, -1 if none has."""

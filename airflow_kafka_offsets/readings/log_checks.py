@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
@@ -137,14 +139,15 @@ class LogCheck:
         Each with the time of the batch that has read them, and the newest batch that the move has written;
         without those of a batch that the move has written.
         """
-        found: dict[tuple[int, int], dict[TopicPartition, int]] = {}
-        if self.moves is None or self.state is None:
+        if self.moves is None or self.state is None or (read_at := self.state.batch_timestamp_ms) is None:
             return []
-        for topic in sorted({tp.topic for tp in positions}):
-            if (read_at := self.moves.read_at(self.state, [topic])) is not None:
-                of_topic = {tp: offset for tp, offset in positions.items() if tp.topic == topic}
-                found.setdefault((read_at, self.moves.last_written([topic])), {}).update(of_topic)
-        return [(*key, ends) for key, ends in found.items()]
+        found: dict[int, dict[TopicPartition, int]] = {}
+        rewriting = self.moves.rewriting(self.state.batch_id)
+        for topic, partitions in groupby(sorted(positions), key=attrgetter("topic")):
+            if not any(move.concerns([topic]) for move in rewriting):
+                ends = found.setdefault(self.moves.last_written([topic]), {})
+                ends.update((tp, positions[tp]) for tp in partitions)
+        return [(read_at, last, ends) for last, ends in found.items()]
 
     def logs_left(
         self, client: OffsetsClient, sources: Mapping[str, Offsets], plans: Iterable[OffsetPlan]
