@@ -307,7 +307,8 @@ def test_a_discarded_batch_gives_its_id_to_the_next_one_and_does_not_come_back_a
     seek(interrupted, topic, {0: 2}, DISCARD)
     assert read(topic, interrupted) == {3: in_kafka(topic, {0: 2, 1: 5, 2: 7})}
     restore(interrupted)
-    assert read(topic, interrupted) == {4: in_kafka(topic, READ)}
+    # In the partitions that the seek has not moved, the query stays where it is.
+    assert read(topic, interrupted) == {4: in_kafka(topic, {**READ, 2: 9})}
 
 
 def test_the_query_reads_again_what_a_truncate_discards_and_after_its_restore_what_is_new(
