@@ -19,8 +19,8 @@ MANIFEST = "manifest.json"
 UNDO = "undo"
 """The name of a restore before 0.1.0: archives of that kind are still read."""
 
-MOST = 100
-"""Number of batches that show a topic; Spark keeps about as many (``minBatchesToRetain``)."""
+BATCHES_COMPARED = 100
+"""Number of newest batches that may show a recreated topic; Spark keeps 100 (``minBatchesToRetain``)."""
 KINDS = (*get_args(MoveKind), UNDO)
 # Nine digits at most: names are read from the storage, and the next number is one higher.
 ARCHIVE_NAME = re.compile(f"([0-9]{{4,9}})-({'|'.join(KINDS)})")
@@ -95,7 +95,7 @@ class ArchivedMove(CheckpointPlan):
         return self.fails_over and not self.abandoned
 
     def concerns(self, topics: Collection[str]) -> bool:
-        """Whether it was, or may have been, a move of one of some topics; without topics, always."""
+        """Whether it has moved one of these topics, or may have; without topics, always."""
         return not (topics and self.log_ids.topics) or not self._topics.isdisjoint(topics)
 
     @cached_property

@@ -20,10 +20,10 @@ from airflow_kafka_offsets.checkpoint.archive import (
 )
 from airflow_kafka_offsets.checkpoint.archived_move import (
     ARCHIVE_NAME,
+    BATCHES_COMPARED,
     DIRECTORY,
     KINDS,
     MANIFEST,
-    MOST,
     ArchivedMove,
     archive_number,
 )
@@ -111,7 +111,7 @@ class ArchivedMoves:
         """
         Return the query's newest move that names its cluster; no failover that was taken back or abandoned.
 
-        :param topics: only a move of one of them counts; here and below, all moves count without topics.
+        :param topics: topics of which the move has moved at least one; without topics, every move counts.
         """
         found = (each for each in self.of_query if each.has_failed_over or not each.is_failover)
         return next((each for each in found if each.log_ids.cluster and each.concerns(topics)), None)
@@ -146,7 +146,7 @@ class ArchivedMoves:
 
     def batches_after(self, last: int) -> Iterator[OffsetLogEntry]:
         """Return Spark's plans of the last batches after one, oldest first."""
-        for number in sorted(self.checkpoint.batches("offsets"))[-MOST:]:
+        for number in sorted(self.checkpoint.batches("offsets"))[-BATCHES_COMPARED:]:
             path = f"offsets/{number}"
             # A running query removes old batches.
             if number > last and (data := self.checkpoint.read_file(path)) is not None:

@@ -107,13 +107,16 @@ class CheckpointPlan:
         return None if self.archive is None else int(self.archive.partition("-")[0])
 
     def offsets_moved(self, with_groups: Collection[TopicPartition]) -> dict[str, Offsets]:
-        """Return the offsets before, of the partitions that it moves or that have moved with their groups."""
-        found: dict[str, dict[TopicPartition, int]] = {}
-        for source, offsets in self.before.items():
-            for tp, offset in offsets.items():
-                if tp in with_groups or self.after.get(source, {}).get(tp) != offset:
-                    found.setdefault(source, {})[tp] = offset
-        return dict(found)
+        """Return the offsets before of the partitions that it moves, or that move with their groups."""
+        moved = {
+            source: {
+                tp: offset
+                for tp, offset in offsets.items()
+                if tp in with_groups or self.after.get(source, {}).get(tp) != offset
+            }
+            for source, offsets in self.before.items()
+        }
+        return {source: offsets for source, offsets in moved.items() if offsets}
 
     def with_group_plans(self, group_plans: Iterable[OffsetPlan]) -> CheckpointPlan:
         """Return the plan with the findings of plans that compared its targets with the logs."""

@@ -72,7 +72,7 @@ class LogCheck:
     :param what: the origin of the offsets, such as ``the receipt``, and ``recorded``, its ids.
     :param moves: the moves of the checkpoint; the newest names its cluster, which counts if the group's
         commits do not name a cluster.
-    :param state: the checkpoint's state with the offsets, if the times of records are to be compared.
+    :param state: the checkpoint's state with the offsets, to compare the times of records.
     :param read_at: when the offsets of a store were saved.
     :param only_whole: see :func:`newer_records`; for offsets that no commit of the group confirms.
     """
@@ -295,7 +295,7 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
 
 def _read_on(moves: ArchivedMoves, again: Collection[TopicPartition]) -> str:
     return (
-        f"{moves.checkpoint.location}: its query went on where it was on {summarize(again)}, but all records "
+        f"{moves.checkpoint.location}: its query kept its offsets on {summarize(again)}, but all records "
         "there are newer than an earlier batch of the query: the topic was deleted and created again, and "
         "the first records of the new topic may not have been read; reset group and checkpoint to 'earliest' "
         "or to a time. If the records have been read, or producers set other times than the time of writing, "

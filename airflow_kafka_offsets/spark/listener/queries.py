@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.checkpoint.archived_move import (
     ARCHIVE_NAME,
+    BATCHES_COMPARED,
     DIRECTORY,
     MANIFEST,
-    MOST,
     archive_number,
 )
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
@@ -162,7 +162,7 @@ class ClassicQuery:
         root = self._execution.offsetLog().metadataPath()
         names = [str(each.getPath().getName()) for each in self._files.list(root)]
         kept = sorted(number for number in map(int, filter(str.isdecimal, names)) if number < batch)
-        paths = (root.suffix(f"/{number}") for number in kept[-MOST:] if number > moved)
+        paths = (root.suffix(f"/{number}") for number in kept[-BATCHES_COMPARED:] if number > moved)
         return logs, (parse_offset_log(self._text(path), str(path)) for path in paths)
 
     def newest_move(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Finds topics that were created again, where a query that has read them goes on without noticing it."""
+"""Finds topics that were created again: a query that has read them does not notice this."""
 
 from __future__ import annotations
 
