@@ -140,7 +140,8 @@ def check_commit_log(text: str, name: str) -> None:
         raise CheckpointFormatError(
             f"{name}: the file is empty; expected the commit of a batch. The machine or its storage has "
             "failed while Spark wrote it, and Spark does not start from it: remove the file together with "
-            ".N.crc beside it, if that exists, and Spark runs the batch again with the same records"
+            f".{name.rpartition('/')[2]}.crc beside it, if that exists, and Spark runs the batch again with "
+            "the same records"
         )
     version_line, separator, metadata = text.partition("\n")
     _version(version_line, name, newest=3)
