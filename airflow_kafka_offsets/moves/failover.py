@@ -78,7 +78,7 @@ def plan_failover(
         return resume_failover(begun, target, checkpoint, policy.checkpoint)
     # The translation takes time: a batch that ends meanwhile has another position, and is not moved.
     batches = read_checkpoint_batches(checkpoint)
-    sources = movable_sources(checkpoint, batches.state)
+    sources = movable_sources(batches.state)
     by_group = selection.assign_offsets(sources)
     kept, notes = read_kept(checkpoint)
     clients = [target] if source is None else [target, source]

@@ -21,7 +21,6 @@ from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Commits, Positions, committed_offsets
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import GroupReceipt, Receipt
@@ -30,7 +29,7 @@ from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text
 from airflow_kafka_offsets.moves.failover import begun_failover, known_group_plans, resume_failover
-from airflow_kafka_offsets.moves.reset import plan_reset
+from airflow_kafka_offsets.moves.reset import plan_reset_to
 from airflow_kafka_offsets.readings.estimate import estimate
 from airflow_kafka_offsets.readings.failover import left_out_refusals
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
@@ -184,16 +183,14 @@ def plan_saved(
     selection = GroupSelection.parse(
         saved.names.group_id, saved.names.topics, required=checkpoint is not None
     )
-    plan = plan_reset(
+    plan = plan_reset_to(
         client,
         checkpoint,
         selection,
-        Place("offsets", {}),
-        now=now,
-        policy=saved.policy,
+        saved.targets,
         metadata=metadata,
+        policy=saved.policy,
         allow_new_cluster=saved.allow_new_cluster,
-        saved=saved.targets,
     )
     groups, begun = [], plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
     for group in plan.group_plans:

@@ -69,6 +69,7 @@ class LogCheck:
     Compares the logs that a move's offsets belong to with the logs that the connection leads to.
 
     :param allow_new_cluster: whether the caller confirms that the offsets belong to the current logs.
+    :param old_offsets: whether the offsets are from before this move; see :func:`other_logs_refusals`.
     :param what: the origin of the offsets, such as ``the receipt``, and ``recorded``, its ids.
     :param moves: the moves of the checkpoint; the newest names its cluster, which counts if the group's
         commits do not name a cluster.
@@ -85,11 +86,10 @@ class LogCheck:
     state: CheckpointState | None = None
     read_at: int | None = None
     only_whole: bool = False
+    old_offsets: bool = True
 
-    def refusals(
-        self, current: LogIds, group_id: str = "", commits: Commits | None = None, *, old_offsets: bool = True
-    ) -> list[str]:
-        """Return why the offsets must not be written; ``old_offsets`` as in :func:`other_logs_refusals`."""
+    def refusals(self, current: LogIds, group_id: str = "", commits: Commits | None = None) -> list[str]:
+        """Return why the offsets must not be written."""
         if self.allow_new_cluster:
             return []
         commits = commits or {}
@@ -97,7 +97,7 @@ class LogCheck:
         others = (
             other_logs_refusals(self.what, self.recorded, current, remedy=self.remedy)
             if self.recorded
-            else foreign_logs(group_id, commits, current, old_offsets=old_offsets, remedy=self.remedy)
+            else foreign_logs(group_id, commits, current, old_offsets=self.old_offsets, remedy=self.remedy)
         )
         return others or self._other_cluster(current, commits)
 
@@ -110,7 +110,7 @@ class LogCheck:
         The query's commits since the newest move of its checkpoint show the topic, as does the move. Without
         both, the times of records are compared.
         """
-        if self.allow_new_cluster:
+        if self.allow_new_cluster or not self.old_offsets:
             return []
         made = {tp: CommitMetadata.of(commits.get(tp)) for tp in positions}
         found: list[str] = []
