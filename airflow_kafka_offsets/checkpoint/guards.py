@@ -164,25 +164,30 @@ def _sink_refusals(
     newest finished batch of the checkpoint: this shows that the right directory was read.
     """
     sink, location = policy.sink, policy.sink_location
-    if policy.idempotent_sink:
+    if policy.idempotent_sink or (sink is not None and sink not in RECORDING_SINKS):
         return []
     if sink is None:
         return [
             f"{doing} lets the query use the batch id again with other records, and the checkpoint does not "
             f"name the sink: set {parameter_text('sink')} to {sink_choices()}"
         ]
-    if sink not in RECORDING_SINKS:
-        return []
-    log = RECORDING_SINKS[sink]
-    instead = (
-        f"{batches.finish_text}, then move it" if batches.pending else "seek, which uses no batch id again"
-    )
     if location is None:
         return [
             f"{doing} lets the query use the batch id again, and a sink {sink!r} skips ids that it has "
             f"recorded: set {parameter_text('sink_location')} to the directory of the sink, so that its "
-            f"{log} can be checked"
+            f"{RECORDING_SINKS[sink]} can be checked"
         ]
+    return _recorded_refusals(checkpoint, batches, first, doing, sink, location)
+
+
+def _recorded_refusals(
+    checkpoint: SparkCheckpoint, batches: CheckpointBatches, first: int, doing: str, sink: str, location: str
+) -> list[str]:
+    """Return why the batches that a sink has recorded prevent the use of ids from ``first`` on."""
+    log = RECORDING_SINKS[sink]
+    instead = (
+        f"{batches.finish_text}, then move it" if batches.pending else "seek, which uses no batch id again"
+    )
     try:
         recorded = newest_recorded_batch(checkpoint, batches.state.query_id, sink, location, first)
     except (CheckpointFormatError, StorageError) as error:

@@ -47,10 +47,9 @@ def refuse_stale(
     for group_plan in plan.group_plans:
         moved_to = receipt.group(group_plan.group_id).after
         found += _commits_of_others(group_plan, moved_to, maker, metadata, same_run=same_run)
-    beyond = _read_beyond(plan.checkpoint_plan, receipt.checkpoint)
-    if beyond and plan.checkpoint_plan and (found or not same_run):
-        batch_id = plan.checkpoint_plan.batch_id
-        found.append(f"the query has finished batch {batch_id} and has moved on {summarize(beyond)}")
+    of, moved = plan.checkpoint_plan, receipt.checkpoint
+    if of and moved and (found or not same_run) and (beyond := _read_beyond(of, moved)):
+        found.append(f"the query has finished batch {of.batch_id} and has moved on {summarize(beyond)}")
     changes = _changes(plan)
     if not found or not changes:
         return plan
@@ -64,7 +63,7 @@ def refuse_stale(
     remedy = "undo the newest move, reset to the position that you want, or set "
     refusal = f"{text}: {remedy}{parameter_text('allow_stale', True)}"
     # All refusals are shown together, so the first group's plan may have those of the whole plan.
-    part = plan.checkpoint_plan or plan.group_plans[0]
+    part = of or plan.group_plans[0]
     if allow_stale:
         part = replace(part, notes=(*part.notes, text))
     else:
@@ -74,11 +73,11 @@ def refuse_stale(
     return replace(plan, group_plans=[part, *plan.group_plans[1:]])
 
 
-def _read_beyond(plan: CheckpointPlan | None, moved: CheckpointPlan | None) -> list[TopicPartition]:
+def _read_beyond(plan: CheckpointPlan, moved: CheckpointPlan) -> list[TopicPartition]:
     """Return the partitions in which the query has moved on since the move that a plan undoes."""
     return [
         tp
-        for source, back in (plan.after.items() if plan and moved else ())
+        for source, back in plan.after.items()
         for tp in partitions_moved_on(plan.before.get(source, {}), back, moved.after.get(source, {}))
     ]
 

@@ -132,7 +132,7 @@ class CommitOffsetsOperator(MovingOperator):
             )
         if store_conn_id is None:
             self.refuse_unused("without store_conn_id", "store_table", "store_pipeline")
-        self._overtaken: PipelinePlan | None = None
+        self._earlier_attempt: PipelinePlan | None = None
         self.reports_lag = offsets is None
         self.check_parameters()
 
@@ -146,7 +146,7 @@ class CommitOffsetsOperator(MovingOperator):
         from airflow_kafka_offsets.readings.log_checks import LogCheck
         from airflow_kafka_offsets.readings.positions import assign_offsets
 
-        self._overtaken = None
+        self._earlier_attempt = None
         with self.run_checked():
             offsets, source, read_at = self._given_offsets()
             checkpoint = self.open_checkpoint() if offsets is None else None
@@ -180,9 +180,9 @@ class CommitOffsetsOperator(MovingOperator):
         planned = plan_checkpoint_commit(
             client, checkpoint, self.selection(), commit_metadata(context), **allowed
         )
-        plan, metadata, known_moves = planned.with_earlier_attempt(self._overtaken)
+        plan, metadata, known_moves = planned.with_earlier_attempt(self._earlier_attempt)
         # The receipt of a second attempt still shows the offsets from before the first attempt.
-        self._overtaken = plan
+        self._earlier_attempt = plan
         how: dict[str, Any] = {"checkpoint": checkpoint, "known_moves": known_moves}
         return self._apply(context, client, plan, metadata, apply_position, **how)
 
@@ -265,7 +265,7 @@ class CommitOffsetsOperator(MovingOperator):
             self.log.warning(
                 "The offsets are committed; the data for a failover was not kept completely: %s", error
             )
-            count("unready", self._touched)
+            count("unready", self._topics_by_group)
 
     def _given_offsets(self) -> tuple[Offsets | None, dict[str, Any], int | None]:
         """

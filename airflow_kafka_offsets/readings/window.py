@@ -30,7 +30,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.log_checks import current_logs_refusals, known_log_ids
-from airflow_kafka_offsets.readings.places import place_offsets
+from airflow_kafka_offsets.readings.places import place_offsets, starts_later_text
 from airflow_kafka_offsets.readings.positions import group_commits, partitions_in_scope
 from airflow_kafka_offsets.readings.topic_times import records_since, unread_times
 
@@ -265,10 +265,8 @@ def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, momen
         raise unread_times(unseen)
     if not gone:
         return []
-    tp, time = min(gone.items())
     return [
-        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
-        f"{logs[tp].start}, {iso_time(time)}): retention has deleted the records before that, "
+        f"{starts_later_text(gone, logs, moment, 'the records before that')}, "
         f"{sum(logs[tp].start for tp in gone)} in total, and some of them may belong to the window; start "
         "later or with 'earliest', or give start and end as offsets"
     ]
