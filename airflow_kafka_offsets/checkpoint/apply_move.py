@@ -58,7 +58,6 @@ def apply_checkpoint_plan(
     :param commit: commits the groups, after the checkpoint was moved. The move is finished when it returns.
     :raises PlanRefusedError: if the plan is refused, or the query is running; no file was changed.
     :raises CheckpointError: if the files that are read back differ from the plan.
-    :raises StorageError: if the storage fails.
     """
     PipelinePlan((), plan).check()
     quiet_period = parse_quiet_period(quiet_period)

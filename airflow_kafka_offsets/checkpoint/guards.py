@@ -177,13 +177,6 @@ def _sink_refusals(
             f"recorded: set {parameter_text('sink_location')} to the directory of the sink, so that its "
             f"{RECORDING_SINKS[sink]} can be checked"
         ]
-    return _recorded_refusals(checkpoint, batches, first, doing, sink, location)
-
-
-def _recorded_refusals(
-    checkpoint: SparkCheckpoint, batches: CheckpointBatches, first: int, doing: str, sink: str, location: str
-) -> list[str]:
-    """Return why the batches that a sink has recorded prevent the use of ids from ``first`` on."""
     log = RECORDING_SINKS[sink]
     instead = (
         f"{batches.finish_text}, then move it" if batches.pending else "seek, which uses no batch id again"

@@ -109,12 +109,7 @@ def _failure(
     absent: Counter[TopicPartition],
     within: Callable[[], float],
 ) -> Exception:
-    """
-    Return the error of an attempt: the call ends with it, or asks again after a CallError.
-
-    :param absent: how often each partition was not in the list of topics; this attempt is added.
-    :param within: returns the seconds that are left for a request.
-    """
+    """Return the error of an attempt; count in ``absent`` the partitions that the broker does not list."""
     unknown = [tp for tp, failure in failures.items() if failure.code in UNKNOWN_PARTITION]
     missing: list[TopicPartition] = []
     described: dict[str, TopicMetadata] = {}

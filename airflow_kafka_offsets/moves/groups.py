@@ -11,7 +11,7 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import GroupMovedError, PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import foreign_query, is_partly_moved, log_ids_of
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     Offsets,
@@ -52,12 +52,10 @@ def plan_commits(
     """
     Compare target offsets with the groups' commits and the logs.
 
-    :param targets: group -> its target offsets.
     :param source: origin of the offsets, for the receipt.
     :param query: id of the Spark query; refuses a group that another query follows.
     :param may_go_back: given a group and its commits, returns the partitions that may always move back.
     :param if_lost: remedy for an offset below the log start, instead of the usual one.
-    :param refuse_active: whether to refuse groups with members.
     """
     # Called first, because a running commit of a window still changes the positions.
     active = active_group_refusals(client, targets) if refuse_active else None
@@ -169,7 +167,6 @@ def plan_group_resets(
     Plan the reset of groups to a place, without changing anything.
 
     :param scopes: group -> the partitions to move; without named topics, the partitions with commits.
-    :param now: the current time; a later target time is out of range.
     :param at_checkpoint: group -> positions for partitions without a commit; for other partitions
         ``on_no_commit`` decides.
     :param metadata: metadata of the reset. With a relative place, a partition that an earlier try has moved
@@ -234,21 +231,18 @@ def plan_resets_to(
 
 
 def _restorable(group_plans: Iterable[OffsetPlan]) -> list[OffsetPlan]:
-    """Return plans with remarks on what a restore would not bring back; refuse those that it could not."""
-    plans = [_with_remarks(each) for each in group_plans]
-    # Checked before the first write, because a receipt that is too large could not be restored.
+    """Return plans with remarks on what a restore cannot put back; refuse them if it can put back nothing."""
+    plans = []
+    for plan in group_plans:
+        recreated = log_ids_of(plan.commits, plan.log_ids).recreated_topics(plan.log_ids)
+        again = [tp for tp in plan.before if tp.topic in recreated]
+        without = [tp for tp, offset in plan.before.items() if offset is None]
+        plan = plan.with_note(again, "its topic was recreated since the last commit")
+        plan = plan.with_note(without, "no committed offset yet, and a restore cannot remove the new one")
+        plans.append(plan)
+    # A receipt that is too large could not be restored.
     check_restorable(plans)
     return plans
-
-
-def _with_remarks(plan: OffsetPlan) -> OffsetPlan:
-    """Return a plan with remarks on recreated topics and on partitions without a commit."""
-    recreated = log_ids_of(plan.commits, plan.log_ids).recreated_topics(plan.log_ids)
-    plan = plan.with_note(
-        [tp for tp in plan.before if tp.topic in recreated], "its topic was recreated since the last commit"
-    )
-    without = [tp for tp, offset in plan.before.items() if offset is None]
-    return plan.with_note(without, "no committed offset yet, and a restore cannot remove the new one")
 
 
 def plan_positions(
@@ -260,11 +254,11 @@ def plan_positions(
     source: Mapping[str, Any],
     now: datetime,
     on_out_of_range: OutOfRangePolicy,
-    on_no_commit: MissingCommitPolicy = "fail",
+    on_no_commit: MissingCommitPolicy,
+    refusals: Sequence[str],
+    log_ids: LogIds,
     starts: Offsets | None = None,
     moved: Sequence[TopicPartition] = (),
-    refusals: Sequence[str] = (),
-    log_ids: LogIds = UNKNOWN_LOGS,
 ) -> OffsetPlan:
     """
     Plan the move of the positions of a group or of a checkpoint's source.
@@ -272,8 +266,6 @@ def plan_positions(
     :param commits: the group's commits, or the source's positions as such.
     :param starts: positions for partitions without a commit; without one, ``on_no_commit`` decides.
     :param moved: partitions that an earlier try of this run has moved; they are left alone.
-    :param refusals: earlier refusals, which the plan keeps.
-    :param log_ids: ids of the cluster and the topics, for the plan.
     """
     before = committed_offsets(commits)
     logs = client.log_ranges(before)

@@ -58,9 +58,7 @@ def plan_reset(
     An unfinished move is resumed, with its planned offsets, by the same task; by an identical request of
     another task only if the place does not move, or is a shift. Any other request is refused until then.
 
-    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises MoveUnfinishedError: if a move of another request was started and not finished.
-    :raises PlanRefusedError: if the pipeline's names do not match the checkpoint.
     """
     plan_groups = partial(
         plan_group_resets,
@@ -107,8 +105,8 @@ def plan_reset_to(
     targets: Mapping[str, Offsets],
     *,
     metadata: CommitMetadata,
-    policy: CheckpointPolicy | None = None,
-    allow_new_cluster: bool = False,
+    policy: CheckpointPolicy,
+    allow_new_cluster: bool,
 ) -> PipelinePlan:
     """
     Plan to move a pipeline to the offsets of a saved plan, like :func:`plan_reset`.

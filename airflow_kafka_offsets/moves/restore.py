@@ -57,7 +57,6 @@ def plan_restore_receipt(
     Plan to restore the offsets that a move has overwritten, from its receipt.
 
     :param checkpoint: the checkpoint that moved with the groups; without it, only the groups are restored.
-    :param origin: where the receipt comes from, for texts.
     :param on_no_commit: for a partition that had no commit: ``skip`` leaves the partition alone, ``earliest``
         moves it to its log start.
     :param allow_stale: whether to undo a move that other moves or commits have followed, see
@@ -99,11 +98,7 @@ def plan_restore_receipt(
 def _move_to_undo(
     client: OffsetsClient, moves: ArchivedMoves | None, receipt: Receipt, origin: str
 ) -> ArchivedMove | None:
-    """
-    Return the archive of a receipt's move; ``None`` if the move is not known to have changed a file.
-
-    :raises PlanRefusedError: if the move cannot be undone here.
-    """
+    """Return the archive of a receipt's move, if any; refuse a move that cannot be undone here."""
     moved = receipt.checkpoint
     if moves is None or moved is None:
         return None
@@ -217,14 +212,7 @@ def plan_restore_file(
     policy: CheckpointPolicy | None = None,
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
-    """
-    Plan to restore offsets that were saved in Kafka's CSV.
-
-    :raises UsageError: if the file cannot be read.
-    :raises UnknownTopicPartitionError: if neither the file nor the broker has a named topic.
-    :raises PlanRefusedError: if the file has no partition of the named topics.
-    :raises OffsetsFormatError: if the file is not Kafka's CSV, or has no line for a group.
-    """
+    """Plan to restore offsets that were saved in Kafka's CSV."""
     scope = selection.scope
     offsets = read_file(uri).offsets_by_group(selection.group_ids)
     _check_names(client, uri, offsets, selection)

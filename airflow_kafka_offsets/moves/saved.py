@@ -171,8 +171,7 @@ def plan_saved(
     If an earlier try of the plan was interrupted, any later try of it finishes the move.
 
     :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
-    :raises PlanRefusedError: if the groups, the checkpoint, the cluster or a topic have changed, or the plan
-        is too old.
+    :raises PlanRefusedError: if the plan is too old, or something has changed, see :meth:`SavedPlan.check`.
     """
     if saved.left is not None:
         raise PlanRefusedError(
@@ -220,9 +219,7 @@ def plan_saved_failover(
     The old cluster is not asked: the plan has the translated offsets. Any later try of the plan finishes a
     failover that was interrupted.
 
-    :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
-    :raises PlanRefusedError: if the checkpoint, a group, the mirror or one of its topics have changed, or the
-        plan is too old.
+    :param max_age: as in :func:`plan_saved`, also the error.
     """
     if saved.left is None or saved.checkpoint is None or checkpoint is None:
         raise PlanRefusedError(

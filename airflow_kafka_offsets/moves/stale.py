@@ -35,7 +35,6 @@ def refuse_stale(
     With ``allow_stale``, the plan gets a note instead. Moves and commits of the restore's own run do not
     count, because the run undoes them on purpose.
 
-    :param receipt: receipt of the move.
     :param archive: archive of the move; ``None`` if it changed no file of a checkpoint.
     :param same_run: whether the move is known to be of this run; otherwise the archive decides.
     """

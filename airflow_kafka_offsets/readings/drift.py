@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -78,9 +78,8 @@ def pipeline_drift(
         state = checkpoint.read()
         targets = _targets(state, selection)
     now = _log_ids(client, moves, committed)
-    partitions = {group: {*commits, *targets.get(group, ())} for group, commits in committed.items()}
     # The logs are read last, so that no position of an active pipeline is beyond the log end.
-    logs = _log_ranges(client, set().union(*partitions.values()))
+    logs = _log_ranges(client, set().union(*committed.values(), *targets.values()))
     batch = newest_batch(checkpoint, state)
     minutes = client.offsets_retention_minutes() if ask_retention else None
     checked_at = datetime.now(tz=timezone.utc)
@@ -91,7 +90,7 @@ def pipeline_drift(
         wanted = targets.get(group, {})
         in_logs = {tp: offset for tp, offset in wanted.items() if tp in logs}
         again = _recreated(client, moves, state, commits, in_logs, now)
-        states = _partition_states(state, partitions[group], commits, wanted, logs, again, min_headroom)
+        states = _partition_states(state, commits, wanted, logs, again, min_headroom)
         if min_headroom is not None:
             rooms = read_headrooms(client, offsets_to_read(states), logs, kept, min_headroom=min_headroom)
             states = tuple(each._replace(headroom=rooms.get(each.topic_partition)) for each in states)
@@ -129,7 +128,6 @@ def _recreated(
 
 def _partition_states(
     state: CheckpointState,
-    partitions: Iterable[TopicPartition],
     commits: Commits,
     wanted: Offsets,
     logs: Logs,
@@ -150,7 +148,7 @@ def _partition_states(
             is_read=not read or tp.topic in read,
             other_query=queries.get(tp, "") not in ("", state.query_id),
         )
-        for tp in sorted(partitions)
+        for tp in sorted({*commits, *wanted})
     )
 
 
@@ -208,8 +206,7 @@ def _log_ids(client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, C
     topics = set[str]()
     for group, commits in committed.items():
         DriftError.raise_if(check.refusals(now, group, commits))
-        made = {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
-        topics.update(log_ids_of(commits, now).topics, moved_topics(moves, made).topics)
+        topics.update(log_ids_of(commits, now).topics, moved_topics(moves, commits).topics)
     return known_log_ids(client, topics) if topics else now
 
 
@@ -217,12 +214,13 @@ def recreated_partitions(
     commits: Commits, offsets: Offsets, moves: ArchivedMoves, now: LogIds
 ) -> tuple[set[TopicPartition], Offsets]:
     """Return the partitions whose positions belong to another log, and the offsets without confirmation."""
-    found: set[TopicPartition] = set()
-    since_move = moved_topics(moves, {tp: CommitMetadata.of(commits.get(tp)) for tp in {*commits, *offsets}})
-    for tp in {*commits, *offsets}:
-        made = log_ids_of({tp: commits.get(tp)}, now)
-        if made.recreated_topics(now) or since_move.restricted_to([tp.topic]).recreated_topics(now):
-            found.add(tp)
+    every = {tp: commits.get(tp) for tp in {*commits, *offsets}}
+    since_move = moved_topics(moves, every).recreated_topics(now)
+    found = {
+        tp
+        for tp, commit in every.items()
+        if tp.topic in since_move or log_ids_of({tp: commit}, now).recreated_topics(now)
+    }
     return found, {tp: at for tp, at in unconfirmed(offsets, commits).items() if tp not in found}
 
 

@@ -78,8 +78,6 @@ def explicit_offsets(
     :param groups: number of groups that are moved.
     :param within: the partitions that can be moved, if they are already known.
     :param log_check: compares the logs of another group's commits with the current logs.
-    :raises PlanRefusedError: if the place is the group itself, or the other group's commits were made on
-        another cluster or topic.
     """
     other = place.group_id
     if other is None:

@@ -62,8 +62,6 @@ def plan_window(
     :return: the window; its source has ``start``, ``end``, ``group_id``, ``limited`` (whether ``max_records``
         limited it) and ``logs`` (the ids of ``cluster`` and ``topics``).
     :raises PlanRefusedError: if records in the window are lost, or start is after end.
-    :raises NoCommitError: if no topics are named and the group has no commit.
-    :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
     check_bounds(start, end, now)
     if start.kind == "committed" and selection.group_id is None:
@@ -117,12 +115,7 @@ def plan_window(
 
 
 def topics_matching(client: OffsetsClient, pattern: str) -> TopicScope:
-    """
-    Return the broker's topics whose whole name matches a regular expression.
-
-    :raises UsageError: if the pattern is not a regular expression.
-    :raises PlanRefusedError: if no topic matches.
-    """
+    """Return the broker's topics whose whole name matches a regular expression; refuse to return none."""
     fits = parse_pattern(pattern, "topics_pattern").fullmatch
     topics = [topic for topic in client.partitions() if fits(topic)]
     if not topics:
