@@ -260,11 +260,7 @@ def truncate_refusals(
     policy: CheckpointPolicy,
     state: StateFiles,
 ) -> list[str]:
-    """
-    Return why the batches after one must not be removed.
-
-    :param state: the query's state, empty for a query without state.
-    """
+    """Return why the batches after one must not be removed; ``state`` is empty for a query without state."""
     location = checkpoint.location
     if refusals := unfinished_refusals(batches, batch_id):
         return refusals

@@ -118,7 +118,6 @@ class OffsetsClient(GroupCalls, RecordReads):
         Return the ids of the cluster and of topics: a topic that was deleted and created again has a new id.
 
         :return: the ids, without missing topics, and without topic ids of brokers before Kafka 2.8.
-        :raises BrokerError: if the broker does not answer for a topic.
         """
         cluster, wanted = self.cluster_id(), sorted(set(topics))
         with self._session.begin_call(f"looking up the ids of topics {', '.join(wanted[:5])}") as call:

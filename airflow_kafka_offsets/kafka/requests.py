@@ -76,11 +76,7 @@ def missing_partitions(
 def leaderless_failure(
     topics: Iterable[TopicMetadata], wanted: Container[TopicPartition] | None = None
 ) -> Failure | None:
-    """
-    Return the failure of existing partitions without a leader; ``None`` if all have leaders.
-
-    :param wanted: the partitions to look at; default: all partitions of the topics.
-    """
+    """Return the failure of existing (and wanted) partitions without a leader; ``None`` if all have one."""
     found = {
         tp: partition.replicas
         for described in topics

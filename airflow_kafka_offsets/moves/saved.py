@@ -229,7 +229,7 @@ def plan_saved_failover(
     request = digest("failover", "plan", saved.digest)
     begun = begun_failover(checkpoint, request)
     if begun is None:
-        plan = _plan(target, checkpoint, saved, saved.checkpoint, saved.left, request)
+        plan = _plan_failover_again(target, checkpoint, saved, saved.checkpoint, saved.left, request)
     else:
         plan = resume_failover(begun, target, checkpoint, saved.policy)
     groups = [with_saved_parts(group, saved) for group in plan.group_plans]
@@ -239,7 +239,7 @@ def plan_saved_failover(
     return plan
 
 
-def _plan(
+def _plan_failover_again(
     target: OffsetsClient,
     checkpoint: SparkCheckpoint,
     saved: SavedPlan,
@@ -253,7 +253,7 @@ def _plan(
     if running and not saved.allow_running_mirror:
         refusals.append(running)
     if left.cluster and left.cluster == ids.cluster:
-        refusals += _unread(target, saved, move)
+        refusals += _unread_topic_refusals(target, saved, move)
     else:
         refusals += left_out_refusals(target, move.before, TopicScope.parse(saved.names.topics))
     moved = plan_checkpoint_failover(
@@ -270,7 +270,7 @@ def _plan(
     return replace(plan, was=saved.value["failover"])
 
 
-def _unread(target: OffsetsClient, saved: SavedPlan, move: CheckpointPlan) -> list[str]:
+def _unread_topic_refusals(target: OffsetsClient, saved: SavedPlan, move: CheckpointPlan) -> list[str]:
     """Return why a move to other topics of the cluster would lose records written since the plan."""
     mirror = Mirror(topics=(saved.names.mirror or {}).get("topics", {}))
     for source, offsets in move.before.items():

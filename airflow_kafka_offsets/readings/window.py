@@ -87,15 +87,7 @@ def plan_window(
     else:
         starts = _bound_offsets(client, start, partitions, logs)
     ends = _bound_offsets(client, end, starts, logs)
-    before = [tp for tp in starts if ends[tp] < starts[tp]]
-    if before and start.traits.reproducible:
-        first = before[0]
-        raise PlanRefusedError(
-            f"the window ends before it starts on {summarize(before)} ({first}: from {starts[first]} to "
-            f"{ends[first]}): give a later end or an earlier start"
-        )
-    if before:
-        log.info("The group is past the end of the window on %s: nothing to read there", summarize(before))
+    _check_order(start, starts, ends)
     window = OffsetWindow(
         {tp: OffsetRange(offset, max(offset, ends[tp])) for tp, offset in starts.items()},
         frozenset(tp for tp in starts if tp in positions and positions[tp] is None),
@@ -206,6 +198,19 @@ def _bound_offsets(
         )
     # Records that were written after the log end was read belong to the next window.
     return {tp: min(offset, logs[tp].end) for tp, offset in since.offsets.items()}
+
+
+def _check_order(start: Place, starts: Offsets, ends: Offsets) -> None:
+    """Refuse ends before the starts, unless the group is past the end: there is nothing to read then."""
+    before = [tp for tp in starts if ends[tp] < starts[tp]]
+    if before and start.traits.reproducible:
+        first = before[0]
+        raise PlanRefusedError(
+            f"the window ends before it starts on {summarize(before)} ({first}: from {starts[first]} to "
+            f"{ends[first]}): give a later end or an earlier start"
+        )
+    if before:
+        log.info("The group is past the end of the window on %s: nothing to read there", summarize(before))
 
 
 def check_window(client: OffsetsClient, window: OffsetWindow, selection: GroupSelection) -> None:
