@@ -74,13 +74,8 @@ def plan_commits(
     for group_id, offsets in targets.items():
         committed = client.committed(group_id, offsets)
         foreign = None if query is None else foreign_query(group_id, committed, query)
-        refusals = [foreign] if foreign else []
-        refusals += (
-            _kind_refusals(client, group_id, committed) if active is None else active.get(group_id, [])
-        )
-        refusals += log_check.refusals(ids, group_id, committed) or log_check.position_refusals(
-            client, offsets, committed, ids
-        )
+        members = _kind_refusals(client, group_id, committed) if active is None else active.get(group_id, [])
+        logs_differ = log_check.position_refusals(client, offsets, ids, group_id, committed)
         plan = OffsetPlan.make(
             group_id,
             offsets,
@@ -90,7 +85,7 @@ def plan_commits(
             on_out_of_range=on_out_of_range,
             allow_rewind=allow_rewind,
             may_go_back=may_go_back(group_id, committed) if may_go_back else (),
-            refusals=refusals,
+            refusals=[*([foreign] if foreign else []), *members, *logs_differ],
             log_ids=ids,
             if_lost=if_lost,
         )
@@ -195,8 +190,7 @@ def plan_group_resets(
     for group_id, commits in commits_of.items():
         known = (at_checkpoint or {}).get(group_id, {})
         starts = {tp: known[tp] for tp, commit in commits.items() if commit is None and tp in known}
-        refusals = log_check.refusals(ids, group_id, commits)
-        refusals = refusals or log_check.position_refusals(client, starts, commits, ids)
+        refusals = log_check.position_refusals(client, starts, ids, group_id, commits)
         group_plans.append(
             plan_positions(
                 client,

@@ -292,7 +292,6 @@ def plan_checkpoint_seek(
         starts, target_check = _batch_end(log_check, moves, state, place.batch_id, scope)
         places = {source: Place("offsets", ends) for source, ends in starts.items()}
     ids = known_log_ids(client, {tp.topic for tp in everything})
-    refusals = log_check.refusals(ids)
     source_plans = {}
     for source, offsets in sources.items():
         before = {tp: at for tp, at in offsets.items() if tp in scope}
@@ -307,8 +306,8 @@ def plan_checkpoint_seek(
                 now=now,
                 on_out_of_range=on_out_of_range,
                 on_no_commit=on_no_commit,
-                refusals=refusals or target_check.position_refusals(client, start, {}, ids),
-                log_ids=ids.restricted_to(tp.topic for tp in before),
+                refusals=target_check.position_refusals(client, start, ids),
+                log_ids=ids,
             )
     targets = {source: source_plan.after for source, source_plan in source_plans.items()}
     left = log_check.logs_left(client, sources, source_plans.values())

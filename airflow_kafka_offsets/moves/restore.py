@@ -289,7 +289,7 @@ def _with_checkpoint(
         now = checkpoint.read().kafka_offsets
         back = {tp: at for offsets in before.values() for tp, at in offsets.items()}
         ids = known_log_ids(client, {tp.topic for tp in back})
-        refusals = log_check.refusals(ids) or log_check.position_refusals(client, back, {}, ids)
+        refusals = log_check.position_refusals(client, back, ids)
         compared = {
             source: OffsetPlan.make(
                 source,

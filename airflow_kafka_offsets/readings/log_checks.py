@@ -102,16 +102,23 @@ class LogCheck:
         return others or self._other_cluster(current, commits)
 
     def position_refusals(
-        self, client: OffsetsClient, positions: Offsets, commits: Commits, current: LogIds
+        self,
+        client: OffsetsClient,
+        positions: Offsets,
+        current: LogIds,
+        group_id: str = "",
+        commits: Commits | None = None,
     ) -> list[str]:
         """
-        Return why positions must not be used: their topic was created again since they were read.
+        Return also why positions must not be used: their topic was created again since they were read.
 
         The query's commits since the newest move of its checkpoint show the topic, as does the move. Without
         both, the times of records are compared.
         """
-        if self.allow_new_cluster or not self.old_offsets:
-            return []
+        refusals = self.refusals(current, group_id, commits)
+        if refusals or self.allow_new_cluster or not self.old_offsets:
+            return refusals
+        commits = commits or {}
         of_store = self.moves is None
         silent = positions if self.only_whole else unconfirmed(positions, commits, of_store=of_store)
         if self.moves is None:
