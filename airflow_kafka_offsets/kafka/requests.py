@@ -150,7 +150,6 @@ def send_commit(
     """
     Send a commit of the connection's group, and wait for its response.
 
-    :param texts: topic -> the metadata of its commits.
     :return: partition -> ``None`` if it was committed, else the failure. If one partition was refused, the
         client reports its error for all partitions.
     :raises CallError: if there was no response in time. Then discard the connection, because the response may

@@ -109,8 +109,8 @@ def plan_failover(
         refusals += unread_refusals(target, mirror, moving, after)
     else:
         refusals += left_out_refusals(target, sources, selection.scope)
-        running = running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
-        (notes if policy.allow_running_mirror else refusals).extend([running] if running else [])
+        if running := running_mirror(target, selection.group_ids, left.cluster, ids.cluster):
+            (notes if policy.allow_running_mirror else refusals).append(running)
     moved = plan_checkpoint_failover(
         checkpoint,
         after,
