@@ -121,22 +121,6 @@ def test_topics_of_the_batch_that_the_query_does_not_read_any_more_are_passed_ov
     assert query.stands() == committed(group, topic) == FIRST
 
 
-@pytest.mark.parametrize("batch", [0, 4, 5], ids=["gone", "pending", "to come"])
-def test_a_batch_that_is_not_finished_or_not_there_is_refused_and_nothing_is_changed(
-    batch, topic, group, query, committed, context
-):
-    for directory in ("offsets", "commits"):
-        (query.root / directory / "0").unlink()
-    query.plan(4, {topic: ENDS})
-    before = query.files()
-    there = r"finished batches: 1 to 3 \(4 was begun and not finished\)"
-    with pytest.raises(
-        AirflowFailException, match=rf"batch {batch} is not a finished batch of the checkpoint; {there}"
-    ):
-        reset(context, query, group, to_batch=batch, on_pending_batch="discard", sink="noop")
-    assert (query.files(), committed(group, topic)) == (before, READ)
-
-
 def test_what_retention_has_deleted_is_for_on_out_of_range(
     topic, group, query, committed, context, delete_records
 ):

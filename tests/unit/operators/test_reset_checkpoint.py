@@ -169,15 +169,6 @@ def test_a_topic_that_the_broker_has_no_more_is_refused(topic, group, new_query,
     assert (query.files(), committed(group, topic)) == (before, COMMITTED)
 
 
-def test_a_topic_that_was_recreated_is_refused(topic, new_group, new_query, commit, committed, context):
-    group, query = new_group(), new_query({topic: {0: 5000}})
-    commit(group, topic, {0: 5000})
-    before = query.files()
-    with pytest.raises(AirflowFailException, match=r"offset 4990 of .* the topic \(it was recreated"):
-        reset(context, query, group, shift_by=-10)
-    assert (query.files(), committed(group, topic)) == (before, {0: 5000})
-
-
 @pytest.mark.parametrize(
     ("policy", "group_at", "checkpoint_at"),
     [("clamp", {0: 5, 1: 4, 2: 5}, {0: 5, 1: 4, 2: 5}), ("skip", {0: 5, 1: 2, 2: 5}, {0: 5, 1: 3, 2: 5})],
