@@ -150,6 +150,11 @@ def test_a_connection_that_was_changed_opens_its_storage_again(monkeypatch):
     assert len(opened) == 2
 
 
+def test_a_location_that_is_no_text_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="checkpoint_location: found PosixPath; expected text"):
+        spark_checkpoint(tmp_path, None)
+
+
 @pytest.mark.parametrize(
     "location",
     [
