@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkpoint_moves import (
-    DISCARD,
     ORDERS_0,
     TimelessFileSystem,
     apply_plan,
@@ -186,15 +185,6 @@ def test_a_plan_is_refused_once_the_checkpoint_is_another(changes, kind, three, 
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
         apply_plan(three, checkpoint_plan)
     assert files(three) == before
-
-
-def test_a_batch_that_was_to_be_discarded_and_has_been_finished_is_not_discarded(begun, checkpoint):
-    checkpoint_plan = seek(begun, **DISCARD)
-    checkpoint({}, [3])
-    before = files(begun)
-    with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
-        apply_plan(begun, checkpoint_plan)
-    assert files(begun) == before
 
 
 @pytest.mark.parametrize("kind", MOVES)

@@ -114,29 +114,24 @@ def test_the_time_is_when_spark_planned_the_batch():
 # --- durations
 
 
-def test_a_batch_took_from_its_planning_to_its_commit(checkpoint):
-    root = checkpoint({0: seconds(0, offset=5), 1: seconds(10, offset=9), 2: seconds(20, offset=9)}, [0, 1])
-    written(root, offsets={0: 0.1, 1: 12, 2: 20}, commits={0: 2.5, 1: 19})
-    assert [each.duration for each in history(root)] == [2.5, 9, None]
-
-
-def test_a_batch_of_less_than_a_second_takes_none_where_a_storage_keeps_whole_seconds(checkpoint):
-    root = checkpoint({0: seconds(0.9, offset=5), 1: seconds(10, offset=9)}, [0, 1])
-    written(root, offsets={0: 0, 1: 10}, commits={0: 0, 1: 5})
-    assert [each.duration for each in history(root)] == [0, None]
-
-
-def test_a_copied_checkpoint_has_no_durations_until_the_query_runs_on(checkpoint):
-    planned = {number: seconds(10 * number, offset=number) for number in range(2)}
-    root = checkpoint(planned | {2: seconds(500, offset=9)}, range(3))
-    written(root, offsets={0: 400, 1: 400, 2: 500}, commits={0: 400, 1: 400, 2: 504})
-    assert [each.duration for each in history(root)] == [None, None, 4]
-
-
-def test_a_clock_that_differs_much_gives_no_durations(checkpoint):
-    root = checkpoint({0: seconds(0, offset=5)}, [0])
-    written(root, offsets={0: -60}, commits={0: 2})
-    assert [each.duration for each in history(root)] == [None]
+@pytest.mark.parametrize(
+    ("planned", "offsets", "commits", "durations"),
+    [
+        ([0, 10, 20], [0.1, 12, 20], [2.5, 19], [2.5, 9, None]),
+        ([0.9, 10], [0, 10], [0, 5], [0, None]),
+        ([0, 10, 500], [400, 400, 500], [400, 400, 504], [None, None, 4]),
+        ([0], [-60], [2], [None]),
+    ],
+    ids=["planning to commit", "times in whole seconds", "a copy that runs on", "another clock"],
+)
+def test_a_batch_took_from_its_planning_to_its_commit_where_that_is_known(
+    checkpoint, planned, offsets, commits, durations
+):
+    root = checkpoint(
+        {batch: seconds(at, offset=5 + batch) for batch, at in enumerate(planned)}, range(len(commits))
+    )
+    written(root, offsets=dict(enumerate(offsets)), commits=dict(enumerate(commits)))
+    assert [each.duration for each in history(root)] == durations
 
 
 def test_a_storage_without_times_gives_no_durations(checkpoint):
@@ -248,14 +243,6 @@ def test_after_a_seek_a_batch_keeps_its_end_and_the_next_begins_elsewhere(three)
     ]
 
 
-def test_two_seeks_in_a_row_lead_back_to_the_end_of_the_batch(three):
-    apply_plan(three, seek(three, 3))
-    apply_plan(three, seek(three, 4))
-    newest = history(three)[-1]
-    assert (newest.offsets, newest.moved_in) == ({"0": {ORDERS_0: 7}}, "0002-seek")
-    assert newest.moved_to == {"0": {ORDERS_0: 4}}
-
-
 @pytest.mark.parametrize("last", [1, 2, 100])
 def test_more_moves_than_batches_lead_back_to_the_end_of_the_batch(last, checkpoint):
     root = checkpoint({9: 900, 10: 1000}, [9, 10])
@@ -263,6 +250,14 @@ def test_more_moves_than_batches_lead_back_to_the_end_of_the_batch(last, checkpo
     apply_plan(root, seek(root, 200))
     newest = history(root, last)[-1]
     assert (newest.offsets, newest.records, newest.moved_in) == ({"0": {ORDERS_0: 1000}}, 100, "0002-seek")
+    assert newest.moved_to == {"0": {ORDERS_0: 200}}
+
+
+def test_a_seek_that_was_taken_back_leaves_no_mark(three):
+    before = history(three)
+    apply_plan(three, seek(three, 3))
+    apply_plan(three, restore(three))
+    assert history(three) == before
 
 
 def test_a_truncate_that_was_taken_back_does_not_hide_an_older_seek(three):
@@ -273,13 +268,6 @@ def test_a_truncate_that_was_taken_back_does_not_hide_an_older_seek(three):
     assert [each.moved_in for each in before] == [None, None, "0001-seek"]
     assert history(three) == before
     assert history(three, 1) == before[-1:]
-
-
-def test_a_seek_that_was_taken_back_leaves_no_mark(three):
-    before = history(three)
-    apply_plan(three, seek(three, 3))
-    apply_plan(three, restore(three))
-    assert history(three) == before
 
 
 def test_a_batch_that_came_again_after_a_truncate_is_not_the_one_that_was_moved(three):

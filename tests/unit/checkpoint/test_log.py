@@ -67,13 +67,6 @@ def logs(draw):
 # --- offset log
 
 
-def test_version_1_numbers_its_sources_in_the_order_of_the_lines():
-    entry = parse_offset_log(f'v1\n{METADATA}\n{KAFKA}\n{{"logOffset":0}}\n-', NAME)
-    assert entry.version == 1
-    assert entry.batch_timestamp_ms == 1795228309758
-    assert entry.sources == {"0": KAFKA, "1": '{"logOffset":0}', "2": None}
-
-
 def test_the_metadata_may_be_empty_as_in_continuous_mode():
     entry = parse_offset_log(f"v1\n\n{KAFKA}", NAME)
     assert entry.metadata == {}
@@ -198,14 +191,6 @@ def test_what_other_sources_write_is_not_kafka(text):
     assert kafka_offsets(text) is None
 
 
-def test_kafka_offsets_of_several_topics_are_read():
-    assert kafka_offsets('{"b":{"1":15,"0":0}, "a":{"0": 30}}') == {
-        TopicPartition("b", 1): 15,
-        TopicPartition("b", 0): 0,
-        TopicPartition("a", 0): 30,
-    }
-
-
 @pytest.mark.parametrize("topic", ["logOffset", "0", "version", "offset"])
 def test_a_topic_may_be_called_as_other_sources_call_their_fields(topic):
     assert kafka_offsets(json.dumps({topic: {"0": 1}})) == {TopicPartition(topic, 0): 1}
@@ -239,18 +224,8 @@ def test_kafkas_shape_with_anything_that_is_no_offset_is_refused(text):
 # --- commit log, metadata, bytes
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'v1\n{"nextBatchWatermarkMs":0}',
-        "v1\n{}",
-        'v1\n{"nextBatchWatermarkMs":0}\n',
-        'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["388a16a2"]]}}',
-        'v3\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{},"sinkMetadataMap":{"out":{"isActive":true}}}',
-    ],
-)
-def test_commit_logs_of_every_version_are_accepted(text):
-    check_commit_log(text, "cp/commits/7")
+def test_a_commit_log_may_end_with_a_line_feed():
+    check_commit_log('v1\n{"nextBatchWatermarkMs":0}\n', "cp/commits/7")
 
 
 @pytest.mark.parametrize("text", ["", "v1", "v1\n", 'v1\n{"nextBatch', "v4\n{}", "{}", "v1\n0", "v1\n{}\n{}"])
@@ -265,18 +240,21 @@ def test_an_empty_commit_log_is_refused_with_the_remedy(text):
         check_commit_log(text, "cp/commits/7")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"id":""}', '{"id":5}', '{"id":"975d', "[]"])
-def test_metadata_without_a_query_id_is_refused(text):
-    with pytest.raises(CheckpointFormatError, match=r"^cp/metadata: found .*expected"):
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"id":""}', '{"id":"975d', "[]", SECRET, f'{{"id": ["{SECRET}"]}}', f'"{SECRET}"']
+)
+def test_metadata_without_a_query_id_is_refused_and_not_shown(text):
+    with pytest.raises(CheckpointFormatError, match=r"^cp/metadata: found .*expected") as refused:
         parse_query_id(text, "cp/metadata")
+    assert SECRET not in str(refused.value)
 
 
 def test_bytes_that_are_no_text_are_refused_with_their_file():
     with pytest.raises(StorageError, match=r"^cp/offsets/7: found bytes that are not UTF-8"):
         decode(b"v1\n\xff\xfe\x00", "cp/offsets/7")
-
-
-SECRET = "hunter2"
 
 
 @pytest.mark.parametrize(
@@ -295,13 +273,6 @@ SECRET = "hunter2"
 def test_the_content_of_a_file_that_is_no_log_is_not_shown(text):
     with pytest.raises(CheckpointFormatError) as refused:
         parse_offset_log(text, NAME)
-    assert SECRET not in str(refused.value)
-
-
-@pytest.mark.parametrize("text", [SECRET, f'{{"id": ["{SECRET}"]}}', f'"{SECRET}"'])
-def test_the_content_of_a_file_without_a_query_is_not_shown(text):
-    with pytest.raises(CheckpointFormatError) as refused:
-        parse_query_id(text, "cp/metadata")
     assert SECRET not in str(refused.value)
 
 

@@ -7,7 +7,6 @@ from checkpoint_moves import (
     THREE,
     apply_plan,
     files,
-    restore,
     seek,
     spark_starts,
     truncate,
@@ -49,12 +48,6 @@ def test_an_unfinished_batch_can_be_discarded_without_a_move(begun):
     assert spark_starts(begun) == (2, 2)
     assert before.keys() - files(begun).keys() == {"offsets/3", "offsets/.3.crc"}
     assert files(begun)["offsets/2"] == before["offsets/2"]
-
-
-def test_a_move_leaves_no_temporary_file(three):
-    apply_plan(three, seek(three))
-    apply_plan(three, restore(three))
-    assert not [path for path in files(three) if path.endswith(".tmp")]
 
 
 def test_what_is_read_back_must_be_what_was_planned(three):

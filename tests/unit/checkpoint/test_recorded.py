@@ -47,15 +47,6 @@ def test_a_recorded_checkpoint_is_read_as_it_was_recorded(directory):
 
 
 @EACH
-def test_an_offset_log_can_be_put_together_again_byte_for_byte(directory):
-    for path in (directory / "checkpoint" / "offsets").glob("[0-9]*"):
-        entry = parse_offset_log(path.read_text(), path.name)
-        assert "\n".join(entry.lines).encode() == path.read_bytes()
-        for text, line in zip(entry.sources.values(), entry.lines[2:], strict=True):
-            assert line.endswith(text or "-")
-
-
-@EACH
 def test_every_finished_batch_has_an_end_and_the_newest_ends_where_the_query_is(directory):
     expected = json.loads((directory / "expected.json").read_text())
     checkpoint = SparkCheckpoint(str(directory / "checkpoint"))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 from checkpoint_moves import (
     DISCARD,
-    ORDERS_0,
     apply_plan,
     files,
     offset_of,
@@ -103,17 +102,6 @@ def test_an_archive_of_another_query_is_refused(three):
     assert files(three) == before
 
 
-def test_a_restore_brings_a_discarded_batch_back(begun):
-    original = sparks_own(files(begun))
-    apply_plan(begun, seek(begun, **DISCARD))
-    checkpoint_plan = apply_plan(begun, restore(begun))
-    # What comes back comes oldest first: batch 3 without the offsets that it starts at would be another
-    # batch.
-    assert [step.path for step in checkpoint_plan.steps] == ["offsets/2", "offsets/3"]
-    assert sparks_own(files(begun)) == original
-    assert spark_starts(begun) == (2, 3)
-
-
 def test_a_restore_of_a_truncation_brings_everything_back_oldest_first_and_offsets_before_commits(begun):
     original = sparks_own(files(begun))
     apply_plan(begun, truncate(begun, 0, sink="noop"))
@@ -160,14 +148,6 @@ def test_a_restore_while_a_new_batch_is_unfinished_needs_what_a_seek_needs(three
     checkpoint_plan = apply_plan(three, restore(three, **DISCARD))
     assert [step.path for step in checkpoint_plan.steps] == ["offsets/3", "offsets/2"]
     assert offset_of(three) == 7
-
-
-def test_a_restore_where_a_discarded_batch_has_run_with_other_records_is_a_seek(begun, checkpoint):
-    apply_plan(begun, seek(begun, **DISCARD))
-    checkpoint({3: 4}, [])
-    checkpoint_plan = restore(begun, **DISCARD)
-    assert [step.path for step in checkpoint_plan.steps] == ["offsets/3", "offsets/2"]
-    assert checkpoint_plan.after == {"0": {ORDERS_0: 7}}
 
 
 def test_a_restore_of_a_seek_of_a_query_with_state_that_has_run_needs_the_flag_again(

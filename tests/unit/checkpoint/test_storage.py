@@ -82,11 +82,6 @@ def test_a_relative_path_is_relative_to_the_working_directory():
     assert open_location("data/cp")[1] == str(Path.cwd() / "data" / "cp")
 
 
-def test_a_file_system_that_is_given_is_used():
-    given = MemoryFileSystem()
-    assert open_location("memory://jobs/cp", given) == (given, "/jobs/cp")
-
-
 @pytest.mark.parametrize(
     ("location", "module", "scheme"),
     [
@@ -190,11 +185,6 @@ def test_a_long_error_of_a_driver_without_spaces_is_searched_for_secrets_at_once
     began = time.process_time()
     driver_text(ValueError('{"code":"403",' * 1_500))
     assert time.process_time() - began < 1.0
-
-
-def test_a_directory_that_is_not_there_has_no_names(tmp_path):
-    assert list_names(LocalFileSystem(), str(tmp_path / "offsets")) is None
-    assert list_names(MemoryFileSystem(), "/not/there/offsets") is None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

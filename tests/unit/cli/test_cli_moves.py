@@ -88,13 +88,6 @@ def test_a_reset_of_both_is_restored_from_the_receipt_that_it_prints(do, receipt
     assert (query.sparks_files(), committed()) == (before, READ)
 
 
-def test_a_receipt_of_a_group_says_where_it_was_and_is(receipt, topic, new_group, commit):
-    commit(group := new_group(), topic, {0: 7})
-    made = json.loads(receipt(f"group reset {group} --topic TOPIC --to-offset 3").read_text())
-    assert (made["before"], made["after"]) == ({topic: {"0": 7, "1": None}}, {topic: {"0": 3, "1": 3}})
-    assert (made["plan_only"], made["verified"]) == (False, True)
-
-
 @pytest.fixture
 def shortened(make_topic, produce, delete_records, commit, new_group):
     """A topic of which retention has deleted the first 4 records, and a group at 2."""
@@ -103,15 +96,6 @@ def shortened(make_topic, produce, delete_records, commit, new_group):
     commit(group, name, {0: 2})
     delete_records(name, {0: 4})
     return name, group
-
-
-def test_an_offset_whose_record_is_deleted_has_no_time(do, shortened):
-    topic, group = shortened
-    done = do(f"group reset {group} --topic {topic} --to-offset 6")
-    (row,) = (line.split() for line in done.out.splitlines() if line.startswith(topic))
-    assert row[2:5] == ["2", "6", "+4"]
-    assert row[7] == "deleted"
-    assert row[8].startswith("20")
 
 
 def test_a_receipt_says_what_was_deleted_and_moved_to_the_log_start(receipt, shortened):

@@ -280,18 +280,6 @@ def test_one_that_fails_does_not_hold_the_others_back(planned):
     assert some.at() == {(THERE, THERE): 4}
 
 
-def test_a_right_that_is_missing_for_one_keeps_only_that_one_back(planned):
-    some = planned(3)
-    rights = [("topic", "*", "Read"), *(("group", name, "Read") for name in some.names[:2])]
-    some.brokers["mirror"].config(rights, "mirror:9092")
-    failed = some.run("apply", "--execute", code=1)
-    assert "Error: group etl-2: " in failed.err
-    some.brokers["mirror"].config(address="mirror:9092")
-    assert some.at() == {(THERE, THERE): 2, (READ, None): 1}
-    some.run("apply", "--execute")
-    assert some.at() == {(THERE, THERE): 3}
-
-
 def test_one_that_another_tool_has_moved_is_not_moved_again(planned):
     some = planned(3)
     location = some.queries["etl-1"].location
@@ -450,14 +438,6 @@ def test_a_plan_that_was_changed_after_its_approval_is_refused(planned):
     refused = some.run("apply", "--execute", "--digest", value["digest"], code=1)
     assert "the plan was made again since" in refused.err
     assert some.at() == {(95, None): 1, (READ, None): 1}
-
-
-def test_after_the_first_move_it_is_not_planned_again(planned):
-    some = planned(2)
-    some.run("apply", "--execute")
-    again = some.run("plan-failover", code=2)
-    assert "a recovery of 2 pipelines has begun" in again.err
-    assert some.stages() == {"applied": 2}
 
 
 @pytest.mark.parametrize("options", [(), ("--rest",)])

@@ -17,10 +17,6 @@ def status(spark, artifacts):
     return [(check.name, check.status) for check in check_connector(spark, list(artifacts))]
 
 
-def test_the_connector_of_the_installed_spark_fits():
-    assert status(SPARK_4, libraries([FITS], [])) == [("Spark's Kafka connector", "ok")]
-
-
 def test_several_packages_in_one_text_are_taken_apart_as_spark_does():
     several = f"org.postgresql:postgresql:42.7.4,{FITS}, org.slf4j/slf4j-api/2.0.16"
     assert status(SPARK_4, libraries([several], [])) == [("Spark's Kafka connector", "ok")]
@@ -89,13 +85,9 @@ def test_without_any_the_right_coordinate_is_named():
 
 
 def test_a_kafka_clients_beside_the_connector_s_own_is_a_warning():
-    artifacts = libraries([FITS, "org.apache.kafka:kafka-clients:3.4.1"], [])
-    assert status(SPARK_4, artifacts) == [("Spark's Kafka connector", "ok"), ("kafka-clients", "warn")]
-
-
-def test_a_kafka_clients_jar_for_a_connector_jar_is_a_warning():
-    jars = libraries([], ["/jars/spark-sql-kafka-0-10_2.13-4.0.0.jar", "/jars/kafka-clients-3.9.0.jar"])
-    assert status(SPARK_4, jars) == [("Spark's Kafka connector", "ok"), ("kafka-clients", "warn")]
+    jars = ["/jars/spark-sql-kafka-0-10_2.13-4.0.0.jar", "/jars/kafka-clients-3.9.0.jar"]
+    for found in (libraries([FITS, "org.apache.kafka:kafka-clients:3.4.1"], []), libraries([], jars)):
+        assert status(SPARK_4, found) == [("Spark's Kafka connector", "ok"), ("kafka-clients", "warn")]
 
 
 def test_there_is_nothing_to_compare_with_where_no_spark_is():

@@ -151,12 +151,6 @@ def test_deleted_records_are_counted_from_the_position_that_is_read_from():
     assert report(partition(4, 4), partition(7, 7, number=1), partition(50, 2, number=2)).lost == 9
 
 
-def test_a_report_has_drifted_unless_every_partition_is_in_step():
-    assert not report(partition(50, 50)).drifted
-    assert not report().drifted
-    assert report(partition(50, 50), partition(None, None, number=1)).drifted
-
-
 @pytest.mark.parametrize("verdict", PASSING)
 def test_what_the_next_commit_puts_right_does_not_count_within_grace(verdict):
     behind = partition(50, 40 if verdict == "group behind" else None)
@@ -330,10 +324,6 @@ def test_during_an_unfinished_move_no_remedy_says_to_commit(committed):
     assert remedy in found.table()
     assert remedy in CheckedPipeline(KafkaPipeline("orders-etl"), (found,)).failures()[0]
     assert "commit" in report(partition(50, committed)).table().splitlines()[-1]
-
-
-def test_the_lag_is_the_groups_also_where_the_checkpoint_has_gone_on():
-    assert report(partition(100, 40), partition(90, 90, number=1)).lag.by_topic == {"orders": 70}
 
 
 @pytest.mark.parametrize(

@@ -50,15 +50,6 @@ def test_a_topic_that_was_created_again_is_named_with_both_ids():
     assert other_logs_refusals("the receipt", then, NOW, old_offsets=False) == []
 
 
-def test_ids_of_older_versions_are_in_kafkas_form():
-    assert LogIds.parse({"topics": {"a": "x+/y"}}) == LogIds("", {"a": "x-_y"})
-
-
-@pytest.mark.parametrize("missing", [None, {}, {"cluster": "c"}, {"topics": {}}])
-def test_what_is_missing_is_unknown(missing):
-    assert LogIds.parse(missing).topics == {}
-
-
 @pytest.mark.parametrize(
     "value", [1, "c", [], {"cluster": 1}, {"cluster": None}, {"topics": []}, {"topics": {"a": 1}}]
 )

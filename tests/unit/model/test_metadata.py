@@ -24,12 +24,6 @@ def test_metadata_is_compact_json_without_what_is_empty():
     )
 
 
-def test_a_commit_of_several_partitions_says_of_how_many():
-    text = CommitMetadata(dag="d").text(3)
-    assert text == '{"dag":"d","partitions":3}'
-    assert parsed(text).partitions == 3
-
-
 @given(
     st.builds(
         CommitMetadata,

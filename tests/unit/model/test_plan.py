@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.errors import CommitError, GroupMovedError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import CommitError, GroupMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition, as_commits
-from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, parse_choice
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_read_back
 from airflow_kafka_offsets.model.table import DELETED
@@ -147,11 +146,6 @@ def test_a_table_of_many_partitions_shows_those_that_move_furthest_and_sums_up_t
     assert lines[22:] == [f"... and 980 more partitions: 979 change, {sum(range(980)):+,} offsets in total"]
     # Nobody reads the times of the others.
     assert {tp.partition for tp, _ in PipelinePlan([plan]).table_positions()} == set(range(980, 1_000))
-
-
-def test_a_choice_outside_its_values_is_named():
-    with pytest.raises(UsageError, match="on_out_of_range='clip': expected one of 'fail', 'clamp', 'skip'"):
-        parse_choice("clip", OutOfRangePolicy, "on_out_of_range")
 
 
 logs = st.tuples(st.integers(0, 1000), st.integers(0, 1000)).map(lambda ends: LogRange(min(ends), max(ends)))

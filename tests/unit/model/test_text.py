@@ -9,7 +9,6 @@ from airflow_kafka_offsets.model.text import (
     MAX_VALUES,
     describe_type,
     escape_controls,
-    is_plain,
     shorten,
     size_error,
 )
@@ -27,12 +26,6 @@ def test_what_is_shown_is_one_line_that_moves_no_cursor(text):
 
 def test_control_characters_are_escaped_and_letters_are_not():
     assert escape_controls("añ \x1b[31m\r\n\ud800\u202e💾") == r"añ \x1b[31m\r\n\ud800\u202e💾"
-
-
-@given(any_text)
-def test_a_plain_text_can_be_handed_to_a_c_library(text):
-    if is_plain(text):
-        assert b"\0" not in text.encode()
 
 
 @pytest.mark.parametrize("value", [SECRET, {SECRET: SECRET}, [SECRET], SECRET.encode(), {SECRET}])

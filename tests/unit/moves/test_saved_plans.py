@@ -14,7 +14,7 @@ from written_query import NEW_QUERY_ID, Query
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CommitError, OffsetsFormatError, PlanRefusedError
+from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.estimate import Estimate
@@ -24,7 +24,6 @@ from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offset
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan, saved_plan
-from airflow_kafka_offsets.moves import write
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.fleet import check_disjoint
 from airflow_kafka_offsets.moves.reset import plan_reset
@@ -315,16 +314,6 @@ def test_partitions_that_were_left_alone_stay_so_and_the_receipt_names_them(pipe
     receipt = pipeline.carry_out(saved)
     assert pipeline.at() == both(pipeline, 40, 60)
     assert receipt["skipped"] == {"orders": {"1": 60}}
-
-
-def test_the_writer_is_the_ordinary_one(groups_only, monkeypatch):
-    def refuses(*_):
-        raise CommitError("here", failed={FIRST: "HERE"})
-
-    saved = groups_only.plan()
-    monkeypatch.setattr(write, "commit_offsets", refuses)
-    with pytest.raises(CommitError, match="here"):
-        groups_only.carry_out(saved)
 
 
 def test_the_estimate_of_a_query_that_reads_a_topic_twice_counts_both_sources(client, tmp_path):

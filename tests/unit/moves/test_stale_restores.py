@@ -4,8 +4,6 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from written_query import QUERY_ID
 
 from airflow_kafka_offsets.errors import PlanRefusedError
@@ -163,11 +161,3 @@ def test_a_partition_has_gone_on_where_neither_the_move_nor_its_recovery_leads(
 ):
     found = partitions_moved_on({FIRST: now}, {FIRST: before}, {} if moved_to is None else {FIRST: moved_to})
     assert found == ([FIRST] if has_gone_on else [])
-
-
-@given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 100))
-def test_taking_a_move_back_rewinds_only_what_the_move_itself_has_skipped_unless_it_is_stale(
-    before, moved_to, now
-):
-    if not partitions_moved_on({FIRST: now}, {FIRST: before}, {FIRST: moved_to}):
-        assert now in (before, moved_to) or now < before

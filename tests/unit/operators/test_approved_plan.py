@@ -77,12 +77,6 @@ def test_a_plan_says_what_it_would_write_and_what_that_means(pipeline, plan):
     assert "| Sink | not named: a sink that appends gets the records twice" in text
 
 
-def test_a_plan_names_its_pipeline_and_is_carried_out_without_names(pipeline, plan):
-    receipt = carry_out(pipeline, plan)
-    assert pipeline.at() == (BACK, BACK)
-    assert (receipt["plan"], receipt["kafka_config_id"]) == (plan["digest"], "kafka_default")
-
-
 def test_who_approved_is_in_the_receipt_and_beside_each_offset(pipeline, plan, client):
     receipt = carry_out(pipeline, plan, approval=approval(plan), **pipeline.names)
     assert receipt["approval"] == {"by": "ada", "user_id": "ada", "at": "2026-03-02T10:40:00Z"}

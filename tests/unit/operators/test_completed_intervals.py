@@ -340,14 +340,6 @@ def test_of_two_tasks_that_announce_their_intervals_at_the_same_moment_the_last_
     assert stream.hours() == ["01T00"]
 
 
-def test_two_tasks_after_one_another_agree(stream):
-    stream.write(0.5, 1.5, read=2)
-    stream.run(task_id="one")
-    stream.write(2.5, read=3)
-    stream.run(task_id="two")
-    assert stream.hours() == ["01T00", "01T01"]
-
-
 # -- resets --
 
 

@@ -171,14 +171,6 @@ def test_sources_with_groups_of_their_own_are_reported_apart(
     assert groups == {group: {"in step": 2}, second: {"no commit": 1}}
 
 
-def test_groups_and_topics_that_do_not_fit_the_checkpoint_are_said(checkpoint, topic, new_group, context):
-    location = checkpoint({topic: {0: 10}})
-    with pytest.raises(
-        AirflowFailException, match="group_id names 'payments', which the checkpoint does not have"
-    ):
-        check(context, group_id={topic: new_group(), "payments": "p"}, checkpoint_location=location)
-
-
 def test_the_age_of_the_last_commit_is_shown_against_what_the_broker_keeps(
     checkpoint, topic, new_group, commit
 ):

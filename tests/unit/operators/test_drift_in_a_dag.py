@@ -15,7 +15,6 @@ ORDERS = KafkaPipeline(group_id="orders", checkpoint_location="s3a://lake/cp/ord
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({}, "nothing to compare"),
         ({"group_id": "g"}, "nothing to compare"),
         (
             {"pipelines": [ORDERS], **ORDERS},
@@ -36,22 +35,6 @@ ORDERS = KafkaPipeline(group_id="orders", checkpoint_location="s3a://lake/cp/ord
 def test_what_is_checked_is_named_in_exactly_one_way(parameters, says):
     with pytest.raises(UsageError, match=says):
         CheckOffsetDriftOperator(task_id="t", **parameters)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "says"),
-    [
-        ({"grace": "soon"}, "task t: grace='soon': expected seconds"),
-        ({"on_drift": "shrug"}, "task t: on_drift='shrug': expected one of 'fail', 'warn'"),
-    ],
-)
-def test_literals_are_checked_when_the_dag_is_parsed_and_templates_when_the_task_runs(parameters, says):
-    with pytest.raises(UsageError, match=says):
-        CheckOffsetDriftOperator(task_id="t", **ORDERS, **parameters)
-    task = CheckOffsetDriftOperator(task_id="t", **ORDERS, **dict.fromkeys(parameters, "{{ it }}"))
-    task.render_template_fields({"it": next(iter(parameters.values()))})
-    with pytest.raises(AirflowFailException, match=says.removeprefix("task t: ")):
-        task.execute({})
 
 
 @pytest.mark.parametrize(

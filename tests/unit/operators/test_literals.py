@@ -43,6 +43,7 @@ PASSWORD = r" \(s3a://...\) holds a password, .* name it with "
 
 WRONG = [
     (CheckOffsetDriftOperator, ORDERS, "grace", "P8D", "='P8D': expected seconds.* of at most 7 days"),
+    (CheckOffsetDriftOperator, ORDERS, "on_drift", "shrug", "='shrug': expected one of 'fail', 'warn'"),
     (CommitOffsetsOperator, ORDERS, "on_out_of_range", "clmap", "='clmap': expected one of 'fail'"),
     (CommitOffsetsOperator, ORDERS, "allow_rewind", "no", "='no': expected true or false"),
     (CommitOffsetsOperator, ORDERS, "allow_new_query", 1, "=1: expected true or false"),
@@ -182,19 +183,6 @@ def test_a_switch_that_is_no_switch_fails_the_task_at_once():
     task.render_template_fields({"it": "perhaps"})
     with pytest.raises(AirflowFailException, match="plan_only='perhaps': expected true or false"):
         task.execute({})
-
-
-@pytest.mark.parametrize(
-    ("scenarios", "says"),
-    [
-        ({}, "found none of them; expected exactly one of to_offset, to_datetime"),
-        ({"to_offset": ""}, "found no value in to_offset=''; expected exactly one of to_offset"),
-        ({"to_offset": 1, "shift_by": -1}, "found to_offset=1, shift_by=-1; expected exactly one"),
-    ],
-)
-def test_a_reset_without_one_scenario_is_refused_when_the_dag_is_parsed(scenarios, says):
-    with pytest.raises(UsageError, match=f"^task t: {says}"):
-        ResetOffsetsOperator(task_id="t", **ORDERS, **scenarios)
 
 
 @pytest.mark.parametrize(

@@ -106,20 +106,6 @@ def restore(context):
 # Another cluster.
 
 
-def test_a_commit_says_on_which_cluster_and_topic_it_was_made(
-    mirrored, new_query, new_group, commit_checkpoint, broker
-):
-    group = new_group()
-    receipt = commit_checkpoint(group, new_query({mirrored: {0: 10}}))
-    now = broker.log_ids([mirrored])
-    assert now.cluster
-    assert now.topics.keys() == {mirrored}
-    assert receipt["logs"] == now.as_json()
-    (found,) = broker.committed(group, [TopicPartition(mirrored, 0)]).values()
-    made = CommitMetadata.parse(found.metadata) or CommitMetadata()
-    assert (made.cluster, made.topic) == (now.cluster, now.topics[mirrored])
-
-
 def test_a_checkpoint_is_not_committed_to_the_translated_group_of_a_mirrored_cluster(
     mirrored, new_query, new_group, commit_checkpoint, reset, lead_to_other, broker, other
 ):

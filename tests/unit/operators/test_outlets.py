@@ -109,9 +109,6 @@ def test_the_asset_of_another_group_is_refused_where_the_task_is_not_mapped(map_
         PlanRefusedError, match="nothing was changed: outlets names kafka-group://.*/orders-4"
     ):
         told(GroupOutlets([ASSETS[3], ASSETS[4]]), "orders-3", context(map_index))
-    elsewhere = KafkaPipeline(group_id="orders-3", kafka_config_id="kafka_dr").asset
-    with pytest.raises(PlanRefusedError, match="outlets names kafka-group://kafka_dr/orders-3"):
-        told(GroupOutlets([elsewhere]), "orders-3", context())
 
 
 def test_a_group_of_the_task_that_has_nothing_to_commit_this_time_is_not_told():

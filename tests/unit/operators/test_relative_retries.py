@@ -79,12 +79,6 @@ def test_a_retry_is_refused_if_it_is_not_known_whether_the_group_was_moved(group
     assert group.at() == before
 
 
-@pytest.mark.parametrize(("after", "at"), [(False, [51, 61]), (True, [51, 61])])
-def test_without_another_commit_a_retry_moves_once(group, after, at):
-    group.die(after=after)
-    assert group.reset() == at
-
-
 def test_a_cleared_task_starts_where_the_group_is(group):
     group.die(after=True)
     group.commit(first=55, second=65)

@@ -37,12 +37,6 @@ def reset(context, **parameters):
     return ResetOffsetsOperator(task_id="reset", **parameters).execute(context)
 
 
-def test_offsets_of_ones_own(topic, group, holds, context):
-    receipt = reset(context, group_id=group, to_offset={topic: {"0": 1}})
-    assert holds(group) == {0: 1, 1: 2, 2: 0}
-    assert receipt["before"] == {topic: {"0": 5}}
-
-
 def test_a_new_group_needs_its_topics_and_is_made(topic, new_group, holds, context):
     group = new_group()
     with pytest.raises(AirflowFailException, match="has no committed offsets"):

@@ -38,14 +38,6 @@ def query(topic, new_query):
     return query
 
 
-def test_both_move_to_the_end_of_the_batch_and_the_receipt_names_it(topic, group, query, committed, context):
-    receipt = reset(context, query, group, to_batch=1)
-    assert query.stands() == committed(group, topic) == FIRST
-    assert (receipt["source"]["to_batch"], receipt["verified"]) == (1, True)
-    assert receipt["after"] == {topic: {"0": 5, "1": 2}}
-    assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": 10, "1": 4}}}
-
-
 def test_the_batch_may_come_from_a_template(topic, group, query, committed, context):
     with DAG("flights"):
         task = ResetOffsetsOperator(
@@ -61,8 +53,12 @@ def test_the_batch_may_come_from_a_template(topic, group, query, committed, cont
     assert query.stands() == committed(group, topic) == READ
 
 
-def test_a_retry_and_a_clear_lead_to_the_same_offsets(topic, group, query, committed, context):
-    reset(context, query, group, to_batch=1)
+def test_both_move_to_the_end_of_the_batch_also_in_a_retry_and_a_clear(
+    topic, group, query, committed, context
+):
+    receipt = reset(context, query, group, to_batch=1)
+    assert (receipt["source"]["to_batch"], receipt["verified"]) == (1, True)
+    assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": 10, "1": 4}}}
     assert reset(context, query, group, to_batch=1)["before"] == {topic: {"0": 8, "1": 3}}
     assert query.stands() == committed(group, topic) == FIRST
     query.run(4, {topic: {0: 9, 1: 4}})
@@ -123,22 +119,6 @@ def test_topics_of_the_batch_that_the_query_does_not_read_any_more_are_passed_ov
     query.run(2, {topic: READ})
     reset(context, query, group, to_batch=1)
     assert query.stands() == committed(group, topic) == FIRST
-
-
-@pytest.mark.parametrize("batch", [0, 4, 5], ids=["gone", "pending", "to come"])
-def test_a_batch_that_is_not_finished_or_not_there_is_refused_and_nothing_is_changed(
-    batch, topic, group, query, committed, context
-):
-    for directory in ("offsets", "commits"):
-        (query.root / directory / "0").unlink()
-    query.plan(4, {topic: ENDS})
-    before = query.files()
-    there = r"finished batches: 1 to 3 \(4 was begun and not finished\)"
-    with pytest.raises(
-        AirflowFailException, match=rf"batch {batch} is not a finished batch of the checkpoint; {there}"
-    ):
-        reset(context, query, group, to_batch=batch, on_pending_batch="discard", sink="noop")
-    assert (query.files(), committed(group, topic)) == (before, READ)
 
 
 def test_what_retention_has_deleted_is_for_on_out_of_range(

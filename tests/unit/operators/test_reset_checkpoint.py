@@ -11,9 +11,7 @@ from recovery_pipeline import broken_commit
 from waiting import Store
 
 from airflow_kafka_offsets.checkpoint import apply_move
-from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError
-from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 
 pytestmark = pytest.mark.usefixtures("memory")
@@ -171,15 +169,6 @@ def test_a_topic_that_the_broker_has_no_more_is_refused(topic, group, new_query,
     assert (query.files(), committed(group, topic)) == (before, COMMITTED)
 
 
-def test_a_topic_that_was_recreated_is_refused(topic, new_group, new_query, commit, committed, context):
-    group, query = new_group(), new_query({topic: {0: 5000}})
-    commit(group, topic, {0: 5000})
-    before = query.files()
-    with pytest.raises(AirflowFailException, match=r"offset 4990 of .* the topic \(it was recreated"):
-        reset(context, query, group, shift_by=-10)
-    assert (query.files(), committed(group, topic)) == (before, {0: 5000})
-
-
 @pytest.mark.parametrize(
     ("policy", "group_at", "checkpoint_at"),
     [("clamp", {0: 5, 1: 4, 2: 5}, {0: 5, 1: 4, 2: 5}), ("skip", {0: 5, 1: 2, 2: 5}, {0: 5, 1: 3, 2: 5})],
@@ -228,29 +217,6 @@ def test_a_reset_that_ended_between_checkpoint_and_group_is_finished_by_its_retr
     assert receipt["before"] == {topic: {"0": 5, "1": 2}}
     assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": 8, "1": 3}}}
     assert receipt["checkpoint"]["archive"] == "0001-seek"
-
-
-def test_a_reset_that_ended_between_two_groups_is_finished_by_its_retry(
-    topic, make_log, new_group, new_query, commit, committed, context
-):
-    topic, other = sorted([topic, make_log()])  # the order in which they are committed
-    query = new_query({topic: {0: 8}, other: {0: 9}})
-    groups = {topic: new_group(), other: new_group()}
-    for name, group in groups.items():
-        commit(group, name, {0: 6})
-    with (
-        broken_commit(of=groups[other]),
-        pytest.raises(BrokerUnavailableError, match=f"written before: group {groups[topic]}"),
-    ):
-        reset(context, query, groups, shift_by=-1)
-    assert [committed(groups[name], name) for name in (topic, other)] == [{0: 5}, {0: 6}]
-    receipt = reset(context, query, groups, shift_by=-1)
-    assert [committed(groups[name], name) for name in (topic, other)] == [{0: 5}, {0: 5}]
-    state = SparkCheckpoint(query.location).read().kafka_offsets["0"]
-    assert state == {TopicPartition(topic, 0): 5, TopicPartition(other, 0): 5}
-    assert {part["group_id"]: part["before"] for part in receipt["groups"]} == {
-        group: {name: {"0": 6}} for name, group in groups.items()
-    }
 
 
 def test_a_retry_does_not_move_again_what_another_task_has_committed_meanwhile(

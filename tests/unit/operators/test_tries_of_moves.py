@@ -15,7 +15,6 @@ from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.moves import apply as apply_module
 from airflow_kafka_offsets.operators import restore as restore_module
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
-from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.task.before_images import BeforeImages
@@ -181,26 +180,6 @@ def test_a_task_that_will_not_run_again_does_not_hide_a_reset_cleared_alone(stat
         {"job": {"commit", "alert"}, "commit": {"alert"}, "alert": ()},
     )
     assert work.outdated == ["commit", "job"]
-
-
-def test_left_topics_never_deletes_a_topic_that_is_only_skipped(
-    topic, make_topic, produce, group, commit, committed, new_query, delete_records
-):
-    other = make_topic(1)
-    produce(other, {0: 10})
-    commit(group, other, {0: 2})
-    delete_records(other, {0: 8})
-    query = new_query({topic: {0: 5, 1: 5}, other: {0: 4}})
-    task = CommitOffsetsOperator(
-        task_id="c",
-        group_id=group,
-        checkpoint_location=query.location,
-        left_topics=other,
-        on_out_of_range="skip",
-    )
-    with pytest.raises(AirflowFailException, match="which the pipeline reads"):
-        task.execute({"ti": ti("c")})
-    assert committed(group, other) == {0: 2}
 
 
 def test_a_plan_is_not_applied_beyond_the_named_topics(topic, group, commit, committed):

@@ -170,16 +170,6 @@ def test_topics_are_named_by_a_pattern(run, topic, group):
         plan(Run(), group_id=group, topics_pattern="topic")
 
 
-def test_each_topic_may_have_a_group_of_its_own(run, topic, group, make_topic, produce, new_group, holds):
-    other_topic, other = make_topic(1), new_group()
-    produce(other_topic, {0: 3})
-    groups = {topic: group, other_topic: other}
-    window = plan(run, group_id=groups, on_no_commit="earliest", topics=[topic, other_topic])
-    assert window["committed"] == {topic: {"0": 5, "1": 2, "2": 0}, other_topic: {"0": None}}
-    commit(window, group_id=groups)
-    assert (holds(group), holds(other)) == ({0: 10, 1: 4, 2: 0}, {0: 3})
-
-
 def test_a_replay_needs_no_group(run, topic):
     window = plan(run, topics=[topic], start=HALF, end=ONE)
     assert window["records"] == 6
@@ -709,7 +699,7 @@ def test_a_cleared_commit_is_refused_where_the_group_is_before_the_windows_end(
     assert holds(group) == {0: 10, 1: 4, 2: 0} | moved
 
 
-def test_a_group_of_several_that_has_gone_on_is_left_alone(
+def test_each_topic_may_have_a_group_of_its_own_and_one_that_has_gone_on_is_left_alone(
     run, topic, group, make_topic, produce, new_group, holds, broker
 ):
     other_topic, other = make_topic(1), new_group()
@@ -717,6 +707,7 @@ def test_a_group_of_several_that_has_gone_on_is_left_alone(
     groups = {topic: group, other_topic: other}
     cleared = Run("1")
     window = plan(run, group_id=groups, on_no_commit="earliest", topics=[topic, other_topic])
+    assert window["committed"] == {topic: {"0": 5, "1": 2, "2": 0}, other_topic: {"0": None}}
     commit(window, cleared, group_id=groups)
     produce(topic, {0: 1})
     broker.commit(group, {TopicPartition(topic, 0): 11})

@@ -80,21 +80,11 @@ def test_an_hour_is_complete_when_every_partition_has_passed_its_records():
     assert complete(progress(client, [3, 2])) == ["00", "01"]
 
 
-def test_a_record_that_was_read_shows_it_as_well_as_one_that_follows():
-    client = broker_with([0.1, 1.5])
-    assert complete(progress(client, [1])) == ["00"]
-    assert complete(progress(client, [2])) == ["00"]
-
-
 def test_the_last_hour_of_the_log_is_not_complete_while_records_of_it_may_come():
     client = broker_with([0.1, 0.9])
     assert complete(progress(client, [2])) == []
     assert complete(progress(client, [2], idle_after=600.0)) == []  # the whole topic is silent
     assert set(progress(client, [2]).missing(at(1)).values()) == {"holds no record since"}
-
-
-def test_an_empty_topic_has_no_complete_hour():
-    assert complete(progress(broker_with([], []), [None, None])) == []
 
 
 def test_an_hour_that_has_not_ended_by_the_clock_is_not_complete():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Any
 
@@ -85,19 +84,6 @@ def test_without_a_newer_batch_the_files_come_back_byte_for_byte(topic, query, c
     assert restored["after"] == {topic: {"0": 5, "1": 2}}
     assert (restored["checkpoint"]["kind"], restored["verified"]) == ("restore", True)
     assert restored["checkpoint"]["after"] == receipt["checkpoint"]["before"]
-
-
-def test_after_a_newer_batch_the_query_is_moved_to_the_offsets_that_it_had(
-    topic, query, committed, reset, restore
-):
-    receipt = reset()
-    query.run(2, {topic: ENDS})
-    files = query.sparks_files()
-    restore(receipt)
-    assert query.stands() == READ
-    assert committed() == COMMITTED | {2: 1}
-    changed = {name for name, data in query.sparks_files().items() if files.get(name) != data}
-    assert changed == {"offsets/2"}
 
 
 def test_a_reset_that_another_run_has_followed_is_taken_back_only_if_that_is_allowed(
@@ -185,11 +171,6 @@ def test_a_group_that_the_reset_left_alone_is_left_alone(topic, group, committed
     left = {"group_id": "others", "before": {}, "after": {}}
     restore({"version": 1, "groups": [moved, left]})
     assert committed() == COMMITTED | {0: 4}
-
-
-def test_a_receipt_may_be_json_text(query, committed, reset, restore):
-    restore(json.dumps(reset()))
-    assert (query.stands(), committed()) == (READ, COMMITTED | {2: 1})
 
 
 def test_the_receipt_of_a_plan_that_was_only_shown_changes_nothing(query, committed, reset, restore):
@@ -293,17 +274,6 @@ def test_an_offset_that_is_outside_the_log_by_now_goes_for_both_as_the_policy_sa
     restore(receipt, on_out_of_range=policy)
     assert query.stands() == READ | {0: to}
     assert committed() == COMMITTED | {0: to, 2: ENDS[2]}
-
-
-def test_a_group_with_a_member_is_refused_and_neither_is_changed(
-    topic, group, query, committed, reset, restore, member
-):
-    receipt = reset()
-    before = query.files()
-    member(group, topic)
-    with pytest.raises(AirflowFailException, match="nothing was changed: .* 1 member .*a-reader"):
-        restore(receipt)
-    assert (query.files(), committed()) == (before, RESET)
 
 
 def test_a_restore_that_ended_between_checkpoint_and_group_is_finished_by_its_retry(

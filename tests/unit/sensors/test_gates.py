@@ -60,14 +60,6 @@ def test_a_time_lag_is_the_age_of_the_first_record_that_waits(group, make_topic,
     assert value["total_lag"] == 3
 
 
-def test_thresholds_of_records_and_of_time_have_both_to_hold(group, make_topic, produce, commit):
-    topic = make_topic(partitions=1)
-    produce(topic, {0: 5})
-    commit(group, topic, {0: 0})
-    assert reading_of(lag_sensor(group, max_time_lag=600))[0] is True
-    assert reading_of(lag_sensor(group, max_time_lag=600, max_lag=4))[0] is False
-
-
 def test_records_that_retention_took_are_lost_and_not_waited_for(
     group, make_topic, produce, commit, delete_records
 ):
@@ -488,15 +480,6 @@ def test_the_marker_of_a_transaction_is_within_the_tolerance(group, make_topic, 
     assert value["total_lag"] == 1
     reached = reached_sensor(group, tolerance=1)
     assert reading_of(reached)[0] is True
-
-
-def test_a_marker_is_no_record_that_a_topic_has_reached(make_topic, send_in_transaction):
-    tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
-    send_in_transaction(tp, OLD)
-    # The marker carries the broker's clock.
-    assert reading_of(topic_sensor(tp.topic, "2016-01-01"))[0] is False
-    send_in_transaction(tp, now_ms())
-    assert reading_of(topic_sensor(tp.topic, "2016-01-01"))[0] is True
 
 
 def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make_topic, send_in_transaction):

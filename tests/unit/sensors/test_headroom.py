@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from deadlines import until
 from waiting import WAYS, TaskInstance, reading_of, wait_by
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -43,14 +42,6 @@ def test_headroom_is_waited_for_in_each_way_with_the_same_result(way, behind, gr
     assert partition["headroom"] == value["headroom"]
     assert (partition["headroom_state"], partition["headroom_reason"]) == ("time", None)
     assert "time_lag" not in partition
-
-
-def test_a_headroom_that_shrinks_is_no_change(behind, group, capsys):
-    sensor = gate(group)
-    first = sensor.poke({}).xcom_value["headroom"]
-    until(lambda: sensor.poke({}).xcom_value["headroom"] < first)  # the time runs
-    sensor._close()
-    assert capsys.readouterr().out.count("total lag 2") == 1
 
 
 def test_it_goes_together_with_the_other_thresholds(behind, group, commit):

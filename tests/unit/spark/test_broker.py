@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.kafka.config import client_config
 from airflow_kafka_offsets.spark.broker import (
     fails_on_data_loss,
     isolation_level,
@@ -131,10 +130,3 @@ def test_pem_and_pkcs12_stores_have_counterparts():
     }
     pkcs12 = {"kafka.ssl.keystore.type": "PKCS12", "kafka.ssl.keystore.location": "client.p12"}
     assert librdkafka_config(pkcs12) == {"ssl.keystore.location": "client.p12"}
-
-
-def test_what_only_a_consumer_needs_does_not_reach_the_client():
-    config = librdkafka_config(
-        {**SERVERS, "kafka.max.poll.records": "10", "kafka.isolation.level": "read_committed"}
-    )
-    assert client_config(config) == {"bootstrap.servers": "host:9092"}

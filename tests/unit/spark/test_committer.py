@@ -19,7 +19,6 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.listener import committer as committer_module
-from airflow_kafka_offsets.spark.listener import runs
 from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
 from airflow_kafka_offsets.spark.listener.queries import (
@@ -205,7 +204,7 @@ def test_of_many_batches_only_the_newest_is_committed(committer, group, query):
         query.ends = {ORDERS: batch + 1}
         committer.record_finished("run-1", batch)
     committer.commit_due()
-    assert group.commits == 1
+    assert (group.commits, group.asked) == (1, 0)
     assert group.held["g", ORDERS].offset == 5
     assert json.loads(group.held["g", ORDERS].metadata)["batch"] == 4
     assert committer.outcomes.counts == Counts(committed=1)
@@ -258,21 +257,6 @@ def test_a_flush_does_not_wait_for_the_batches_that_end_meanwhile(committer, gro
     assert committer.outcomes.errors == []
 
 
-def test_a_query_without_new_data_commits_again_after_an_hour(committer, group, query, monkeypatch):
-    monkeypatch.setattr(committer_module, "PAUSE", 0.0)
-    query.ends = {ORDERS: 1}
-    committer.record_idle("run-1")
-    committer.commit_due()
-    committer.record_idle("run-1")
-    committer.commit_due()
-    assert group.commits == 1
-    monkeypatch.setattr(runs, "REFRESH", 0.0)
-    committer.record_idle("run-1")
-    committer.commit_due()
-    assert group.commits == 2
-    assert json.loads(group.held["g", ORDERS].metadata)["batch"] == 7
-
-
 @pytest.mark.parametrize(
     ("minutes", "seconds"), [(8, 120), (10_080, 3600), (None, 3600), (RuntimeError("the JVM is gone"), 3600)]
 )
@@ -290,13 +274,9 @@ def test_an_idle_query_commits_again_before_the_broker_forgets_its_group(
     assert (group.commits, group.asked) == (2, 1)
 
 
-def test_a_query_that_is_not_idle_costs_no_question(committer, group, query):
-    query.ends = {ORDERS: 1}
-    finish(committer)
-    assert (group.commits, group.asked) == (1, 0)
-
-
-def test_what_failed_is_tried_again_later_and_later_and_then_it_is_mended(committer, group, query):
+def test_what_failed_is_warned_of_once_tried_again_later_and_later_and_then_it_is_mended(
+    committer, group, query, caplog
+):
     query.ends = {ORDERS: 1}
     group.failures = 2
     committer.record_finished("run-1", 0)
@@ -309,6 +289,9 @@ def test_what_failed_is_tried_again_later_and_later_and_then_it_is_mended(commit
     committer.flush(5)
     assert committer.outcomes.errors == []
     assert committer.outcomes.counts == Counts(committed=1, failed=2)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "Kafka offsets: query q-1: no answer"
+    ]
 
 
 def test_a_broker_that_does_not_name_its_topics_for_a_moment_is_asked_again(
@@ -393,16 +376,6 @@ def test_a_topic_that_was_deleted_between_two_runs_does_not_keep_the_others_from
     query.ends = {ORDERS: 5, gone: 3}
     finish(committer := following(query, group.client), batch=4)
     assert (group.held["g", ORDERS].offset, committer.outcomes.errors) == (5, [])
-
-
-def test_an_error_is_warned_of_once(committer, group, query, caplog):
-    query.ends = {ORDERS: 1}
-    group.failures = 3
-    committer.record_finished("run-1", 0)
-    committer.flush(5)
-    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "Kafka offsets: query q-1: no answer"
-    ]
 
 
 def test_a_query_that_has_ended_is_forgotten_with_its_client(committer, group, query):
@@ -621,9 +594,10 @@ def test_an_ended_query_commits_nothing_over_a_run_in_another_process_that_follo
 
 
 @pytest.mark.parametrize("move", [2, None])
-def test_a_query_whose_checkpoint_was_moved_before_it_began_commits_whatever_its_batch(group, move):
+@pytest.mark.parametrize("made", [{"batch": 9}, {"task": "reset"}])
+def test_a_query_whose_checkpoint_was_moved_before_it_began_commits_whatever_its_batch(group, move, made):
     # A seek, and a truncate that has left the group alone.
-    group.held["g", ORDERS] = moved(batch=9)
+    group.held["g", ORDERS] = moved(**made)
     query = in_jvm(move)
     committer = following(query, group.client)
     query.ends, query.active = {ORDERS: 5}, False
@@ -798,15 +772,6 @@ def test_a_run_that_fails_at_once_and_is_started_again_has_no_error_once_the_nex
     assert group.held["g", ORDERS].offset == 9
     assert committer.outcomes.errors == []
     assert committer.commit_due() is None
-
-
-def test_the_run_after_a_move_commits_over_it_also_if_it_has_only_one_batch(committer, group, query):
-    group.held["g", ORDERS] = moved(task="reset")
-    query.ends, query.active = {ORDERS: 5}, False
-    committer.record_ended("run-1")
-    committer.flush(2)
-    assert group.held["g", ORDERS].offset == 5
-    assert committer.outcomes.errors == []
 
 
 @pytest.mark.parametrize("refuses", ["here", "there"])

@@ -118,13 +118,6 @@ def test_a_failure_keeps_the_last_good_answer(start):
     assert again.value["pid"] != good.value["pid"]
 
 
-def test_a_question_that_is_longer_than_a_pipe_is_answered_too(start):
-    live = start()
-
-    assert ask(live, "g" * 500_000).value["asked"] == 1
-    assert ask(live).value["asked"] == 2
-
-
 def test_a_large_question_is_not_sent_in_the_event_loop_which_would_wait_for_a_process_that_hangs(
     start, monkeypatch
 ):
