@@ -18,7 +18,7 @@ from checkpoint_moves import (
     truncate,
 )
 
-from airflow_kafka_offsets.checkpoint import apply_move
+from airflow_kafka_offsets.checkpoint import apply_move, archive
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, StorageUnavailableError
@@ -41,7 +41,7 @@ def test_a_restore_whose_end_may_be_noted_names_its_move(three, monkeypatch):
     """Without the name, another try would take back the move before."""
     apply_plan(three, seek(three, 1))
     apply_plan(three, seek(three, 2))
-    note = apply_move.mark_undone
+    note = archive.mark_undone
 
     def lose_the_answer(*mark):
         note(*mark)
