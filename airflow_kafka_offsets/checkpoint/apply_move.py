@@ -94,9 +94,9 @@ def _finish(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
                 f"{checkpoint.location}: move {kept or plan.archive} was taken back while it was running; "
                 "check where the checkpoint and its groups are now, then move them again"
             )
-    with _explained(
-        "everything was moved, but the archive could not be marked as done: running it again marks it"
-    ):
+    # A restore that names no archive would take back the move before, if the mark was written nevertheless.
+    again = "running it" if plan.undoes is None else f"restoring archive {plan.undoes}"
+    with _explained(f"everything was moved, but the archive could not be marked as done: {again} again does"):
         # In this order: if the process dies in between, running the restore again sets the second mark.
         if plan.archive is not None:
             mark_done(checkpoint, plan.archive)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -132,14 +133,26 @@ class BrokerOptions:
         """
         return open_client(self.client_config(), self.timeout, limited=limited)
 
-    def refuse_several(self, connections: Collection[str], file: str) -> None:
-        """Refuse to replace several Kafka connections that a file names by this single cluster."""
+    def client_of_each(
+        self, connections: Collection[str], file: str, option: str, *, limited: bool = True
+    ) -> Callable[[str], OffsetsClient]:
+        """
+        Return a function that opens a client for each Kafka connection that a file names, once.
+
+        Only the pipelines of a connection fail with it. Call the function in the command's own thread, which
+        also closes the clients.
+
+        :raises UsageError: if this single cluster would replace several connections.
+        """
         if self.option_names and len(connections) > 1:
             raise UsageError(
                 f"{file} has {len(connections)} Kafka connections ({shorten(', '.join(connections))}), and "
                 f"{' and '.join(self.option_names)} one broker for all: leave it out to use Airflow's "
                 "connections, or give each cluster a separate file"
             )
+        return cache(
+            lambda name: open_client(self.client_config_or(name, option), self.timeout, limited=limited)
+        )
 
 
 def start_admin_process() -> None:

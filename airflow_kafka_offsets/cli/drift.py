@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -16,7 +15,6 @@ from airflow_kafka_offsets.cli.connections import (
     BrokerOptions,
     broker_options,
     open_checkpoint,
-    open_client,
     pipeline_or_file_options,
 )
 from airflow_kafka_offsets.cli.execution import REFUSED, UNCHECKED, print_result
@@ -135,12 +133,7 @@ def _check_many(
     from airflow_kafka_offsets.readings.drift import pipelines_json
 
     connections = dict.fromkeys(pipeline.kafka_config_id for pipeline in pipelines)
-    broker.refuse_several(connections, "the file of --pipelines")
-
-    @cache
-    def client_of(connection: str) -> OffsetsClient:
-        return open_client(broker.client_config_or(connection, "--pipelines"), broker.timeout)
-
+    client_of = broker.client_of_each(connections, "the file of --pipelines", "--pipelines")
     checked = [_check(pipeline, client_of, how) for pipeline in pipelines]
     print_result(output, pipelines_json(checked), _lines(checked))
     failed = [one for one in checked if one.error is not None]

@@ -129,17 +129,14 @@ def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
     :return: returns the client and the checkpoint of a pipeline.
     """
     connections = dict.fromkeys(map(_connection_of, pipelines))
-    broker.refuse_several(connections, "FILE")
-    # Open them here, in the command's own thread, which also closes them. Each connection is read once.
-    clients = {
-        name: open_client(broker.client_config_or(name, "FILE"), broker.timeout, limited=False)
-        for name in connections
-    }
+    client_of = broker.client_of_each(connections, "FILE", "FILE", limited=False)
+    if len(connections) == 1:
+        client_of(*connections)  # raises an error of the command, and not one for each pipeline
     broker.show_variables()
 
     def open_one(names: Names) -> Opened:
         checkpoint = None if names.checkpoint_location is None else checkpoint_of(names)
-        return clients[_connection_of(names)], checkpoint
+        return client_of(_connection_of(names)), checkpoint
 
     return open_one
 

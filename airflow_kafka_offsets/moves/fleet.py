@@ -31,6 +31,7 @@ from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_resto
 from airflow_kafka_offsets.moves.saved import (
     has_moved,
     newest_move_of,
+    offsets_before,
     plan_saved,
     plan_saved_failover,
     save_plan,
@@ -246,8 +247,9 @@ class FleetMoves:
             if member.stage == "applying" and not has_moved(client, checkpoint, receipt):
                 return {"stage": "planned", "receipt": None}
             made = newest_move_of(member.plan, checkpoint)
-            # A failover may have been taken back by another command: the query is not on the mirror any more.
-            if made is not None and made.undone and (made.is_failover or member.stage == "restoring"):
+            # Another command may have taken it back, perhaps without the groups. After a failover, these are
+            # on the mirror, which the query has left.
+            if made is not None and made.undone and (made.is_failover or not _holds(client, receipt)):
                 return {"stage": "restored"}
             selection = GroupSelection.parse(names.group_id, names.topics)
             how: dict[str, Any] = {
@@ -310,3 +312,14 @@ class FleetMoves:
         with self._lock:
             self.fleet = self.fleet.with_member(number, **changes)
             self._keep(self.fleet)
+
+
+def _holds(client: OffsetsClient, receipt: Receipt) -> bool:
+    """Return whether a group still has commits of a plan that can be taken back."""
+    return any(
+        offset is not None
+        for group in receipt.groups
+        for offset in offsets_before(
+            receipt.plan, group, client.committed(group.group_id, group.after)
+        ).values()
+    )

@@ -130,8 +130,8 @@ class PipelineNow:
         worst = headrooms_json(rooms)
         worst["headroom"] = min((left for room in rooms if (left := room.at_most) is not None), default=None)
         without = sum(row.committed is None for row in rows) if self.selection.group_ids else None
-        if without and worst["headroom_state"] != "lost":
-            # Without a commit the number of unread records is unknown.
+        if (without or uncounted) and worst["headroom_state"] != "lost":
+            # Without a position the number of unread records is unknown.
             worst["headroom_state"] = "unknown"
         return {
             "totals": {

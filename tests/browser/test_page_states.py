@@ -182,7 +182,6 @@ def test_headroom(show_each):
         ({"headroom_state": "unknown", "headroom": None}, "unknown", "quiet"),
         ({"headroom_state": "unknown", "headroom": 50.0}, "at most 50 s", "bad"),
         ({"headroom_state": "unknown"}, "at most 5 d 19 h", "quiet"),
-        ({"headroom": 50.0, "lag": None}, "at most 50 s", "bad"),
         ({"headroom": 1_800.0}, "30 min", "bad"),
     )
     page, choose = show_each([now(totals={**now()["totals"], **totals}) for totals, *_ in values])

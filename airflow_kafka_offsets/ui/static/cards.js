@@ -67,9 +67,7 @@ export function cards() {
     all.Lag.set(lag(totals));
     const late = totals?.time_lag ?? null;
     all.Behind.set([duration(late), "", late === null ? "not known" : "age of the oldest unread record"]);
-    // If some lags are unknown, the headroom is only that of the other partitions.
-    const known = totals?.lag !== null && totals?.lag !== undefined && !totals.uncounted;
-    all.Headroom.set(headroom(known || totals?.headroom_state === "lost" ? totals : { ...totals, headroom_state: "unknown" }));
+    all.Headroom.set(headroom(totals ?? {}));
     const verdict = now.drift?.verdict;
     all.Drift.set([verdict ?? NONE, tone(verdict), verdict
       ? tone(verdict) === "good" ? "checkpoint and group agree" : "see the remedy below"

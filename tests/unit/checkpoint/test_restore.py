@@ -17,9 +17,10 @@ from checkpoint_moves import (
     truncate,
 )
 
+from airflow_kafka_offsets.checkpoint import apply_move, archive
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
+from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, StorageUnavailableError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +34,24 @@ def test_the_newest_move_that_was_not_taken_back_is_taken_back(three):
     assert offset_of(three) == 1
     assert apply_plan(three, restore(three)).undoes == "0001-seek"
     assert sparks_own(files(three)) == original
+
+
+def test_a_restore_whose_end_may_be_noted_names_its_move(three, monkeypatch):
+    """Without the name, another try would take back the move before."""
+    apply_plan(three, seek(three, 1))
+    apply_plan(three, seek(three, 2))
+    note = archive.mark_undone
+
+    def lose_the_answer(*mark):
+        note(*mark)
+        raise StorageUnavailableError("read timeout")
+
+    monkeypatch.setattr(apply_move, "mark_undone", lose_the_answer)
+    with pytest.raises(StorageUnavailableError, match="restoring archive 0002-seek again does$"):
+        apply_plan(three, restore(three))
+    monkeypatch.undo()
+    assert apply_plan(three, restore(three, "0002-seek")).steps == ()
+    assert offset_of(three) == 1
 
 
 def test_a_copy_without_the_newest_finished_batch_is_not_restored(three):

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import os
 import re
 import shutil
 
@@ -204,6 +205,55 @@ def test_a_move_that_others_have_followed_is_not_taken_back_unless_that_is_allow
     assert few.stages() == {"applied": 1, "restored": 1}
     assert recovering("restore", few, "--execute", "--allow-stale").code == 0
     assert followed.stands() == dict.fromkeys(range(3), READ)
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_one_that_another_command_has_taken_back_is_restored_with_its_group(
+    applied, recovering, monkeypatch, cli, killed
+):
+    few = applied(2)
+    query = few.queries[few.names[0]]
+    if killed:
+
+        def kill(*_):
+            raise Killed
+
+        with monkeypatch.context() as patched:
+            patched.setattr("airflow_kafka_offsets.moves.apply.commit_groups", kill)
+            with pytest.raises(BaseException, match="|"):
+                recovering("restore", few, "--execute", "--max-active", "1")
+    quiet = ("--execute", "--quiet-period", "0")
+    assert cli("checkpoint", "restore", query.location, *quiet).code == 0
+    assert (query.stands(), few.groups()[few.names[0]]) == (dict.fromkeys(range(3), READ), {BACK})
+    assert recovering("restore", few, "--execute").code == 0
+    assert (few.at(), few.stages()) == ({READ: 2}, {"restored": 2})
+
+
+def test_one_that_was_taken_back_and_has_run_since_is_left_alone(applied, recovering, cli):
+    few = applied(2)
+    query = few.queries[few.names[0]]
+    back = ("--checkpoint", query.location, "--archive", "0001-seek", "--execute", "--quiet-period", "0")
+    assert cli("group", "restore", few.names[0], *back).code == 0
+    query.run(2, {few.topic: dict.fromkeys(range(3), 15)})
+    assert recovering("restore", few, "--execute").code == 0
+    assert few.stages() == {"restored": 2}
+    assert query.stands() == dict.fromkeys(range(3), 15)
+
+
+def test_a_connection_that_is_gone_concerns_its_own_pipelines_only(pipelines, recovering, monkeypatch):
+    few = pipelines(2)
+    monkeypatch.delenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER")
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"])
+    few.list([few.entry(few.names[0], kafka_config_id="other"), few.entry(few.names[1])])
+    assert recovering("plan", few, *SHIFT).code == 0
+    assert recovering("apply", few, "--execute").code == 0
+    monkeypatch.delenv("AIRFLOW_CONN_OTHER")
+    shown = recovering("status", few, "--output", "json")
+    assert (shown.code, "connection 'other' is not defined" in shown.err) == (1, True)
+    assert [each["now"] for each in json.loads(shown.out)["pipelines"]] == ["unknown", "moved"]
+    done = recovering("restore", few, "--execute")
+    assert (done.code, f"Error: group {few.names[0]}: FILE: connection 'other'" in done.err) == (1, True)
+    assert (few.at(), few.stages()) == ({BACK: 1, READ: 1}, {"applied": 1, "restored": 1})
 
 
 @pytest.mark.parametrize("with_checkpoints", [True, False])

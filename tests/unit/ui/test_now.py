@@ -62,6 +62,13 @@ def test_each_source_of_a_query_has_its_own_lag(broker, make_topic, produce, new
     assert (found["partitions"]["group"], found["state"]) == (["source:0", "source:1"], None)
 
 
+def test_the_headroom_beside_records_without_a_position_is_not_known(broker, make_topic, produce, new_query):
+    topic = make_topic(2)
+    produce(topic, {0: 10, 1: 10})
+    totals = now(broker, GroupSelection(), SparkCheckpoint(new_query({topic: {0: 4}}).location))["totals"]
+    assert (totals["lag"], totals["uncounted"], totals["headroom_state"]) == (6, 10, "unknown")
+
+
 @pytest.mark.parametrize("named", ["group", "checkpoint", "both"])
 def test_a_position_beyond_the_log_end_has_no_lag_of_0(
     named, broker, make_topic, produce, new_query, new_group
