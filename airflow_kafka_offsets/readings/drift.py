@@ -8,7 +8,6 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -34,9 +33,13 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
-from airflow_kafka_offsets.readings.batch_times import newer_records, recreated_since
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
-from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, moved_topics, unconfirmed
+from airflow_kafka_offsets.readings.log_checks import (
+    LogCheck,
+    known_log_ids,
+    moved_topics,
+    recreated_partitions,
+)
 from airflow_kafka_offsets.readings.positions import (
     assign_offsets,
     existing_partitions,
@@ -92,10 +95,7 @@ def pipeline_drift(
         positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
         made = {tp: by for tp, each in committed[group].items() if (by := CommitMetadata.of(each))}
         held = {tp: offset for tp, offset in wanted.items() if tp in logs}
-        again, silent = recreated_partitions(committed[group], held, moves, now)
-        for read_at, last, batch_ends in LogCheck(moves=moves, state=state).by_last_move(silent):
-            again |= newer_records(client, batch_ends, read_at).keys()
-            again.update(recreated_since(client, moves.batches_after(last), held, batch_ends))
+        again = recreated_partitions(client, moves, state, held, committed[group], now)
         found = tuple(
             PartitionState(
                 tp,
@@ -185,19 +185,6 @@ def _log_ids(client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, C
         made = {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
         topics.update(log_ids_of(commits, now).topics, moved_topics(moves, made).topics)
     return known_log_ids(client, topics) if topics else now
-
-
-def recreated_partitions(
-    commits: Commits, offsets: Offsets, moves: ArchivedMoves, now: LogIds
-) -> tuple[set[TopicPartition], Offsets]:
-    """Return the partitions whose positions belong to another log, and the offsets without confirmation."""
-    found: set[TopicPartition] = set()
-    since_move = moved_topics(moves, {tp: CommitMetadata.of(commits.get(tp)) for tp in {*commits, *offsets}})
-    for tp in {*commits, *offsets}:
-        made = log_ids_of({tp: commits.get(tp)}, now)
-        if made.recreated_topics(now) or since_move.restricted_to([tp.topic]).recreated_topics(now):
-            found.add(tp)
-    return found, {tp: at for tp, at in unconfirmed(offsets, commits).items() if tp not in found}
 
 
 def _ahead(committed: Mapping[str, Commits], targets: Mapping[str, Offsets]) -> bool:
