@@ -25,6 +25,7 @@ from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterLi
 from airflow_kafka_offsets.spark.listener.queries import (
     ClassicQuery,
     ConnectQuery,
+    SinceMove,
     SourceState,
     Target,
     commit_group,
@@ -115,9 +116,10 @@ class Query:
         text = self.plans.get(batch)
         return None if text is None else parse_offset_log(text, "offsets")
 
-    def since_move(self, batch):
+    def since_moves(self, batch, topics):
         plans = [parse_offset_log(text, "offsets") for n, text in self.plans.items() if n < batch]
-        return self.moved_logs, iter(plans)
+        of_another = SinceMove(LogIds("cluster-1", {"others": "id before"}), set(), iter(()))
+        return [of_another, SinceMove(self.moved_logs, topics, iter(plans))]
 
     def newest_move(self):
         return self.move

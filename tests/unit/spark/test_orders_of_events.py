@@ -55,7 +55,7 @@ class Run:
             return None
         return parse_offset_log(offset_log({"orders": {0: self.world.checkpoint}}), "offsets")
 
-    def since_move(self, batch):
+    def since_moves(self, batch, topics):
         return None
 
     def newest_move(self):
