@@ -622,6 +622,19 @@ def test_an_ended_query_commits_nothing_over_a_run_in_another_process_that_follo
     assert len(committer.outcomes.errors) == 1
 
 
+@pytest.mark.parametrize("tool", ["spark listener", "reset"])
+def test_with_spark_connect_a_first_commit_after_the_end_is_not_made_over_a_later_batch(
+    committer, group, query, tool
+):
+    later = CommitMetadata(tool=tool, query="q-1", batch=8, move=1, at=int(time.time()))
+    group.held["g", ORDERS] = Commit(3, later.text())
+    query.ends, query.active = {ORDERS: 9}, False
+    committer.record_ended("run-1")
+    committer.flush(2)
+    assert group.held["g", ORDERS].offset == 3
+    assert "was moved after its last batch" in str(committer.outcomes.errors[0])
+
+
 @pytest.mark.parametrize("move", [2, None])
 def test_a_query_whose_checkpoint_was_moved_before_it_began_commits_whatever_its_batch(group, move):
     # A seek, and a truncate that has left the group alone.
