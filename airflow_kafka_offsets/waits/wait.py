@@ -26,12 +26,12 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
-    Commit,
     IsolationLevel,
     Offsets,
     Positions,
     TopicPartition,
     committed_offsets,
+    furthest_behind,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
@@ -228,22 +228,20 @@ class Wait:
         """
         if checkpoint is None or not self.position_is_checkpoint:
             return
-        for name, found in positions.items():
-            offsets = {tp: at for tp, at in found.items() if at is not None}
-            commits: dict[TopicPartition, Commit | None] = {}
-            for group in self.selection.group_ids:
-                commits |= {tp: each for tp, each in client.committed(group, offsets).items() if each}
-            now = known_log_ids(client, {tp.topic for tp in offsets})
-            known = (checkpoint.moves, checkpoint.state, offsets, commits, now)
-            if again := recreated_partitions(client, *known, only_whole=True):
-                raise DriftError(
-                    f"{name} has not read the first records of {summarize(again)}: the topic was deleted and "
-                    "created again, or the connection leads to another cluster; correct the connection, or "
-                    "reset the pipeline to 'earliest' or to a time. If the records have been read, or "
-                    "producers set other times than the time of writing, commit the checkpoint once with "
-                    f"{parameter_text('allow_new_cluster', True)}, and wait with this "
-                    f"{parameter_text('group_id')} and {parameter_text('position', 'checkpoint')}"
-                )
+        offsets = {tp: at for tp, at in furthest_behind(positions.values()).items() if at is not None}
+        groups = [client.committed(group, offsets) for group in self.selection.group_ids]
+        commits = {tp: commit for found in groups for tp, commit in found.items() if commit is not None}
+        now = known_log_ids(client, {tp.topic for tp in offsets})
+        known = (checkpoint.moves, checkpoint.state, offsets, commits, now)
+        if again := recreated_partitions(client, *known, only_whole=True):
+            raise DriftError(
+                f"the checkpoint has not read the first records of {summarize(again)}: the topic was deleted "
+                "and created again, or the connection leads to another cluster; correct the connection, or "
+                "reset the pipeline to 'earliest' or to a time. If the records have been read, or producers "
+                "set other times than the time of writing, commit the checkpoint once with "
+                f"{parameter_text('allow_new_cluster', True)}, and wait with this "
+                f"{parameter_text('group_id')} and {parameter_text('position', 'checkpoint')}"
+            )
 
     def positions_in(
         self, client: OffsetsReader, checkpoint: KnownCheckpoint | None, scope: TopicScope
