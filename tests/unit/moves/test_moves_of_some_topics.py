@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.moves import restore
 from airflow_kafka_offsets.moves.apply import apply_checkpoint, apply_pipeline, apply_position
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
+from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_receipt
 from airflow_kafka_offsets.readings.drift import pipeline_drift
@@ -103,7 +104,6 @@ def test_a_restore_does_not_move_only_the_group_if_all_records_are_deleted_while
     pipeline, monkeypatch
 ):
     receipt, by = pipeline.reset(20, EVERYTHING), by_next_step("restore")
-    plan_commits = restore.plan_commits
 
     def plan_and_delete(*given: Any, **named: Any) -> Any:
         planned = plan_commits(*given, **named)
