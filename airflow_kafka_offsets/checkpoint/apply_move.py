@@ -53,8 +53,8 @@ def apply_checkpoint_plan(
     :param quiet_period: seconds to wait for writes of a running query, which refuse the move.
     :param made_by: the run and task that makes the move; its token lets a retry find the first try's archive.
     :param attachments: name -> text of additional files for the archive.
-    :param last_check: called after other moves can see this one and before the first file is changed; an
-        exception from it ends the move.
+    :param last_check: called after other moves can see this one and before the first write; an exception from
+        it ends the move.
     :param commit: commits the groups, after the checkpoint was moved. The move is finished when it returns.
     :raises PlanRefusedError: if the plan is refused, or the query is running; no file was changed.
     :raises CheckpointError: if the files that are read back differ from the plan.
@@ -74,6 +74,8 @@ def apply_checkpoint_plan(
     else:
         # A plan without changes must not hide that another move was begun and not finished.
         ArchivedMoves(checkpoint).refuse_unfinished(plan.archive, plan.undoes)
+        if last_check is not None and not plan.resumes:
+            last_check()
     if commit is not None:
         try:
             commit()

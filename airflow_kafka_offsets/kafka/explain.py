@@ -46,7 +46,7 @@ _REMEDIES = {
     "GROUP_ID_NOT_FOUND": "a share group has this name, not a consumer group: name another group",
     "INVALID_COMMIT_OFFSET_SIZE": "raise max.message.bytes of __consumer_offsets, or shorten the metadata",
     "INVALID_GROUP_ID": "correct the name of the group",
-    "OFFSET_METADATA_TOO_LARGE": "shorten the metadata (offset.metadata.max.bytes is 4096 by default)",
+    "OFFSET_METADATA_TOO_LARGE": "raise the brokers' offset.metadata.max.bytes to its default, 4096",
     "TOPIC_EXCEPTION": "correct the topic's name",
     "UNKNOWN": "the request may be too large: check the broker's log",
     "UNSUPPORTED_VERSION": "the broker is too old for this call",

@@ -89,15 +89,22 @@ def newest_move(commits: Commits, query: str) -> int:
     return max((by.move or 0 for by in made if by and by.query == query), default=0)
 
 
-def moves_elsewhere(commits: Commits, query: str, batch: int | None, ends: Offsets) -> set[int]:
-    """Return the numbers of moves of a query's checkpoint after a batch to other offsets than its ends."""
+def moves_elsewhere(commits: Commits, query: str, batch: int | None, ends: Offsets, began: float) -> set[int]:
+    """
+    Return the numbers of moves of a query's checkpoint after a batch to other offsets than its ends.
+
+    :param began: when the run with the batch began: a later commit of a later batch that is behind these ends
+        has followed a move.
+    """
     return {
         by.move
         for tp, commit in commits.items()
         if commit is not None and commit.offset != ends[tp] and (by := CommitMetadata.of(commit))
-        if by.move and by.query == query and by.batch == batch is not None
+        if by.move and by.query == query and by.batch is not None and batch is not None
         # With the listener the query may have finished the batch between two of its readings.
-        if by.tool != LISTENER
+        if (by.batch == batch and by.tool != LISTENER)
+        # After a truncation, batches have earlier numbers again.
+        or (by.batch > batch and commit.offset < ends[tp] and (by.at or 0) >= began)
     }
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.annotation_types import OffsetsClient
+from airflow_kafka_offsets.annotation_types import OffsetsClient, OffsetsReader
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
@@ -49,7 +49,7 @@ def newer_than_batch(
 
 
 def newer_records(
-    client: OffsetsClient, offsets: Offsets, read_at: int, *, only_whole: bool = False
+    client: OffsetsReader, offsets: Offsets, read_at: int, *, only_whole: bool = False
 ) -> dict[TopicPartition, int | None]:
     """
     Return the partitions whose current log a batch cannot have read: its records are newer than the batch.
@@ -112,7 +112,7 @@ def _newer_logs(
     return [tp for tp in whole if ahead[tp] != 0]
 
 
-def _times_before(client: OffsetsClient, offsets: Offsets) -> dict[TopicPartition, int]:
+def _times_before(client: OffsetsReader, offsets: Offsets) -> dict[TopicPartition, int]:
     """Return the timestamps of the records right before offsets, as far as there are such records."""
     if not offsets:
         return {}

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -34,9 +33,13 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
-from airflow_kafka_offsets.readings.batch_times import newer_records, recreated_since
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
-from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, moved_topics, unconfirmed
+from airflow_kafka_offsets.readings.log_checks import (
+    LogCheck,
+    known_log_ids,
+    moved_topics,
+    recreated_partitions,
+)
 from airflow_kafka_offsets.readings.positions import (
     assign_offsets,
     existing_partitions,
@@ -89,7 +92,7 @@ def pipeline_drift(
     for group, commits in committed.items():
         wanted = targets.get(group, {})
         in_logs = {tp: offset for tp, offset in wanted.items() if tp in logs}
-        again = _recreated(client, moves, state, commits, in_logs, now)
+        again = recreated_partitions(client, moves, state, in_logs, commits, now)
         states = _partition_states(state, commits, wanted, logs, again, min_headroom)
         if min_headroom is not None:
             rooms = read_headrooms(client, offsets_to_read(states), logs, kept, min_headroom=min_headroom)
@@ -108,22 +111,6 @@ def pipeline_drift(
             )
         )
     return reports
-
-
-def _recreated(
-    client: OffsetsClient,
-    moves: KnownMoves,
-    state: CheckpointState,
-    commits: Commits,
-    offsets: Offsets,
-    now: LogIds,
-) -> set[TopicPartition]:
-    """Return the partitions that were created again since a group's commits or a checkpoint's offsets."""
-    again, silent = recreated_partitions(commits, offsets, moves, now)
-    for read_at, last, batch_ends in LogCheck(moves=moves, state=state).by_last_move(silent):
-        again |= newer_records(client, batch_ends, read_at).keys()
-        again.update(recreated_since(client, moves.batches_after(last), offsets, batch_ends))
-    return again
 
 
 def _partition_states(
@@ -208,20 +195,6 @@ def _log_ids(client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, C
         DriftError.raise_if(check.refusals(now, group, commits))
         topics.update(log_ids_of(commits, now).topics, moved_topics(moves, commits).topics)
     return known_log_ids(client, topics) if topics else now
-
-
-def recreated_partitions(
-    commits: Commits, offsets: Offsets, moves: ArchivedMoves, now: LogIds
-) -> tuple[set[TopicPartition], Offsets]:
-    """Return the partitions whose positions belong to another log, and the offsets without confirmation."""
-    every = {tp: commits.get(tp) for tp in {*commits, *offsets}}
-    since_move = moved_topics(moves, every).recreated_topics(now)
-    found = {
-        tp
-        for tp, commit in every.items()
-        if tp.topic in since_move or log_ids_of({tp: commit}, now).recreated_topics(now)
-    }
-    return found, {tp: at for tp, at in unconfirmed(offsets, commits).items() if tp not in found}
 
 
 def _ahead(committed: Mapping[str, Commits], targets: Mapping[str, Offsets]) -> bool:

@@ -9,11 +9,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.annotation_types import OffsetsClient
+from airflow_kafka_offsets.annotation_types import OffsetsClient, OffsetsReader
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.commit_origins import foreign_logs
+from airflow_kafka_offsets.model.commit_origins import foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -247,6 +247,37 @@ def unconfirmed(positions: Offsets, commits: Commits, *, of_store: bool = False)
         return own or commit.offset == positions[tp]
 
     return {tp: offset for tp, offset in positions.items() if not is_confirmed(tp)}
+
+
+def recreated_partitions(
+    client: OffsetsReader,
+    moves: ArchivedMoves,
+    state: CheckpointState,
+    offsets: Offsets,
+    commits: Commits,
+    now: LogIds,
+    *,
+    only_whole: bool = False,
+) -> set[TopicPartition]:
+    """
+    Return the partitions whose topic was created again since a checkpoint, or the group's commit, was in it.
+
+    :param offsets: the checkpoint's, in partitions that the broker has.
+    :param now: the present ids of the logs.
+    :param only_whole: see :func:`newer_records`.
+    """
+    every = {tp: commits.get(tp) for tp in {*commits, *offsets}}
+    since_move = moved_topics(moves, every).recreated_topics(now)
+    found = {
+        tp
+        for tp, commit in every.items()
+        if tp.topic in since_move or log_ids_of({tp: commit}, now).recreated_topics(now)
+    }
+    silent = {tp: at for tp, at in unconfirmed(offsets, commits).items() if tp not in found}
+    for read_at, last, ends in LogCheck(moves=moves, state=state).by_last_move(silent):
+        found |= newer_records(client, ends, read_at, only_whole=only_whole).keys()
+        found.update(recreated_since(client, moves.batches_after(last), offsets, ends))
+    return found
 
 
 def _follows(made: CommitMetadata, archive: ArchivedMove | None) -> bool:

@@ -185,16 +185,18 @@ class SharedPoller:
         self._read_checkpoints(batch, storage)
         found: dict[PollRequest, Mapping[str, Positions]] = {}
 
+        def checkpoint_of(request: PollRequest) -> KnownCheckpoint | None:
+            if request.checkpoint is None:
+                return None
+            if not (read := self._reading[_storage_key(request)]).done():
+                raise StorageUnavailableError(
+                    f"{request.wait.checkpoint_location}: the storage did not answer within "
+                    f"{PATIENCE:g} s: check whether the triggerer can reach it"
+                )
+            return read.result()
+
         def find(request: PollRequest) -> None:
-            known = None
-            if request.checkpoint is not None:
-                if not (read := self._reading[_storage_key(request)]).done():
-                    raise StorageUnavailableError(
-                        f"{request.wait.checkpoint_location}: the storage did not answer within "
-                        f"{PATIENCE:g} s: check whether the triggerer can reach it"
-                    )
-                known = read.result()
-            found[request] = request.wait.find_positions(reader, known)
+            found[request] = request.wait.find_positions(reader, checkpoint_of(request))
 
         def judge(request: PollRequest) -> None:
             before = found[request]
@@ -205,6 +207,8 @@ class SharedPoller:
                 find(request)
                 if found[request] != before:
                     reading = request.wait.judge(reader, found[request])
+            if reading.done:
+                request.wait.check_topics(reader, checkpoint_of(request), found[request])
             request.set_outcome(reading)
 
         _for_each(batch, find)

@@ -43,8 +43,8 @@ from airflow_kafka_offsets.model.partition_state import PartitionState, offsets_
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift, recreated_partitions
-from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
+from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, recreated_partitions
 from airflow_kafka_offsets.readings.positions import (
     check_in_log,
     group_commits,
@@ -197,8 +197,7 @@ class PipelineNow:
         DriftError.raise_if(LogCheck(moves=moves).refusals(now))
         logs = self.client.log_ranges(partitions)
         self._note_other_log("the checkpoint", {**read}, logs)
-        again, silent = recreated_partitions({}, read, moves, now)
-        again.update(LogCheck(moves=moves, state=state).newer_logs(self.client, silent))
+        again = recreated_partitions(self.client, moves, state, read, {}, now, only_whole=True)
         if again:
             self.problems.append(f"{summarize(again)}: {remedies()['topic recreated']}")
         return tuple(

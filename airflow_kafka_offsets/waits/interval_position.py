@@ -62,13 +62,15 @@ class IntervalPosition(Wait):
         seen = [each.move for each in kept if each is not None and each.move is not None]
         # Read before the position: a move in between counts in the next run.
         move, led = self._moved_to(checkpoint, min(seen, default=None))
-        found = self.find_positions(client, self.read_checkpoint(checkpoint))
+        known = self.read_checkpoint(checkpoint)
+        found = self.find_positions(client, known)
         if not found:
             return None
         positions = furthest_behind(found.values())
         logs = client.log_ranges(positions)
         for name, each in found.items():
             check_in_log(client, name, each, logs)
+        self.check_topics(client, known, found)
         lost = {tp: gone for tp, at in positions.items() if at is not None and (gone := logs[tp].lost(at))}
         if lost:
             raise PlanRefusedError(

@@ -31,6 +31,8 @@ from airflow_kafka_offsets.model.offsets import (
     Positions,
     TopicPartition,
     committed_offsets,
+    furthest_behind,
+    summarize,
 )
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.table import align_rows
@@ -38,7 +40,7 @@ from airflow_kafka_offsets.model.text import plural, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.pipeline import NAME_PARSERS
-from airflow_kafka_offsets.readings.log_checks import LogCheck
+from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids, recreated_partitions
 from airflow_kafka_offsets.readings.positions import group_commits, partitions_in_scope
 
 PositionSource = Literal["group", "checkpoint"]
@@ -209,7 +211,37 @@ class Wait:
 
     def poll(self, client: OffsetsReader, checkpoint: SparkCheckpoint | None) -> Reading:
         """Read the positions and the logs, and decide whether the wait is over."""
-        return self.judge(client, self.find_positions(client, self.read_checkpoint(checkpoint)))
+        known = self.read_checkpoint(checkpoint)
+        positions = self.find_positions(client, known)
+        reading = self.judge(client, positions)
+        if reading.done:
+            self.check_topics(client, known, positions)
+        return reading
+
+    def check_topics(
+        self, client: OffsetsReader, checkpoint: KnownCheckpoint | None, positions: Mapping[str, Positions]
+    ) -> None:
+        """
+        Refuse a checkpoint's positions in topics that were created again; asked only when a wait is over.
+
+        A group has no such positions, because Kafka deletes its commits with the topic.
+        """
+        if checkpoint is None or not self.position_is_checkpoint:
+            return
+        offsets = {tp: at for tp, at in furthest_behind(positions.values()).items() if at is not None}
+        groups = [client.committed(group, offsets) for group in self.selection.group_ids]
+        commits = {tp: commit for found in groups for tp, commit in found.items() if commit is not None}
+        now = known_log_ids(client, {tp.topic for tp in offsets})
+        known = (checkpoint.moves, checkpoint.state, offsets, commits, now)
+        if again := recreated_partitions(client, *known, only_whole=True):
+            raise DriftError(
+                f"the checkpoint has not read the first records of {summarize(again)}: the topic was deleted "
+                "and created again, or the connection leads to another cluster; correct the connection, or "
+                "reset the pipeline to 'earliest' or to a time. If the records have been read, or producers "
+                "set other times than the time of writing, commit the checkpoint once with "
+                f"{parameter_text('allow_new_cluster', True)}, and wait with this "
+                f"{parameter_text('group_id')} and {parameter_text('position', 'checkpoint')}"
+            )
 
     def positions_in(
         self, client: OffsetsReader, checkpoint: KnownCheckpoint | None, scope: TopicScope

@@ -214,22 +214,31 @@ def test_the_plans_and_the_newest_move_of_a_querys_checkpoint_are_known_in_the_d
     text = (location / "offsets/0").read_text()
     plan = parse_offset_log(text, "offsets/0")
     assert (query.planned(0), query.planned(1)) == (plan, None)
-    # Only an archive that has written batches shows other logs, and only of this query.
-    for archive, query_id, after in (
-        ("0001-seek", query.query_id, "sha256"),
-        ("0002-restore", "another", "sha256"),
-        ("0010-truncate", query.query_id, None),
+    # Only an archive that has written batches shows other logs, only of this query, and only of its topics.
+    for archive, query_id, after, moved in (
+        ("0001-seek", query.query_id, "sha256", topic),
+        ("0002-restore", "another", "sha256", topic),
+        ("0003-seek", query.query_id, "sha256", "moved"),
+        ("0010-truncate", query.query_id, None, topic),
     ):
+        (location / "_kafka_offsets" / archive).mkdir(exist_ok=True)
         files = {"offsets/0": {"before": None, "after": after}}
-        of_logs = {"cluster": "cluster-1", "topics": {topic: "id-1"}}
+        of_logs = {"cluster": "cluster-1", "topics": {moved: "id-1"}}
         manifest = {"query_id": query_id, "files": files, "logs": of_logs}
         (location / "_kafka_offsets" / archive / "manifest.json").write_text(json.dumps(manifest))
-    logs, batches = query.since_move(1)
-    assert (logs, [*batches]) == (LogIds("cluster-1", {topic: "id-1"}), [])
+    topics = {topic, "moved", "other"}
+    found = [(*since[:2], [*since.batches]) for since in query.since_moves(1, topics)]
+    assert found == [
+        *((LogIds("cluster-1", {name: "id-1"}), {name}, []) for name in ("moved", topic)),
+        (LogIds(), {"other"}, [plan]),
+    ]
     (location / "_kafka_offsets/0001-seek/manifest.json").unlink()
-    logs, batches = query.since_move(1)
-    assert (logs, [*batches]) == (LogIds(), [plan])
-    assert [*query.since_move(0)[1]] == []
+    assert [(*since[:2], [*since.batches]) for since in query.since_moves(1, {topic})][-1] == (
+        LogIds(),
+        {topic},
+        [plan],
+    )
+    assert [*query.since_moves(0, {topic})[-1].batches] == []
 
 
 def test_a_listener_that_was_added_by_hand_ends_by_itself_with_its_queries(

@@ -318,7 +318,7 @@ class ListenerMover(Mover):
                 text = "\n".join(["v1", "{}", json.dumps(as_json(to[PARTITIONS[0]]))])
                 return parse_offset_log(text, f"offsets/{batch}")
 
-            def since_move(self, batch: int) -> None:
+            def since_moves(self, batch: int, topics: object) -> None:
                 """No earlier batch is known."""
 
             def newest_move(self) -> int:

@@ -295,7 +295,7 @@ class Committer:
                 group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
             )
             move = newest_move(found, query.query_id)
-            elsewhere = move in moves_elsewhere(found, query.query_id, batch, offsets)
+            elsewhere = move in moves_elsewhere(found, query.query_id, batch, offsets, run.began)
             # The group alone is elsewhere after a restore of both, or a later move of the checkpoint alone.
             elsewhere = elsewhere and not run.is_at_checkpoint(batch, offsets)
             run.refuse_overtaken(target, move, elsewhere=elsewhere)

@@ -67,6 +67,15 @@ class TargetOffsets(NamedTuple):
     offsets: Offsets
 
 
+class SinceMove(NamedTuple):
+    """A move of a query's checkpoint, and the batches after it; without a move, all batches."""
+
+    logs: LogIds
+    topics: set[str]
+    """The topics whose newest move it is."""
+    batches: Iterator[OffsetLogEntry]
+
+
 def callback_socket(jvm: Any) -> socket.socket | None:
     """
     Return the socket on which Java has called this Python thread.
@@ -144,26 +153,35 @@ class ClassicQuery:
         path = self._execution.offsetLog().metadataPath().suffix(f"/{batch}")
         return parse_offset_log(self._text(path), str(path)) if self._files.exists(path) else None
 
-    def since_move(self, batch: int) -> tuple[LogIds, Iterator[OffsetLogEntry]]:
+    def since_moves(self, batch: int, topics: Iterable[str]) -> list[SinceMove]:
         """
-        Return the logs of the newest move that has written batches, and Spark's plans of the last ones since.
+        Return the newest move of each topic that has written batches, and the last batches since.
 
         :param batch: the first batch that is left out.
         """
-        moved, logs = -1, UNKNOWN_LOGS
+        left, moves = {*topics}, list[tuple[LogIds, set[str], int]]()
         for archive in self._archives():
+            if not left:
+                break
             manifest = json.loads(self._text(archive.suffix(f"/{MANIFEST}")))
             written = [path for path, digests in manifest["files"].items() if digests["after"] is not None]
             # An archive may be of a query that this one has replaced.
             if written and manifest["query_id"] == self.query_id:
-                moved = max(int(path.partition("/")[2]) for path in written)
                 logs = LogIds.parse(manifest["logs"])
-                break
+                # A move that names no topics may have moved all.
+                moved = left & logs.topics.keys() if logs.topics else left
+                moves.append((logs, moved, max(int(path.partition("/")[2]) for path in written)))
+                left = left - moved
         root = self._execution.offsetLog().metadataPath()
         names = [str(each.getPath().getName()) for each in self._files.list(root)]
         kept = sorted(number for number in map(int, filter(str.isdecimal, names)) if number < batch)
-        paths = (root.suffix(f"/{number}") for number in kept[-BATCHES_COMPARED:] if number > moved)
-        return logs, (parse_offset_log(self._text(path), str(path)) for path in paths)
+
+        def plans(last: int) -> Iterator[OffsetLogEntry]:
+            paths = (root.suffix(f"/{number}") for number in kept[-BATCHES_COMPARED:] if number > last)
+            return (parse_offset_log(self._text(path), str(path)) for path in paths)
+
+        moves.append((UNKNOWN_LOGS, left, -1))
+        return [SinceMove(logs, moved, plans(last)) for logs, moved, last in moves]
 
     def newest_move(self) -> int | None:
         """Return the number of the checkpoint's newest move, 0 without a move; this lists the archive."""
@@ -246,7 +264,7 @@ class ConnectQuery:
     def planned(self, batch: int) -> OffsetLogEntry | None:
         """Return ``None``: Spark Connect does not show the checkpoint."""
 
-    def since_move(self, batch: int) -> None:
+    def since_moves(self, batch: int, topics: Iterable[str]) -> None:
         """Return ``None``, for the same reason."""
 
     def newest_move(self) -> int | None:

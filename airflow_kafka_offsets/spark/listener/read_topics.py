@@ -51,19 +51,19 @@ def _logs_before(
     run: Run, batch: int, client: CommitPort, group_id: str, offsets: Offsets, now: LogIds
 ) -> LogIds:
     """
-    Return the ids of topics that no commit confirms, as the checkpoint's newest move has recorded them.
+    Return the ids of topics that no commit confirms, as the checkpoint's newest moves have recorded them.
 
     The id of a topic that was created again since a batch before the first one of the run is unknown.
     """
     silent = unconfirmed(offsets, client.committed(group_id, offsets))
     first = batch if run.first is None else run.first
-    if (since := answer_of(partial(run.query.since_move, first))) is None:
-        return UNKNOWN_LOGS
-    logs, batches = since
-    moved = {} if logs.is_other_cluster(now) else logs.restricted_to({tp.topic for tp in silent}).topics
-    unmoved = {tp: offset for tp, offset in silent.items() if tp.topic not in moved}
-    again = recreated_since(client, _answered(batches), offsets, unmoved)
-    return LogIds("", {**moved, **{tp.topic: "unknown" for tp in again}})
+    found = dict[str, str]()
+    for since in answer_of(partial(run.query.since_moves, first, {tp.topic for tp in silent})) or ():
+        moved = {} if since.logs.is_other_cluster(now) else since.logs.restricted_to(since.topics).topics
+        unmoved = {tp: at for tp, at in silent.items() if tp.topic in since.topics and tp.topic not in moved}
+        again = recreated_since(client, _answered(since.batches), offsets, unmoved)
+        found |= {**moved, **{tp.topic: "unknown" for tp in again}}
+    return LogIds("", found)
 
 
 def _answered(batches: Iterator[OffsetLogEntry]) -> Iterator[OffsetLogEntry]:

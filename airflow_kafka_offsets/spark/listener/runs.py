@@ -59,6 +59,8 @@ class Run:
     query: RunningQuery
     checkpoint_move: int | None
     """Number of the checkpoint's newest move that came before or during the run; ``None`` if unknown."""
+    began: float = field(default_factory=lambda: int(time.time()))
+    """When the listener began to follow it, in seconds since 1970."""
     batch: int | None = None
     """Id of the newest finished batch; ``None`` if it must be read from the query."""
     first: int | None = None

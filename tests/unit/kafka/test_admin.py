@@ -102,6 +102,19 @@ def test_a_group_whose_deletion_was_not_answered_is_gone_at_the_next_attempt(mon
     assert client.delete_groups(["g", "never"]) == {"g": None, "never": "there is no such group"}
 
 
+def test_a_deletion_that_its_coordinator_could_not_replicate_may_be_done_all_the_same(monkeypatch):
+    """The broker shows a write that it has refused once its replicas are back."""
+    client = OffsetsClient({"bootstrap.servers": "127.0.0.1:1"}, timeout=0.2)
+    there = {"group_id": "g", "state": "Empty", "type": "classic", "members": [], "coordinator": None}
+    answers = {
+        "describe": {"g": (there, None)},
+        "delete": {"g": (None, ["COORDINATOR_NOT_AVAILABLE", "too few replicas"])},
+    }
+    monkeypatch.setattr(client._admin, "run", lambda call, name, *_, **__: answers[name])
+    with pytest.raises(BrokerUnavailableError, match="it may be deleted all the same"):
+        client.delete_groups(["g"])
+
+
 def test_a_group_that_takes_longer_than_the_first_attempt_gets_twice_as_long_each_time(monkeypatch, memory):
     """Reading 20,000 commits of a group took 5 s on a busy machine: every attempt ended after 2 s."""
     seconds: list[int] = []

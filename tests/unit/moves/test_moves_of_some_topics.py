@@ -18,8 +18,10 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import Receipt
+from airflow_kafka_offsets.moves import restore
 from airflow_kafka_offsets.moves.apply import apply_checkpoint, apply_pipeline, apply_position
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
+from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_receipt
 from airflow_kafka_offsets.readings.drift import pipeline_drift
@@ -96,6 +98,25 @@ def test_a_restore_of_only_the_checkpoint_leaves_the_topic_alone_too(pipeline):
     plan = PipelinePlan((), plan_put_back_archive(pipeline.checkpoint, "0001-seek"))
     apply_checkpoint(plan, by_next_step("restore"), pipeline.checkpoint, 0)
     assert pipeline.at() == {ORDERS: 50, PAYMENTS: 60}
+
+
+def test_a_restore_does_not_move_only_the_group_if_all_records_are_deleted_while_it_is_planned(
+    pipeline, monkeypatch
+):
+    receipt, by = pipeline.reset(20, EVERYTHING), by_next_step("restore")
+
+    def plan_and_delete(*given: Any, **named: Any) -> Any:
+        planned = plan_commits(*given, **named)
+        for topic in ("orders", "payments"):
+            pipeline.broker.delete_records(topic, 0, 60)
+        return planned
+
+    monkeypatch.setattr(restore, "plan_commits", plan_and_delete)
+    where = (Receipt.parse(receipt), pipeline.checkpoint, EVERYTHING)
+    plan = plan_restore_receipt(pipeline.client, *where, on_out_of_range="skip", metadata=by)
+    with pytest.raises(PlanRefusedError, match="since the plan was made the log has changed"):
+        apply_pipeline(pipeline.client, plan, by, pipeline.checkpoint, 0)
+    assert pipeline.at() == {ORDERS: 20, PAYMENTS: 20}
 
 
 @pytest.mark.parametrize("again", ["orders", "payments"])

@@ -39,6 +39,7 @@ from waiting import (
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 
 pytestmark = pytest.mark.usefixtures("memory", "fast_polls")
@@ -154,6 +155,29 @@ def test_a_position_beyond_the_log_is_no_lag_of_0(isolation_level, make_topic, p
             gate.poke({})
     finally:
         gate._close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("sensor", [lag_sensor, reached_sensor])
+def test_a_checkpoint_has_not_read_a_topic_that_was_created_again(
+    sensor, way, group, make_topic, produce, recreate, new_query, context
+):
+    topic = make_topic(partitions=1)
+    query = new_query({topic: {0: 5}})
+    query.plan(1, {topic: {0: 5}}, at=time.time() - 600)
+    recreate(topic, 1)
+    produce(topic, {0: 9})
+    names = {"checkpoint_location": query.location, "topics": topic}
+
+    def read() -> None:
+        """Spark does not notice it, and never reads the first 5 records."""
+        query.run(2, {topic: {0: 9}})
+
+    with pytest.raises(AirflowFailException, match=f"{topic}-0: the topic was deleted and created again"):
+        wait_by(way, partial(sensor, None, **names), context, read)
+    allowed = CommitOffsetsOperator(task_id="commit", group_id=group, allow_new_cluster=True, **names)
+    allowed.execute(context)
+    assert reading_of(sensor(group, position="checkpoint", **names))[0] is True
 
 
 def test_a_partition_that_is_added_during_a_wait_is_waited_for(group, make_topic, produce, commit, grow):

@@ -24,6 +24,7 @@ from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterLi
 from airflow_kafka_offsets.spark.listener.queries import (
     ClassicQuery,
     ConnectQuery,
+    SinceMove,
     SourceState,
     Target,
     commit_group,
@@ -114,9 +115,10 @@ class Query:
         text = self.plans.get(batch)
         return None if text is None else parse_offset_log(text, "offsets")
 
-    def since_move(self, batch):
+    def since_moves(self, batch, topics):
         plans = [parse_offset_log(text, "offsets") for n, text in self.plans.items() if n < batch]
-        return self.moved_logs, iter(plans)
+        of_another = SinceMove(LogIds("cluster-1", {"others": "id before"}), set(), iter(()))
+        return [of_another, SinceMove(self.moved_logs, topics, iter(plans))]
 
     def newest_move(self):
         return self.move
@@ -591,6 +593,19 @@ def test_an_ended_query_commits_nothing_over_a_run_in_another_process_that_follo
     committer.flush(2)
     assert group.held["g", ORDERS].offset == 3
     assert len(committer.outcomes.errors) == 1
+
+
+@pytest.mark.parametrize("tool", ["spark listener", "reset"])
+def test_with_spark_connect_a_first_commit_after_the_end_is_not_made_over_a_later_batch(
+    committer, group, query, tool
+):
+    later = CommitMetadata(tool=tool, query="q-1", batch=8, move=1, at=int(time.time()))
+    group.held["g", ORDERS] = Commit(3, later.text())
+    query.ends, query.active = {ORDERS: 9}, False
+    committer.record_ended("run-1")
+    committer.flush(2)
+    assert group.held["g", ORDERS].offset == 3
+    assert "was moved after its last batch" in str(committer.outcomes.errors[0])
 
 
 @pytest.mark.parametrize("move", [2, None])

@@ -29,6 +29,9 @@ class Clock:
     def monotonic(self):
         return self.now
 
+    def time(self):
+        return self.now
+
     def sleep(self, seconds):
         self.now += seconds
 
@@ -55,7 +58,7 @@ class Run:
             return None
         return parse_offset_log(offset_log({"orders": {0: self.world.checkpoint}}), "offsets")
 
-    def since_move(self, batch):
+    def since_moves(self, batch, topics):
         return None
 
     def newest_move(self):
