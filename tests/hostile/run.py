@@ -6,7 +6,6 @@ Run it from the development environment::
     python tests/hostile/run.py --inputs 200000 --seed 7
     python tests/hostile/run.py --inputs 20000 --reader window --reader manifest
     python tests/hostile/run.py --growth              # does time or memory grow faster than the input?
-    python tests/hostile/run.py --coverage-guided     # with atheris, which has to be installed
 
 A third of the inputs is made up by hypothesis, the others are valid ones with some damage. The same seed
 gives the same inputs. An input that is neither read nor refused as it must be is printed, and kept in
@@ -15,7 +14,6 @@ gives the same inputs. An input that is neither read nor refused as it must be i
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import mmap
@@ -29,7 +27,6 @@ import traceback
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -205,28 +202,6 @@ def _cpu(name: str, data: bytes) -> float:
     return time.process_time() - begun
 
 
-def _guided(name: str, number: int, chosen: int, path: Path) -> None:
-    """Let atheris choose the inputs of a reader; it ends the process."""
-    import atheris
-
-    current = _Current(path)
-    directory = path.with_name("inputs")
-    directory.mkdir()
-
-    def one(data: bytes) -> None:
-        current.set(data)
-        try_input(name, data)
-
-    for at, data in enumerate(READERS[name].seeds):
-        (directory / str(at)).write_bytes(data)
-    for each in gc.get_objects():
-        if isinstance(each, FunctionType) and (each.__module__ or "").startswith("airflow_kafka_offsets"):
-            atheris.instrument_func(each)
-    options = [f"-runs={number}", f"-seed={chosen}", "-max_len=4096", f"-artifact_prefix={directory}/"]
-    atheris.Setup([sys.argv[0], str(directory), *options], one)
-    atheris.Fuzz()
-
-
 def _in_its_own_process(name: str, arguments: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         current = Path(directory, "input")
@@ -238,9 +213,6 @@ def _in_its_own_process(name: str, arguments: list[str]) -> dict[str, Any]:
             status, errors = done.returncode, done.stderr
         except subprocess.TimeoutExpired:
             status, errors = -1, "not finished in time"
-        if status == 0 and "--coverage-guided" in arguments:
-            click.echo(f"{name}: {_reached(errors)}")
-            return {**_NOTHING, "inputs": int(arguments[0].partition("=")[2])}
         if status == 0:
             found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
             return found
@@ -249,19 +221,12 @@ def _in_its_own_process(name: str, arguments: list[str]) -> dict[str, Any]:
         return {**_NOTHING, "failures": {died: kept}}
 
 
-def _reached(log: str) -> str:
-    """Return what libFuzzer says of the coverage at first and at last."""
-    lines = [line for line in log.splitlines() if " cov: " in line]
-    return f"{lines[0].strip()} ... {lines[-1].strip()}" if lines else "no coverage"
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--inputs", "number", default=200_000, show_default=True, help="For all readers together.")
 @click.option("--seed", "chosen", type=int, help="Default: another one each time.")
 @click.option("--reader", "readers", multiple=True, type=click.Choice(list(READERS)), help="Default: all.")
 @click.option("--processes", default=2, show_default=True, help="Readers that are tried at the same time.")
 @click.option("--growth", is_flag=True, help=f"Compare inputs of {SMALL:,} bytes to the largest.")
-@click.option("--coverage-guided", is_flag=True, help="Let atheris choose the inputs.")
 @click.option("--only", hidden=True)
 @click.option("--current", type=click.Path(path_type=Path), hidden=True)
 def main(
@@ -270,22 +235,19 @@ def main(
     readers: tuple[str, ...],
     processes: int,
     growth: bool,
-    coverage_guided: bool,
     only: str | None,
     current: Path | None,
 ) -> None:
     """Give hostile inputs to the readers of this package."""
     names = list(readers or READERS)
     if only is not None and current is not None:
-        if coverage_guided:
-            _guided(only, number, chosen or 1, current)
         print(json.dumps(_growth_of(only) if growth else _try_one(only, number, chosen or 0, current)))
         return
     chosen = random.randrange(2**32) if chosen is None else chosen
     click.echo(f"seed {chosen}")
     each = max(1, -(-number // len(names)))
     arguments = [f"--inputs={each}", f"--seed={chosen}"]
-    arguments += ["--growth"] * growth + ["--coverage-guided"] * coverage_guided
+    arguments += ["--growth"] * growth
     with ThreadPoolExecutor(processes) as pool:
         found = list(pool.map(lambda name: _in_its_own_process(name, arguments), names))
     table = Table("reader", "inputs", "refused", "CPU s", "slowest ms", "memory MB", "failures")

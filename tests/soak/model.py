@@ -26,8 +26,6 @@ READ = 45.0
 
 Offsets = list[int]
 Position = list[int | None]
-TopicOffsets = dict[str, dict[str, int]]
-"""Offsets of several topics, in Spark's form."""
 
 _UNCHANGED = ("nothing was changed", "nothing was written")
 _PARTLY = ("written before", "was moved before")
@@ -64,12 +62,8 @@ class Checkpoint:
         (directory / "metadata").write_text(json.dumps({"id": self.query_id}))
 
     def run_batch(self, ends: Offsets, *, finish: bool = True) -> None:
-        """Do what a query does: plan a batch up to the log's end, and finish it."""
+        """Do what a query does: plan a batch up to the log's end, unless one is pending, and finish it."""
         offsets = {self._topic: {str(number): end for number, end in enumerate(ends)}}
-        self.run_next(offsets, finish=finish)
-
-    def run_next(self, offsets: TopicOffsets, *, finish: bool = True) -> None:
-        """Plan a batch that ends at these offsets, unless one is pending, and finish it."""
         batch = self._pending()
         if batch is None:
             batch = max(self._batches("offsets"), default=-1) + 1

@@ -8,7 +8,6 @@ From the development environment::
     python tests/soak/run.py --schedules 500 --seed 7 --spark
     python tests/soak/run.py --schedules 100 --seed 7 --secured
     python tests/soak/run.py --seed 7 --only 42      # replays one schedule
-    python tests/soak/run.py --airflow --minutes 5 --seed 7
 
 The exit status is 1 if a promise was broken; the schedule that led there is printed.
 """
@@ -40,9 +39,6 @@ import click  # noqa: E402
 @click.option("--at-once", type=int, default=8, show_default=True, help="Schedules at once.")
 @click.option("--secured", is_flag=True, help="Let the workers log in, with SCRAM over TLS.")
 @click.option("--spark", is_flag=True, help="Let a real Spark write one checkpoint in twenty.")
-@click.option(
-    "--airflow", is_flag=True, help="Kill parts of a live Airflow for --minutes, in place of schedules."
-)
 @click.option("--verbose", is_flag=True, help="Print what happened in each schedule.")
 @click.option("--show", is_flag=True, help="Print the schedules, and play none.")
 def main(
@@ -53,7 +49,6 @@ def main(
     at_once: int,
     secured: bool,
     spark: bool,
-    airflow: bool,
     verbose: bool,
     show: bool,
 ) -> None:
@@ -70,9 +65,6 @@ def main(
             click.echo(draw(seed, number, secured=secured, spark=spark))
         return
     click.echo(f"seed {seed}")
-    if airflow:
-        _soak_airflow(seed, minutes or 5)
-        return
     began = time.monotonic()
     soak = Soak(
         lanes=1 if only is not None else at_once,
@@ -89,21 +81,6 @@ def main(
         click.echo(line)
     if soak.report.failed:
         raise SystemExit(1)
-
-
-def _soak_airflow(seed: int, minutes: float) -> None:
-    from tests.soak.live import LiveSoak
-
-    soak = LiveSoak(seed)
-    try:
-        soak.play(minutes)
-        for line in soak.lines():
-            click.echo(line)
-    except BaseException as error:
-        error.add_note(soak.airflow.said())
-        raise
-    finally:
-        soak.close()
 
 
 if __name__ == "__main__":

@@ -245,8 +245,7 @@ def airflow_with_users(until_scope_ends, bootstrap_servers, make_topic, postgres
         **{f"{name}_HOME": str(home / name.lower()) for name in shared},
         **{f"{name}_TOPIC": make_topic(1) for name in shared},
         "LAKE": str(lake),
-        "APPROVAL_NAMES": "approved,rejected,unanswered,defaulted,own,planned_again,moved,older,triggered",
-        "RACES": "4",
+        "APPROVAL_NAMES": "approved,rejected,unanswered,defaulted,own,planned_again,triggered",
     }
     # A run of a schedule that was deleted is created again when its DAG's file is read.
     more = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5"} if os.environ.get("LONG_TESTS") else {}

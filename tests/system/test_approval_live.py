@@ -101,15 +101,6 @@ def test_who_triggered_the_run_must_not_approve_it_where_that_is_forbidden(live,
     wait_for_log(live, "own", "reset", "ada triggered the run and approved its plan")
 
 
-def test_a_plan_whose_group_has_moved_since_is_refused_although_it_is_approved(live, at, topic, broker):
-    asked = request_of(live, "moved")
-    broker.commit(f"moved-{topic}", {TopicPartition(topic, 0): READ + 1})
-    live.bob.respond("moved", live.begun["moved"], asked["options"][0])
-    assert ended(live, "moved")["reset"] == "failed"
-    assert at("moved") == (READ + 1, READ)
-    wait_for_log(live, "moved", "reset", "is no longer valid: group")
-
-
 def test_an_old_text_that_is_shown_after_a_clear_approves_nothing(live, at, topic, broker):
     asked = request_of(live, "planned_again")
     broker.commit(f"planned_again-{topic}", {TopicPartition(topic, 0): READ + 1})
@@ -126,17 +117,6 @@ def test_an_old_text_that_is_shown_after_a_clear_approves_nothing(live, at, topi
         assert (found["approve"], found["reset"]) == ("failed", "upstream_failed")
         assert at("planned_again") == (READ + 1, READ)
         wait_for_log(live, "planned_again", "approve", "is for another plan; expected", 2)
-
-
-def test_the_approval_of_an_older_plan_is_refused(live, at, topic, broker):
-    asked = request_of(live, "older")
-    live.bob.respond("older", live.begun["older"], asked["options"][0])
-    assert ended(live, "older")["reset"] == "success"
-    assert at("older") == (BACK, BACK)
-    live.clear("older", live.begun["older"], "plan", "reset")
-    assert ended(live, "older")["reset"] == "failed"
-    assert at("older") == (BACK, BACK)
-    wait_for_log(live, "older", "reset", "the approval is for another plan", 2)
 
 
 def test_a_plan_lists_the_runs_that_speak_of_what_is_taken_back(live):

@@ -21,7 +21,6 @@ HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "dags_examples"
 DEADLINE = 30.0
 CROSSINGS = 3
-BURSTS = 3
 REGIONS = ("asia", "europe", "america")
 REFIRE_AFTER = timedelta(seconds=25)
 SEVERAL_POLLS = 5.0
@@ -30,7 +29,7 @@ SEVERAL_POLLS = 5.0
 @pytest.fixture(scope="module")
 def names(make_topic):
     """What the DAGs find in their environment: a topic and a group for each."""
-    dags = ("CROSSINGS", "BURSTS", "IDLE", "LEFT", "WAITING", "WINDOWS")
+    dags = ("CROSSINGS", "IDLE", "LEFT", "WAITING")
     topics = {f"{dag}_TOPIC": make_topic(2) for dag in dags}
     return topics | {f"{dag}_GROUP": topics[f"{dag}_TOPIC"] for dag in dags}
 
@@ -61,8 +60,6 @@ def live(
         bootstrap_servers,
         dags,
         postgres,
-        BROKER=bootstrap_servers,
-        BURSTS=str(BURSTS),
         LAKE=str(home / "lake"),
         REGIONS=",".join(REGIONS),
         CLEARS_NOTES=str(home / "clears.txt"),
@@ -75,8 +72,7 @@ def live(
         produce(names["IDLE_TOPIC"], {0: 60, 1: 60})
         produce(names["LEFT_TOPIC"], {0: 1})
         produce("clicks", {0: 5_000, 1: 5_000})
-        produce(names["WINDOWS_TOPIC"], {0: 5, 1: 5})
-        for dag_id in ("many_pipelines", "refused", "windows"):
+        for dag_id in ("many_pipelines", "refused"):
             airflow.trigger(dag_id)
         yield airflow
 
@@ -87,12 +83,6 @@ def spark_has_run(live, produce):
     (run,) = live.wait_for_runs("event_driven", 1)
     produce("clicks", {0: 50, 1: 50})
     return run, time.monotonic()
-
-
-@pytest.fixture(scope="module")
-def first_burst(names, produce):
-    """What wakes the DAG for the first time; it brings the rest itself."""
-    produce(names["BURSTS_TOPIC"], {0: 50})
 
 
 def above(live, asset):
@@ -157,7 +147,7 @@ def test_spark_runs_once_for_ten_thousand_records(live, spark_has_run):
     assert receipt["after"] == {"clicks": {"0": 5_000, "1": 5_000}}
 
 
-def test_each_crossing_starts_one_run(live, names, produce, first_burst):
+def test_each_crossing_starts_one_run(live, names, produce):
     topic = names["CROSSINGS_TOPIC"]
     for number in range(1, CROSSINGS + 1):
         produce(topic, {0: 40, 1: 40})  # not enough yet
@@ -167,13 +157,6 @@ def test_each_crossing_starts_one_run(live, names, produce, first_burst):
         live.wait_until(lambda: not above(live, "backlog"), "the trigger to see that the lag has fallen")
     assert len(live.runs("crossings")) == CROSSINGS
     assert len(live.events("backlog")) == CROSSINGS
-
-
-@pytest.mark.usefixtures("first_burst")
-def test_each_burst_that_a_run_has_left_waiting_starts_the_next_run(live):
-    live.wait_for_runs("bursts", BURSTS)
-    live.wait_until(lambda: not above(live, "bursts_backlog"), "the trigger to see that the lag has fallen")
-    assert len(live.runs("bursts")) == len(live.events("bursts_backlog")) == BURSTS
 
 
 def test_a_mapped_commit_tells_the_asset_of_its_own_group(live):
@@ -205,24 +188,6 @@ def test_a_refusal_stands_in_the_log_once_and_its_plan_says_that_it_was_not_carr
     # Airflow tells a task's state before the last lines of its log.
     live.wait_until(lambda: plan in log.read_text(), "the plan in the log")
     assert log.read_text().count("is outside its log") == 1
-
-
-def test_clearing_a_commit_after_later_windows_were_committed_ends_well_and_moves_nothing(
-    live, names, produce, broker
-):
-    (first,) = live.wait_for_runs("windows", 1)
-    produce(names["WINDOWS_TOPIC"], {0: 3})
-    live.trigger("windows")
-    live.wait_for_runs("windows", 2)
-    live.clear("windows", first["dag_run_id"], "commit")
-    live.wait_for_runs("windows", 2)
-    receipt = live.xcom("windows", first["dag_run_id"], "commit")
-    assert (receipt["changed"], receipt["after"]) == (0, {names["WINDOWS_TOPIC"]: {"0": 8, "1": 5}})
-    assert "committed_at" in receipt["source"]
-    held = broker.committed(names["WINDOWS_GROUP"], offsets(names["WINDOWS_TOPIC"], 0))
-    assert [commit.offset for commit in held.values()] == [8, 5]
-    # The asset's followers have seen this window when it was committed.
-    assert len(live.events(f"kafka-group://kafka_default/{names['WINDOWS_GROUP']}")) == 2
 
 
 def test_a_retry_and_a_clear_are_told_apart(live):

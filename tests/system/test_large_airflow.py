@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.long, pyt
 
 HERE = Path(__file__).parent
 NAMES = ("committed", "moved", "awaited", "woken")
-REGIONS = ("asia", "europe", "america")
 PARTITIONS = (0, 1)
 SEVERAL_POLLS = 8.0
 GONE = 60.0
@@ -36,17 +35,16 @@ def large(request, postgres, bootstrap_servers, make_topic, tmp_path_factory):
     if reason := missing_for(executor):
         pytest.skip(reason)
     home = tmp_path_factory.mktemp("large")
-    topics = {name: make_topic(len(PARTITIONS)) for name in (*NAMES, "orders")}
+    topics = {name: make_topic(len(PARTITIONS)) for name in NAMES}
     with ExitStack() as stack:
         broker = stack.enter_context(redis(home / "redis")) if executor == CELERY else None
         airflow = LargeAirflow(
             home,
             bootstrap_servers,
-            [HERE / "large_dags" / "large.py", HERE.parents[1] / "dags_examples" / "many_pipelines.py"],
+            [HERE / "large_dags" / "large.py"],
             postgres,
             broker=broker,
             LAKE=str(home / "lake"),
-            REGIONS=",".join(REGIONS),
             **{f"{name.upper()}_TOPIC": topics[name] for name in NAMES},
         )
         airflow.topics = topics
@@ -63,9 +61,9 @@ def topics(large):
 def group_at(broker, topics):
     """group_at(name) -> the offsets that its group has committed."""
 
-    def committed(name, group=None):
+    def committed(name):
         wanted = [TopicPartition(topics[name], number) for number in PARTITIONS]
-        found = broker.committed(group or topics[name], wanted)
+        found = broker.committed(topics[name], wanted)
         return [None if commit is None else commit.offset for commit in found.values()]
 
     return committed
@@ -101,18 +99,6 @@ def test_a_commit_a_deferred_wait_a_check_and_the_dag_that_follows(large, topics
     assert len(large.wait_for_runs("follows", 1)) == before + 1
 
 
-def test_mapped_commits_tell_the_asset_of_their_own_group(large, topics, produce, group_at):
-    produce(topics["orders"], {0: len(REGIONS)})
-    for number, region in enumerate(REGIONS, 1):
-        checkpoint = large.home / "lake" / "checkpoints" / f"orders-{region}"
-        write_checkpoint(checkpoint, topics["orders"], (number, 0))
-    large.trigger("many_pipelines")
-    large.wait_for_runs("many_pipelines", 1)
-    for number, region in enumerate(REGIONS, 1):
-        assert group_at("orders", f"orders-{region}") == [number, 0]
-        assert len(large.wait_for_runs(f"after_orders_of_{region}", 1)) == 1
-
-
 def test_a_failed_run_puts_its_reset_back(large, topics, produce, group_at, commit):
     produce(topics["moved"], {0: 4, 1: 3})
     checkpoint = large.home / "lake" / "checkpoints" / "moved"
@@ -132,7 +118,7 @@ def test_every_route_of_the_offsets_tab(large, topics):
     found = large.tab("/api/pipelines")
     assert found["problems"] == []
     pipelines = {pipeline["groups"][0]: pipeline for pipeline in found["pipelines"]}
-    assert pipelines.keys() >= {topics["committed"], topics["moved"], "orders-asia"}
+    assert pipelines.keys() >= {topics["committed"], topics["moved"]}
     newest = {}
     for dag_id, kinds in (("committed", {"commit"}), ("moved", {"reset", "restore"})):
         (pipeline,) = large.tab(f"/api/dags/{dag_id}/pipelines")["pipelines"]

@@ -159,12 +159,3 @@ def test_airflow_shows_it_as_a_tab_of_the_dag(installation):
         expect(page.get_by_text("Kafka offsets").first).to_be_visible()
         if os.environ.get("DOCS_IMAGES"):
             page.screenshot(path=IMAGES / "offsets-tab-in-airflow.png")
-
-
-def test_a_login_that_ends_is_explained(installation):
-    with quiet_page(installation.browser, allowed=("Failed to load resource",)) as page:
-        page.clock.install()
-        installation.open("dags/orders", page)
-        page.context.clear_cookies()
-        page.clock.run_for(11_000)
-        expect(page.get_by_role("alert")).to_contain_text("You are not logged in")

@@ -33,8 +33,8 @@ def topic(airflow_with_users, produce):
 def live(airflow_with_users, topic, broker):
     """An Airflow with the recoveries, whose queries have stopped at 60 of 100 records."""
     variables = airflow_with_users.variables
-    pipelines, races = Path(variables["RECOVERY_HOME"]), range(int(variables["RACES"]))
-    for name in (*NAMES, *JUDGED, "scheduled", *(f"race-{number}" for number in races)):
+    pipelines = Path(variables["RECOVERY_HOME"])
+    for name in (*NAMES, *JUDGED, "scheduled"):
         query = Query(pipelines / name, f"11111111-2222-3333-4444-{name:x>12.12}")
         for batch, offset in enumerate((10, READ)):
             query.run(batch, {topic: {0: offset}})
@@ -50,7 +50,7 @@ def live(airflow_with_users, topic, broker):
         (pipelines / "scheduled" / f"fail-{reset}").touch()
     # All begin at once; each test waits for its own.
     begun = {name: airflow_with_users.trigger(name) for name in NAMES}
-    vars(airflow_with_users).update(pipelines=pipelines, begun=begun, races=races)
+    vars(airflow_with_users).update(pipelines=pipelines, begun=begun)
     return airflow_with_users
 
 
@@ -125,18 +125,6 @@ def test_a_reset_that_was_killed_half_way_is_finished_when_it_is_cleared(live, a
     topic = live_topic(live)
     assert (receipt["before"], receipt["after"]) == ({topic: {"0": READ}}, {topic: {"0": BACK}})
     assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": READ}}}
-
-
-@pytest.mark.long
-def test_a_reset_and_a_commit_at_the_same_time_end_at_one_position(live, at):
-    run = live.trigger("races")
-    live.ended("races", run)
-    states = live.states("races", run)
-    for number in live.races:
-        group, checkpoint = at(f"race-{number}")
-        ended = {states[f"reset_{number}"], states[f"commit_{number}"]}
-        assert group == checkpoint == BACK or "failed" in ended, (number, group, checkpoint, states)
-    assert [at(f"race-{number}") for number in live.races].count((BACK, BACK)) >= 1
 
 
 # --- what the tasks say, and what the world says

@@ -88,18 +88,6 @@ def test_a_group_is_deleted_only_with_execute(do, group, topic, rows, kafka_tool
     assert group not in kafka_tools.consumer_groups("--list").stdout
 
 
-def test_a_deleted_group_is_restored_from_what_was_saved(
-    do, value, group, topic, rows, kafka_tools, tmp_path
-):
-    before, saved = rows(), tmp_path / "saved.csv"
-    (deleted,) = value(f"group delete GROUP --execute --save {saved}")["groups"]
-    assert (deleted["deleted"], deleted["before"]) == (True, {topic: {"0": 7, "1": None}})
-    assert saved.read_text() == f"{topic},0,7\n"
-    assert group not in kafka_tools.consumer_groups("--list").stdout
-    assert do(f"group restore GROUP --from-file {saved} --execute").code == 0
-    assert rows() == before
-
-
 def test_a_group_without_commits_is_deleted(value, group, topic, kafka_tools):
     kafka_tools.consumer_groups("--delete-offsets", "--group", group, "--topic", topic)
     (deleted,) = value("group delete GROUP --execute")["groups"]

@@ -122,17 +122,6 @@ def test_it_logs_in_as_the_connection_does_and_logs_no_password(
     assert str(config["sasl.password"]) not in caplog.text
 
 
-def test_the_rights_that_are_missing_are_named(secured_kafka, make_topic, new_group):
-    topic, name = make_topic(on=secured_kafka.plain), new_group()
-    tp = TopicPartition(topic, 0)
-    user = secured_kafka.user("carol", ("topic", topic, "Read"), ("group", name, "Read"))
-    with OffsetsClient(user) as client:
-        client.commit(name, {tp: 0})
-        with pytest.raises(Exception, match="Delete"):
-            client.delete_offsets(name, [tp])
-        assert client.committed(name, [tp])[tp] is not None
-
-
 def test_a_wrong_password_is_final_and_not_shown(secured_kafka, new_group):
     config = {**secured_kafka.login("admin", listener="SASL_PLAINTEXT"), "sasl.password": "not-this-one"}
     with (

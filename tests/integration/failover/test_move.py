@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from mirrored_clusters import MIRRORS, READ, SYNCS, keep_readiness, produce, produce_in_transactions
+from mirrored_clusters import MIRRORS, READ, SYNCS, keep_readiness, produce
 from mirrored_pipeline import Pipeline
 from written_query import Query
 
@@ -206,21 +206,3 @@ def test_two_sources_of_one_topic_move_each_to_its_place(mirrored, topic, tmp_pa
     assert found["1"] == dict(zip(pipeline.copies, (20, 30), strict=True))
     for each, wanted in ((group, READ), (f"{group}-b", {0: 20, 1: 30})):
         assert mirrored.committed(each, pipeline.copy) == wanted
-
-
-def test_transactions_move_safely_in_both_ways(mirrored, tmp_path, new_group, failover):
-    for way in ("same", "other"):
-        topic = mirrored.topic(way, partitions=1)
-        produce_in_transactions(mirrored.source, topic, 200)
-        mirrored.wait_for_copy(way, topic)
-        query = Query(tmp_path / way)
-        end = mirrored.on_source.log_ranges([TopicPartition(topic, 0)])[TopicPartition(topic, 0)].end
-        query.run(0, {topic: {0: 10}})
-        query.run(1, {topic: {0: end // 2}})
-        pipeline = Pipeline(mirrored, way, topic, query, new_group())
-        done = failover("apply", pipeline, "--output", "json")
-        assert done.code == 0, done
-        at = pipeline.at()[TopicPartition(pipeline.copy, 0)]
-        truth = mirrored.truth(way, TopicPartition(topic, 0))
-        assert truth.lost(end // 2, at) == 0
-        assert truth.again(end // 2, at) <= json.loads(done.out)["failover"]["again"] <= 9

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from mirrored_clusters import READ
@@ -12,15 +10,12 @@ from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.readiness_file import READINESS, read_readiness
-from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
-from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
-from airflow_kafka_offsets.triggers.event import LagEventTrigger
 
 pytestmark = pytest.mark.integration
 
@@ -125,21 +120,6 @@ def test_a_mirror_that_lacks_the_topic_is_not_ready(orders, context):
     wrong = {**orders, "mirror": {**orders["mirror"], "prefix": "elsewhere."}}
     with pytest.raises(AirflowFailException, match="is not on the mirror"):
         CheckMirrorOperator(task_id="check", **wrong).execute(context)
-
-
-def test_the_mirror_is_one_of_the_names_that_every_task_takes(orders):
-    assert ConsumerGroupLagSensor(task_id="gate", max_lag=1, **orders).kafka_config_id == "primary"
-    assert LagEventTrigger(min_lag=1, **orders).wait.kafka_config_id == "primary"
-    assert orders["mirror"]["kafka_config_id"] == "standby"
-    assert "mirror" not in json.loads(orders.spark_conf()["spark.kafkaOffsets.pipeline"])
-
-
-@pytest.mark.parametrize("missing", ["checkpoint_location", "mirror"])
-def test_a_failover_needs_checkpoint_and_mirror(orders, missing):
-    names = {name: value for name, value in orders.items() if name != missing}
-    for operator in (FailOverOperator, CheckMirrorOperator):
-        with pytest.raises(UsageError, match=missing):
-            operator(task_id="task", **names)
 
 
 def test_the_check_refuses_a_cluster_that_the_pipeline_has_left(orders, context):

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from deadlines import until
 
-from airflow_kafka_offsets.errors import AuditError, BrokerUnavailableError
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.certificate import Certificate
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -228,17 +228,6 @@ def test_the_records_of_an_open_transaction_cannot_be_said(audit, table, topic, 
     assert counted(found) == {"offsets": 17, "rows": 15, "lost": 2}
 
 
-def test_a_topic_that_was_created_again_cannot_be_said(audit, table, topic, window, recreate, produce):
-    table.add(topic, {0: range(9), 1: range(6)})
-    recreate(topic, 2)
-    produce(topic, {0: 10, 1: 6})
-    error, found = audit.refused(window)
-    assert found["undecided"] == {"other_log": {topic: {"0": [[9, 10]]}}}
-    assert "was deleted and created again" in error
-    unknown = window | {"source": {}}
-    assert counted(audit.refused(unknown)[1])["lost"] == 1
-
-
 def test_a_broker_that_does_not_answer_is_tried_again_and_leaves_a_certificate(
     audit, table, topic, window, connect, monkeypatch
 ):
@@ -248,15 +237,6 @@ def test_a_broker_that_does_not_answer_is_tried_again_and_leaves_a_certificate(
     error, found = audit.refused(window, BrokerUnavailableError)
     assert found["undecided"] == {"not_read": {topic: {"0": [[9, 10]]}}}
     assert found["problems"] == [error]
-
-
-def test_a_database_that_does_not_answer_is_tried_again(audit, window, monkeypatch, tmp_path):
-    nowhere = {"sqlalchemy_query": {"host": str(tmp_path)}}
-    gone = {"conn_type": "postgres", "login": "postgres", "extra": nowhere}
-    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(gone))
-    error, found = audit.refused(window, AuditError)
-    assert "check that the database is up" in error
-    assert found is None
 
 
 def test_topics_select_a_part_of_the_window(audit, table, topic, make_topic, produce, broker):
@@ -274,19 +254,6 @@ def test_topics_select_a_part_of_the_window(audit, table, topic, make_topic, pro
     assert counted(audit.run(both, topics=f"{topic}:1")) == {"offsets": 6, "rows": 6}
     error, _ = audit.refused(both, topics="oders")
     assert "topics names 'oders', which the window does not have" in error
-
-
-@pytest.mark.parametrize(
-    ("parameters", "says"),
-    [
-        ({"table": "evnts"}, 'cannot be read (relation "evnts" does not exist)'),
-        ({"conn_id": "kafka_default"}, "expected a connection to a database"),
-    ],
-)
-def test_a_name_that_is_mistyped_is_refused(audit, table, topic, window, parameters, says):
-    table.add(topic, {0: range(9), 1: range(6)})
-    error, _ = audit.refused(window, **parameters)
-    assert says in error
 
 
 def test_templates_are_rendered(audit, table, topic, window, context):

@@ -4,7 +4,6 @@ Checkpoints of real Spark queries, committed while they run, after they ended, a
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -67,26 +66,6 @@ def test_two_sources_of_one_topic_are_refused_one_group_and_given_one_each(
         assert (holds(first), holds(second)) == ({0: 2}, {0: 5})
     finally:
         query.stop()
-
-
-def test_a_new_checkpoint_is_a_new_query_and_an_old_copy_goes_backwards(
-    stream, run, make_topic, produce, location, tmp_path, new_group, holds, context
-):
-    topic, group = make_topic(1), new_group()
-    produce(topic, {0: 4})
-    run(stream(topic), location)
-    shutil.copytree(location, tmp_path / "old")
-    produce(topic, {0: 4})
-    run(stream(topic), location)
-    commit(context, group_id=group, checkpoint_location=location)
-
-    with pytest.raises(AirflowFailException, match="would go backwards"):
-        commit(context, group_id=group, checkpoint_location=str(tmp_path / "old"))
-    run(stream(topic), str(tmp_path / "new"))
-    with pytest.raises(AirflowFailException, match="allow_new_query"):
-        commit(context, group_id=group, checkpoint_location=str(tmp_path / "new"))
-    commit(context, group_id=group, checkpoint_location=str(tmp_path / "new"), allow_new_query=True)
-    assert holds(group) == {0: 8}
 
 
 JOB = """

@@ -1,7 +1,7 @@
-"""What gates see of a real log: transactions, compaction."""
+"""What gates see of a real log: compaction."""
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 from deadlines import until
 from waiting import (
@@ -20,24 +20,6 @@ from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 
 pytestmark = pytest.mark.integration
-
-
-def test_a_transaction_that_is_open_is_waited_for_only_by_who_reads_uncommitted(
-    group, bootstrap_servers, make_topic, commit
-):
-    topic = make_topic(partitions=1)
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": group, "log_level": 0})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(topic, b"x", partition=0)
-    assert producer.flush(20) == 0
-    commit(group, topic, {0: 0})
-    assert reading_of(lag_sensor(group, isolation_level="read_committed"))[0] is True
-    assert reading_of(lag_sensor(group))[1]["total_lag"] == 1
-    producer.abort_transaction(20)
-    # The aborted record and its marker: offsets that nobody will ever read.
-    assert reading_of(lag_sensor(group, isolation_level="read_committed"))[1]["total_lag"] == 2
-    assert reading_of(lag_sensor(group, isolation_level="read_committed", tolerance=2))[0] is True
 
 
 def first_offset_from(bootstrap_servers, topic, offset):

@@ -21,8 +21,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
@@ -59,27 +57,14 @@ def describe(kafka_tools):
     return rows
 
 
-@pytest.mark.parametrize(
-    "shared", [pytest.param(True, marks=pytest.mark.long), False], ids=["one shared group", "a group each"]
-)
 def test_kafkas_describe_follows_a_union_into_a_kafka_sink_batch_by_batch(
-    shared,
-    spark,
-    stream,
-    make_topic,
-    produce,
-    bootstrap_servers,
-    location,
-    new_group,
-    describe,
-    kafka_tools,
-    wait_until,
+    spark, stream, make_topic, produce, bootstrap_servers, location, new_group, describe
 ):
     first, second, sink = make_topic(2), make_topic(1), make_topic(1)
-    groups = [new_group()] * 2 if shared else [new_group(), new_group()]
+    groups = [new_group(), new_group()]
 
     def shown():
-        return {row: found for group in dict.fromkeys(groups) for row, found in describe(group).items()}
+        return {row: found for group in groups for row, found in describe(group).items()}
 
     def lag_free(ends):
         return {(first, 0): (ends[0], 0), (first, 1): (0, 0), (second, 0): (ends[1], 0)}
@@ -102,19 +87,6 @@ def test_kafkas_describe_follows_a_union_into_a_kafka_sink_batch_by_batch(
     assert shown() == lag_free((7, 8))
 
 
-def test_a_query_that_was_idle_before_the_listener_came_is_followed(
-    spark, stream, start, make_topic, produce, location, new_group, holds
-):
-    topic, group = make_topic(1), new_group()
-    produce(topic, {0: 3})
-    query = start(stream(topic, **{OPTION: group}), location, processingTime="0 seconds")
-    query.processAllAvailable()
-    with committing(spark, raise_errors=True):
-        pass
-    query.stop()
-    assert holds(group) == {(topic, 0): 3}
-
-
 def test_a_group_with_members_is_theirs(
     spark, stream, run, make_topic, produce, location, new_group, member, holds
 ):
@@ -126,36 +98,6 @@ def test_a_group_with_members_is_theirs(
     (error,) = listener.errors
     assert isinstance(error, GroupActiveError)
     assert holds(group) == {}
-
-
-def test_a_last_commit_that_is_late_is_not_made_over_a_move_and_the_run_after_it(
-    spark, stream, run, make_topic, produce, location, new_group, broker, holds, monkeypatch
-):
-    topic, group = make_topic(1), new_group()
-    partition, checkpoint = TopicPartition(topic, 0), SparkCheckpoint(location)
-    frame = stream(topic, **{OPTION: group})
-    produce(topic, {0: 5})
-    with committing(spark, raise_errors=True):
-        run(frame, location)
-
-    def away(client, *arguments):
-        raise BrokerUnavailableError("no answer")
-
-    produce(topic, {0: 4})
-    with committing(spark) as listener:
-        with monkeypatch.context() as broken:
-            broken.setattr(JvmOffsetsClient, "committed", away)
-            run(frame, location)
-            apply_checkpoint_plan(checkpoint, plan_seek(checkpoint, {"0": {partition: 2}}), quiet_period=0)
-            broker.commit(group, {partition: 3})
-    (error,) = listener.errors
-    assert "was moved after its last batch" in str(error)
-    assert holds(group) == {(topic, 0): 3}
-    # The next run continues from the move, and the group follows it again.
-    broker.commit(group, {partition: 2})
-    with committing(spark, raise_errors=True):
-        run(frame, location)
-    assert holds(group) == {(topic, 0): 9}
 
 
 def test_a_topic_of_a_pattern_that_goes_and_comes_back_is_followed_as_a_new_one(
@@ -228,25 +170,6 @@ def test_a_query_that_goes_on_in_a_topic_that_was_created_again_ends_with_an_err
         listener.raise_errors()
     # Spark has not noticed it: the first four records of the new topic were never read.
     assert (read, holds(group)) == ([0, 1, 2, 3, 4, 5], {(topic, 0): 6})
-
-
-def test_after_a_move_in_the_new_topic_a_query_ends_without_an_error(
-    spark, stream, run, make_topic, produce, location, new_group, holds, recreate, wait_until
-):
-    topic, group = make_topic(1), new_group()
-    frame = stream(topic, **{OPTION: group})
-    produce(topic, {0: 3})
-    run(frame, location)
-    checkpoint = SparkCheckpoint(location)
-    planned = checkpoint.read().batch_timestamp_ms or 0
-    recreate(topic, 1)
-    wait_until(lambda: time.time() * 1_000 > planned + 1_000)
-    produce(topic, {0: 5})
-    moved = plan_seek(checkpoint, {"0": {TopicPartition(topic, 0): 2}})
-    apply_checkpoint_plan(checkpoint, moved, quiet_period=0, made_by=CommitMetadata())
-    with committing(spark, raise_errors=True):
-        run(frame, location)
-    assert holds(group) == {(topic, 0): 5}
 
 
 def test_a_query_whose_topic_was_created_again_between_two_runs_ends_with_an_error(

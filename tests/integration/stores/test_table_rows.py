@@ -397,34 +397,6 @@ def test_one_lost_one_double_and_one_foreign_row_among_many(engine, large):
     assert found.foreign == [ForeignRows("orders", 0, third, third, 1)]
 
 
-@pytest.mark.long
-@pytest.mark.timeout(1_800)
-def test_the_time_beside_a_plain_scan(engine, large):
-    table, window = large
-
-    def seconds(read):
-        times = []
-        for _ in range(5):
-            began = time.monotonic()
-            read()
-            times.append(time.monotonic() - began)
-        return sorted(times)[2]
-
-    def scan(statement):
-        with engine.connect() as connection:
-            connection.execute(sa.text(statement)).all()
-
-    sums = 'count(*), sum("offset")'
-    plain = seconds(lambda: scan(f"SELECT {sums} FROM {table}"))
-    grouped = seconds(lambda: scan(f"SELECT topic, partition, {sums} FROM {table} GROUP BY topic, partition"))
-    audited = seconds(lambda: held(engine, table, window))
-    print(
-        f"{engine.dialect.name}: {ROWS:,} rows, plain {plain:.2f} s, grouped {grouped:.2f} s, "
-        f"audit {audited:.2f} s: {audited / plain:.2f} and {audited / grouped:.2f} of these"
-    )
-    assert audited < 5 * grouped
-
-
 @pytest.fixture
 def ignores_case(engine):
     """A column's type that takes Orders for orders."""

@@ -1,19 +1,15 @@
-"""Waits in the triggerer whose broker is away or silent, or refuses a connection."""
+"""Waits in the triggerer whose broker is away or silent."""
 
 import asyncio
 import json
 import time
-from contextlib import aclosing
 
 import pytest
 from waiting import again
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger, OffsetsReachedTrigger
-from airflow_kafka_offsets.waits.lag import LagWait
-from airflow_kafka_offsets.waits.wait import Reading
 
 pytestmark = pytest.mark.integration
 
@@ -67,24 +63,3 @@ def test_a_wait_goes_on_after_a_broker_was_stopped_or_silent_for_20_seconds(
     events = [event.payload for event in asyncio.run(run())]
     assert [event.get("message") for event in events] == [None] * 4
     assert [event["reading"].get("total_lag", 0) for event in events] == [0] * 4
-
-
-@pytest.mark.parametrize("wrong", [{"security.protocol": "nonsense"}, {"bootstrap.servers": ""}])
-def test_a_connection_that_is_refused_is_read_again_by_who_comes_next(
-    wrong, behind, bootstrap_servers, connect
-):
-    wait = LagWait(group_id=behind, max_lag=0)
-
-    async def run():
-        connect({"bootstrap.servers": bootstrap_servers, **wrong})
-        async with aclosing(poll_repeatedly(wait, 1.0)) as first:
-            refused = await anext(first)
-            connect(bootstrap_servers)
-            async with aclosing(poll_repeatedly(wait, 1.0)) as second:
-                # Who keeps waiting gets the corrected connection too.
-                return refused, [await asyncio.wait_for(anext(each), DEADLINE) for each in (second, first)]
-
-    refused, answers = asyncio.run(run())
-    assert not getattr(refused, "retriable", False)
-    assert "nonsense" in str(refused) or "bootstrap.servers" in str(refused)
-    assert all(isinstance(answer, Reading) for answer in answers)

@@ -15,7 +15,6 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.pace import ENOUGH
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
-from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
 from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 
 pytestmark = pytest.mark.integration
@@ -214,25 +213,6 @@ def test_the_record_times_of_a_receipt(instance, make_topic, produce, new_group,
     assert (found["problems"], found["wait"]) == ([], None)
 
 
-@pytest.mark.parametrize("logs", [None, {"cluster": "other", "topics": {"again": "MTIzNDU2Nzg5MDEyMzQ1Ng"}}])
-def test_nothing_is_said_of_the_move_of_a_topic_that_is_another_one(
-    instance, make_topic, produce, new_group, logs
-):
-    """Where the group had no commit before, it would look as if the move was taken back."""
-    topic, group = make_topic(1), new_group()
-    produce(topic, {0: 10})
-    logs = json.loads(json.dumps(logs).replace("again", topic))
-    value = receipt(group, None, 7, topic=topic, logs=logs)
-
-    found = instance(CommitOffsetsOperator(task_id="c", group_id=group, offsets={topic: {"0": 7}}), value)()
-
-    assert found["times"] == {"before": [None], "after": [None]}
-    assert found["since"] is None
-    assert [each.partition(":")[0] for each in found["problems"]] == [
-        "not known to be the topic of this receipt"
-    ]
-
-
 def test_where_the_groups_of_a_move_are_now(instance, connected, make_topic, produce, new_group, broker):
     topic, group = make_topic(2), new_group()
     produce(topic, {0: 10, 1: 10})
@@ -263,20 +243,6 @@ def test_where_the_groups_of_a_move_are_now(instance, connected, make_topic, pro
     assert since({0: 8, 1: 4})["state"] == "moved on"
 
 
-def test_record_times_that_cannot_be_read_are_left_out(instance):
-    ask = instance(
-        CommitOffsetsOperator(
-            task_id="commit", group_id="g", kafka_config_id="kafka_dead", offsets={"t": {"0": 7}}
-        ),
-        receipt("g", 1, 2, kafka_config_id="kafka_dead"),
-    )
-
-    found = ask()
-
-    assert found["times"] is None
-    assert found["problems"] == ["the broker of connection 'kafka_dead': it does not answer"]
-
-
 def test_the_progress_of_a_wait(instance, connected, make_topic, produce, new_group, broker):
     topic, group = make_topic(1), new_group()
     produce(topic, {0: 1_000})
@@ -305,24 +271,6 @@ def test_the_progress_of_a_wait(instance, connected, make_topic, produce, new_gr
     assert len(polls) > ENOUGH
     assert polls[-1]["pace"].startswith(f"{read[-1]} of 800 read, ")
     assert (over["done"], over["remaining"], over["pace"]) == (True, 0, None)
-
-
-def test_the_lag_above_a_threshold(instance, make_topic, produce, new_group, broker):
-    topic, group = make_topic(1), new_group()
-    produce(topic, {0: 1_000})
-    broker.commit(group, {TopicPartition(topic, 0): 100})
-    rendered = {"group_id": group, "max_lag": 50, "max_time_lag": None, "min_headroom": None, "topics": topic}
-    gate = ConsumerGroupLagSensor(task_id="gate", group_id=group, max_lag=50)
-
-    found = instance(gate, None, "running", rendered)()
-
-    assert found["wait"] == {"done": False, "moving": True, "remaining": 850, "of": None, "pace": None}
-
-
-def test_a_group_that_has_committed_nothing(connected, add_pipeline, new_group):
-    add_pipeline("nothing", group_id=new_group())
-
-    assert "has no committed offsets" in read(connected, "nothing")["error"]["message"]
 
 
 def test_a_broker_that_is_away(connected, add_pipeline, new_group):
@@ -407,14 +355,6 @@ def test_a_right_that_is_missing(
     for text in (refused, some):
         assert secured_kafka.listeners["SASL_SSL"] not in json.dumps(text)
         assert user["sasl.username"] not in json.dumps(text)
-
-
-def test_a_connection_that_is_not_there(connected, add_pipeline):
-    add_pipeline("lost", group_id="lost", kafka_config_id="kafka_nowhere")
-
-    message = read(connected, "lost")["error"]["message"]
-
-    assert message.startswith("connection 'kafka_nowhere' is not defined")
 
 
 @pytest.mark.long

@@ -1,20 +1,16 @@
-"""
-One DAG catches up when it runs, one leaves what has come meanwhile, and one does nothing about what wakes it.
-"""
+"""One DAG catches up when it runs, and one does nothing about what wakes it."""
 
 from __future__ import annotations
 
 import os
 
 from airflow.sdk import DAG, Asset, AssetWatcher, task
-from confluent_kafka import Producer
 
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
 
 TOPIC, GROUP = os.environ["CROSSINGS_TOPIC"], os.environ["CROSSINGS_GROUP"]
-BURSTS_TOPIC, BURSTS_GROUP = os.environ["BURSTS_TOPIC"], os.environ["BURSTS_GROUP"]
 IDLE_TOPIC, IDLE_GROUP = os.environ["IDLE_TOPIC"], os.environ["IDLE_GROUP"]
 
 backlog = Asset(
@@ -23,17 +19,6 @@ backlog = Asset(
         AssetWatcher(
             name="lag",
             trigger=LagEventTrigger(group_id=GROUP, topics=[TOPIC], min_lag=100, poll_interval=1),
-        )
-    ],
-)
-bursts_backlog = Asset(
-    "bursts_backlog",
-    watchers=[
-        AssetWatcher(
-            name="lag",
-            trigger=LagEventTrigger(
-                group_id=BURSTS_GROUP, topics=[BURSTS_TOPIC], min_lag=40, poll_interval=1, refire_after=600
-            ),
         )
     ],
 )
@@ -65,23 +50,6 @@ with DAG("crossings", schedule=[backlog], max_active_runs=1):
         return sum(ends.values())
 
     catch_up()
-
-with DAG("bursts", schedule=[bursts_backlog], max_active_runs=1):
-
-    @task
-    def commit_what_there_was() -> None:
-        """Commit the log end of the beginning; by then the next 50 records are there."""
-        partition = TopicPartition(BURSTS_TOPIC, 0)
-        with KafkaOffsetsHook().get_offsets_client() as client:
-            end = client.log_ranges([partition])[partition].end
-            if end < int(os.environ["BURSTS"]) * 50:
-                producer = Producer({"bootstrap.servers": os.environ["BROKER"], "log_level": 0})
-                for _ in range(50):
-                    producer.produce(BURSTS_TOPIC, b"", partition=0)
-                assert producer.flush(20) == 0
-            client.commit(BURSTS_GROUP, {partition: end})
-
-    commit_what_there_was()
 
 with DAG("idle", schedule=[idle_backlog], max_active_runs=1):
 

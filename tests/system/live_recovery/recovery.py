@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
 HOME, TOPIC = Path(os.environ["RECOVERY_HOME"]), os.environ["RECOVERY_TOPIC"]
-RACES = int(os.environ["RACES"])
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 
 
@@ -76,25 +74,6 @@ for name in ("cleared", "given_up", "broken", "half_way"):
         restore = RestoreOffsetsOperator(task_id="restore", receipt=reset.output, quiet_period=0)
         reset >> job(str(checkpoint)) >> commit >> restore.as_teardown(setups=reset)
     globals()[name] = dag
-
-# Nobody waits for the other: a reset and a commit of the same pipeline, at the same time.
-with DAG("races", schedule=None) as races:
-
-    @task
-    def begin() -> float:
-        """Let all begin at once."""
-        return time.time()
-
-    begun = begin()
-    for number in range(RACES):
-        race: dict[str, Any] = {
-            "group_id": f"race-{number}-{TOPIC}",
-            "checkpoint_location": str(HOME / f"race-{number}"),
-        }
-        begun >> [
-            ResetOffsetsOperator(task_id=f"reset_{number}", shift_by=-3, quiet_period=0, **race),
-            CommitOffsetsOperator(task_id=f"commit_{number}", **race),
-        ]
 
 
 # It fails once after it has moved, if that is asked for.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -38,6 +39,8 @@ from airflow_kafka_offsets.readings.log_checks import check_logs_again
 from airflow_kafka_offsets.readings.mirror_check import check_mirror
 
 MIRROR = Mirror("standby")
+ORDERS = TopicPartition("orders", 0)
+DISCARD = CheckpointPolicy("discard", idempotent_sink=True)
 
 
 class Pipeline:
@@ -82,7 +85,7 @@ class Pipeline:
         """Commit the group on a cluster, by default as a batch of the query there."""
         by = {"query": self.checkpoint.query_id(), "cluster": on, "batch": 0, **made}
         client = self.source if on == "source" else self.mirror
-        client.commit("etl", {TopicPartition("orders", 0): offset}, CommitMetadata(**by).text())
+        client.commit("etl", {ORDERS: offset}, CommitMetadata(**by).text())
 
 
 @pytest.fixture
@@ -93,7 +96,7 @@ def pipeline(tmp_path) -> Pipeline:
 def test_the_last_record_that_was_read_is_found_on_the_mirror(pipeline):
     plan = pipeline.plan()
     assert plan.refusals == []
-    assert plan.checkpoint_plan.after == {"0": {TopicPartition("orders", 0): 80}}
+    assert plan.checkpoint_plan.after == {"0": {ORDERS: 80}}
     assert plan.as_json()["kinds"] == {"exact (record)": 1}
 
 
@@ -111,9 +114,9 @@ def test_a_batch_that_was_begun_is_refused_unless_it_may_be_discarded(pipeline):
     pipeline.query.plan(1, {"orders": {0: 95}})
     with pytest.raises(PlanRefusedError, match="batch 1 was begun and not finished"):
         pipeline.move(pipeline.plan())
-    pipeline.move(pipeline.plan(checkpoint=CheckpointPolicy("discard", idempotent_sink=True)))
+    pipeline.move(pipeline.plan(checkpoint=DISCARD))
     state = pipeline.checkpoint.read()
-    assert (state.pending_batch_id, state.kafka_offsets["0"]) == (None, {TopicPartition("orders", 0): 80})
+    assert (state.pending_batch_id, state.kafka_offsets["0"]) == (None, {ORDERS: 80})
 
 
 def test_what_the_source_has_lost_after_the_query_read_it_may_be_read_again(pipeline):
@@ -152,6 +155,54 @@ def test_an_interrupted_failover_is_finished_by_the_same_request_of_another_tool
         pipeline.move(pipeline.plan())
     pipeline.move(pipeline.plan(mirror=Mirror()))
     assert pipeline.moves() == {"0001-failover": True}
+
+
+def test_a_failover_that_is_killed_at_any_step_is_finished_and_once_begun_without_the_source(
+    tmp_path, monkeypatch
+):
+    class KilledError(Exception):
+        pass
+
+    def killed_after(step: int, pipeline: Pipeline) -> bool:
+        done = itertools.count(1)
+
+        def counted(call: Any) -> Any:
+            def counting(*given: Any, **named: Any) -> Any:
+                found = call(*given, **named)
+                if next(done) == step:
+                    raise KilledError
+                return found
+
+            return counting
+
+        with monkeypatch.context() as patched:
+            for owner, name in (
+                (SparkCheckpoint, "write_file"),
+                (SparkCheckpoint, "remove_file"),
+                (type(pipeline.mirror), "commit"),
+            ):
+                patched.setattr(owner, name, counted(getattr(owner, name)))
+            try:
+                pipeline.move(pipeline.plan(checkpoint=DISCARD))
+            except KilledError:
+                return True
+        return False
+
+    for step in itertools.count(1):
+        pipeline = Pipeline(tmp_path / str(step))
+        pipeline.query.plan(1, {"orders": {0: 95}})
+        was_killed = killed_after(step, pipeline)
+        if was_killed:
+            source = None if pipeline.moves() else pipeline.source
+            plan = pipeline.plan(source, pipeline.mirror, checkpoint=DISCARD)
+            pipeline.move(plan)
+            assert plan.make_receipt()["checkpoint"]["before"] == {"0": {"orders": {"0": 90}}}, step
+        state, commits = pipeline.checkpoint.read(), pipeline.mirror.committed("etl", [ORDERS])
+        assert (state.pending_batch_id, state.kafka_offsets["0"][ORDERS]) == (None, 80), step
+        assert (commits[ORDERS].offset, [*pipeline.moves().values()]) == (80, [True]), step
+        if not was_killed:
+            break
+    assert step > 8
 
 
 def test_the_clusters_must_not_be_swapped(pipeline):
@@ -232,7 +283,7 @@ def test_a_restore_of_a_failover_that_was_killed_is_finished_on_the_mirror(pipel
     with killed():
         restore()
     restore()
-    assert pipeline.checkpoint.read().kafka_offsets == {"0": {TopicPartition("orders", 0): 90}}
+    assert pipeline.checkpoint.read().kafka_offsets == {"0": {ORDERS: 90}}
     assert pipeline.moves() == {"0001-failover": True, "0002-restore": True}
 
 
@@ -323,10 +374,10 @@ def test_a_batch_that_ends_while_its_position_is_translated_is_not_moved_but_a_d
     monkeypatch.setattr("airflow_kafka_offsets.moves.failover.translate_sources", translate)
     plan = pipeline.plan()
     moved = plan.checkpoint_plan
-    assert (moved.batch_id, moved.before, plan.refusals) == (0, {"0": {TopicPartition("orders", 0): 90}}, [])
+    assert (moved.batch_id, moved.before, plan.refusals) == (0, {"0": {ORDERS: 90}}, [])
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made: the query is running"):
         pipeline.move(plan)
-    assert pipeline.checkpoint.read().kafka_offsets == {"0": {TopicPartition("orders", 0): 95}}
+    assert pipeline.checkpoint.read().kafka_offsets == {"0": {ORDERS: 95}}
 
 
 def test_the_last_check_sees_the_offset_of_each_source_of_a_topic(pipeline):

@@ -222,6 +222,20 @@ def test_where_the_storage_tells_no_time_a_batch_counts_from_when_it_was_planned
     assert report.drifted
 
 
+def test_a_topic_that_was_deleted_does_not_hide_the_others(
+    checkpoint, topic, make_topic, new_group, commit, context, memory
+):
+    other, group = make_topic(1), new_group()
+    location = checkpoint({topic: {0: 10}, other: {0: 0}})
+    commit(group, topic, {0: 10})
+    commit(group, other, {0: 0})
+    memory.delete_topic(topic)
+    with pytest.raises(AirflowFailException, match="topic gone on 1 of 2"):
+        check(context, group_id=group, checkpoint_location=location, topics=[f"{topic}:0", other])
+    (shown,) = context["ti"].xcoms["return_value"]["pipelines"][0]["groups"]
+    assert shown["verdicts"] == {"topic gone": 1, "in step": 1}
+
+
 def test_a_topic_that_was_created_again_with_more_records_is_no_group_that_is_behind(
     checkpoint, topic, new_group, commit, context, recreate, produce
 ):

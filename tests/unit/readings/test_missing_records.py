@@ -48,3 +48,14 @@ def test_of_a_topic_that_is_gone_nothing_can_be_said(broker):
     found = find(broker)
     assert found == MissingOffsets(undecided={"other_log": MISSING}, problems=found.problems)
     assert "orders-0 is not on" in found.problems[0]
+
+
+def test_of_a_topic_that_was_created_again_nothing_can_be_said(broker):
+    with open_client(broker) as client:
+        window = OffsetWindow(WINDOW.ranges, source={"logs": client.log_ids(["orders"]).as_json()})
+    broker.delete_topic("orders")
+    broker.create("orders")
+    broker.append("orders", 0, range(12))
+    found = find(broker, [(0, 12)], window=window)
+    assert found == MissingOffsets(undecided={"other_log": MISSING}, problems=found.problems)
+    assert "was deleted and created again" in found.problems[0]

@@ -17,6 +17,7 @@ from waiting import again
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
+    BrokerError,
     BrokerUnavailableError,
     CheckpointNotFoundError,
     StorageError,
@@ -248,6 +249,22 @@ def test_a_storage_that_refuses_is_opened_again_because_its_connection_may_be_co
     assert isinstance(refused, StorageError)
     assert all(isinstance(outcome, Reading) for outcome in later)
     assert len(opened) == 2
+
+
+def test_a_login_that_is_refused_is_tried_with_the_connection_as_it_is_then(groups, clients, monkeypatch):
+    (group,), (topic,) = groups(1)
+    log_ranges = CountingClient.log_ranges
+
+    def refuse(client, partitions, **parameters):
+        if client is clients[0]:
+            raise BrokerError("authentication failed")
+        return log_ranges(client, partitions, **parameters)
+
+    monkeypatch.setattr(CountingClient, "log_ranges", refuse)
+    ((refused, *later),) = poll_for([LagWait(group_id=group, topics=topic, max_lag=0)], times=3)
+    assert str(refused) == "authentication failed"
+    assert all(isinstance(outcome, Reading) for outcome in later)
+    assert len(clients) == 2
 
 
 def test_an_error_nobody_thought_of_ends_one_wait_and_not_the_thread(groups, clients, monkeypatch):

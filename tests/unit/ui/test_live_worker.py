@@ -19,6 +19,7 @@ from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import partition_set
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.storage import plain_errors
 from airflow_kafka_offsets.ui import live_worker
@@ -191,6 +192,19 @@ def test_the_rates_of_one_cluster_are_not_continued_on_another(monkeypatch):
         assert "error" not in worker.answer(request)
 
     assert of[0] == of[1] != of[2]
+
+
+def test_nothing_is_said_of_the_move_of_a_topic_that_is_another_one(monkeypatch):
+    """Where the group had no commit before, it would look as if the move was taken back."""
+    worker, now = live_worker.LiveWorker(), LogIds("cluster", {"orders": "another"})
+    client = SimpleNamespace(log_ids=lambda _: now, log_ranges=lambda _: {}, record_times=lambda *_, **__: {})
+    monkeypatch.setattr(worker, "_lend", lambda *_: nullcontext(client))
+    asked = {"offsets": [[0, "after", "orders", 0, 7]], "rows": 1, "topics": {"orders": "its-id"}}
+    moved = {"g": [["orders", 0, None, 7]]}
+    names = dict.fromkeys(PIPELINE_PARAMETERS) | {"group_id": "g"}
+    request = {"id": 1, "question": "times", "names": names, "end": time.monotonic() + 60}
+    found = worker.answer({**request, **asked, "moved": moved})["value"]
+    assert (found["since"], found["times"]["after"]) == (None, [None])
 
 
 def login(_):
