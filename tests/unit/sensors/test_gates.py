@@ -380,7 +380,7 @@ def test_a_wait_for_something_else_than_the_task_has_by_now_is_tried_again(
     with pytest.raises(TaskDeferred) as deferral:
         sensor(**given, deferrable=True, poke_interval=0.1, stalled_after=900).execute(context)
     event = end_of(deferral.value.trigger, lambda: commit(behind, topic, {0: 5}))
-    kwargs = json.loads(json.dumps({**deferral.value.kwargs, "event": event}))
+    kwargs = json.loads(json.dumps({**(deferral.value.kwargs or {}), "event": event}))
     assert sensor(**given).execute_complete(context, **kwargs)["group_id"] == behind
     with pytest.raises(KafkaOffsetsError, match="the wait was for .*, and the task now has ") as refused:
         sensor(**given | corrected).execute_complete(context, **kwargs)
