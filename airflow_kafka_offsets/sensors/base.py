@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from airflow.exceptions import AirflowRescheduleException
@@ -94,6 +94,18 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         """Return the wait that the task's parameters describe."""
         return self.wait_class(**{name: getattr(self, name) for name in self.wait_class.parsers})
 
+    def asked(self, wait: Wait) -> dict[str, Any]:
+        """Return the parameters that decide when a wait is over, which must not change while it lasts."""
+        asked = wait.parameters | {"stalled_after": None}
+        if "target" in asked:
+            # Its value may be fixed, or be another one in each poll. Its text shows whether it was corrected.
+            written = (self._templates or {}).get("target", getattr(self, "target", None))
+            known = isinstance(written, str | datetime | Mapping)
+            asked["target"] = str(written) if known else None
+            # No sensor's parameter; earlier versions have kept targets without it.
+            asked.pop("cluster", None)
+        return asked
+
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll once; when the wait is over, the reading is the task's XCom; else defer if the sensor does."""
         memory, value = WaitMemory(context), PokeReturnValue(is_done=False)
@@ -148,18 +160,22 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         self.defer(
             trigger=trigger,
             method_name="execute_complete",
+            kwargs={"asked": self.asked(wait)},
             # Later than the trigger's own timeout, whose event has the last reading and may be late.
             timeout=timedelta(seconds=self.timeout + 120.0),
         )
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
+    def execute_complete(
+        self, context: Context, event: Mapping[str, Any], asked: Mapping[str, Any] | None = None
+    ) -> Any:
         """
         Return the reading with which the triggerer ended the wait.
 
+        :param asked: the parameters of the wait, see :meth:`asked`.
         :raises AirflowFailException: if the wait failed in the triggerer.
         :raises AirflowSensorTimeout: if the wait timed out in the triggerer.
         :raises AirflowException: for an error in the triggerer that a retry may fix.
-        :raises KafkaOffsetsError: if the task's templates name another pipeline by now.
+        :raises KafkaOffsetsError: if the task has other parameters by now.
         """
         reading, status = event.get("reading"), event.get("status")
         if status != "done":
@@ -172,13 +188,12 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
                 raise KafkaOffsetsError(text, retriable=True)
             kinds = {"timeout": AirflowSensorTimeout, "error": AirflowException}
             raise kinds.get(str(status), AirflowFailException)(text)
-        names = event.get("names", {})
-        now = OffsetsSensor.make_wait(self, WaitMemory(context)).parameters if names else {}
-        for name in names:
-            if now[name] != names[name]:
+        now = self.asked(OffsetsSensor.make_wait(self, WaitMemory(context))) if asked else {}
+        for name, value in (asked or {}).items():
+            if now.get(name) != value:
                 raise KafkaOffsetsError(
-                    f"the wait was for {name}={shorten(names[name])}, and the task now has "
-                    f"{shorten(now[name])}, as after a change of a Variable: a retry waits for that",
+                    f"the wait was for {name}={shorten(value)}, and the task now has {shorten(now.get(name))}"
+                    ", as after a change of the DAG file or a Variable: a retry waits for that",
                     retriable=True,
                 )
         self.log.info("%s", event["text"])

@@ -67,13 +67,7 @@ class OffsetsReachedSensor(OffsetsSensor):
         if isinstance(wait.target, Mapping):
             # Offsets and receipts do not move, so nothing is kept: a corrected target counts at once.
             return wait.freeze(self.open_client(), self.open_checkpoint())
-        # A template may have another value in each poll. Its text shows whether the target was corrected.
-        written = (self._templates or {}).get("target", self.target)
-        written = str(written) if isinstance(written, str | datetime) else None
-        given = wait.parameters | {"target": written, "stalled_after": None, "tolerance": None}
-        # No sensor's parameter; earlier versions have kept targets without it.
-        del given["cluster"]
-        frozen_for = digest(given)
+        frozen_for = digest(self.asked(wait) | {"tolerance": None})
         kept = memory.target
         if kept is not None and kept.get("for") == frozen_for:
             return replace(wait, target=kept["offsets"], cluster=kept.get("cluster", ""))

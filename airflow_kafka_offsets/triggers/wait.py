@@ -13,7 +13,6 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.triggers.base import TriggerEvent
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.task.metrics import report_lag
 from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.triggers.refusable import RefusableTrigger, defer_refusal
@@ -37,9 +36,9 @@ class WaitTrigger(RefusableTrigger):
     - ``failed``: the wait is stalled, or every poll would repeat the error, such as a wrong password.
     - ``error``: a retry may fix the error, such as an undefined connection or an error in Airflow itself.
 
-    The event also has the last ``reading``, its ``text`` and, unless the status is ``done``, a ``message``;
-    with ``done``, the pipeline's ``names``. A temporary error, such as an unreachable broker, is logged, and
-    the wait continues. The trigger only reads, so it may run twice.
+    The event also has the last ``reading``, its ``text`` and, unless the status is ``done``, a ``message``. A
+    temporary error, such as an unreachable broker, is logged, and the wait continues. The trigger only reads,
+    so it may run twice.
 
     :param max_interval: maximum seconds of the interval, which is doubled after each poll; by default the
         interval is constant.
@@ -93,8 +92,7 @@ class WaitTrigger(RefusableTrigger):
                         (log.warning if outcome.unknown else log.info)("%s", outcome.text)
                     report_lag(outcome.lags, outcome.checkpoint)
                     if outcome.done:
-                        names = {name: self.parameters[name] for name in PIPELINE_PARAMETERS}
-                        return {**_event("done", outcome), "names": names}
+                        return _event("done", outcome)
                     if stalled := progress.stalled:
                         return _event("failed", outcome, stalled)
                 elif not getattr(outcome, "retriable", True):

@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowSensorTimeout,
     AirflowSkipException,
     AirflowTaskTimeout,
+    TaskDeferred,
 )
 from waiting import (
     FOREVER,
@@ -376,17 +377,29 @@ def test_a_wait_that_is_approached_says_when_it_may_end(
     assert 10 < progress["seconds_left"] < 250
 
 
-@pytest.mark.parametrize("sensor", [reached_sensor, lag_sensor])
-def test_a_wait_for_another_group_than_the_task_has_by_now_is_tried_again(
-    sensor, behind, commit, broker, context
+@pytest.mark.parametrize(
+    ("sensor", "parameters", "corrected"),
+    [
+        (reached_sensor, {}, {"group": "other"}),
+        (reached_sensor, {}, {"target": a_minute_ago()}),
+        (reached_sensor, {"tolerance": 1}, {"tolerance": 0}),
+        (lag_sensor, {}, {"group": "other"}),
+        (lag_sensor, {"max_lag": 3}, {"max_lag": 0}),
+    ],
+)
+def test_a_wait_for_something_else_than_the_task_has_by_now_is_tried_again(
+    sensor, parameters, corrected, behind, commit, broker, context
 ):
-    """Airflow renders the templates again when the wait is over: a Variable may have been changed."""
+    """A Variable may have been changed while the task was deferred, or the DAG file."""
     topic = next(tp.topic for tp in broker.committed_everywhere(behind))
-    gate = sensor(behind, deferrable=True, poke_interval=0.1)
-    event = json.loads(json.dumps(end_of(deferred(gate, context), lambda: commit(behind, topic, {0: 5}))))
-    assert sensor(behind).execute_complete(context, event)["group_id"] == behind
-    with pytest.raises(KafkaOffsetsError, match=f"was for group_id={behind}, .* now has other") as refused:
-        sensor("other").execute_complete(context, event)
+    given: Any = {"group": behind, **parameters}
+    with pytest.raises(TaskDeferred) as deferral:
+        sensor(**given, deferrable=True, poke_interval=0.1, stalled_after=900).execute(context)
+    event = end_of(deferral.value.trigger, lambda: commit(behind, topic, {0: 5}))
+    kwargs = json.loads(json.dumps({**(deferral.value.kwargs or {}), "event": event}))
+    assert sensor(**given).execute_complete(context, **kwargs)["group_id"] == behind
+    with pytest.raises(KafkaOffsetsError, match="the wait was for .*, and the task now has ") as refused:
+        sensor(**given | corrected).execute_complete(context, **kwargs)
     assert refused.value.retriable
 
 
