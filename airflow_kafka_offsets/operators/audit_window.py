@@ -141,7 +141,7 @@ class AuditWindowOperator(OffsetsOperator):
         with self.run_checked():
             undecided_is_good = self.parse_parameter("on_undecided") == "warn"
             whole = load_window(self.window, self.window_conn_id)
-            window = self._limited(whole)
+            window = self._selected_part(whole)
             at = datetime.now(tz=timezone.utc)
             names = ("table", "topic_column", "partition_column", "offset_column")
             where = {} if self.where is None else self.parse_parameter("where")
@@ -167,11 +167,12 @@ class AuditWindowOperator(OffsetsOperator):
             certificate.require_complete(self._remedy(context, window), undecided=undecided_is_good)
             return result
 
-    def _limited(self, window: OffsetWindow) -> OffsetWindow:
-        """Return the part of the window that the pipeline's names select."""
-        named, _ = self.selection().restricted_to_window(window.ranges, window.source)
-        MisnamedError.raise_if(named.unmatched_names({"window": window.end}, "the window", partitions=True))
-        return window.only(tp for tp in window.ranges if tp in named.scope)
+    def _selected_part(self, window: OffsetWindow) -> OffsetWindow:
+        """Return the part of the window that ``topics`` selects."""
+        selection, _ = self.selection().restricted_to_window(window.ranges, window.source)
+        unmatched = selection.unmatched_names({"window": window.end}, "the window", partitions=True)
+        MisnamedError.raise_if(unmatched)
+        return window.only(tp for tp in window.ranges if tp in selection.scope)
 
     def _read_table(self, table: AuditedTable, window: OffsetWindow, whole: OffsetWindow) -> TableRows:
         # Imported here so that a DAG file needs neither the extra nor SQLAlchemy.
