@@ -18,11 +18,13 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     UsageError,
 )
+from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, furthest_behind, summarize
 from airflow_kafka_offsets.moves.write import AHEAD
-from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, SourceState, Target
+from airflow_kafka_offsets.spark.listener.queries import RunningQuery, SourceState
+from airflow_kafka_offsets.spark.listener.targets import Settings, Target
 
 log = logging.getLogger(__name__)
 
@@ -61,23 +63,28 @@ class Run:
     """Number of the checkpoint's newest move that came before or during the run; ``None`` if unknown."""
     batch: int | None = None
     """Id of the newest finished batch; ``None`` if it must be read from the query."""
-    first: int | None = None
+    first_batch: int | None = None
     """Id of the first batch that is known to have finished."""
     wanted: bool = False
     """Whether a commit is needed."""
     busy: bool = False
     """Whether a commit is in progress."""
-    due: float = 0.0
+    due_at: float = 0.0
+    """When the next commit is due; this and the other times are of the monotonic clock."""
     attempts: int = 0
-    ended: float | None = None
-    committed: float | None = None
+    """Number of attempts that have failed since the last commit."""
+    ended_at: float | None = None
+    committed_at: float | None = None
     sources: list[SourceState] | None = None
     """The offsets of the last attempt to commit."""
     idle: bool = False
+    """Whether the query has waited for data."""
     retention: float | None = None
     """Seconds that brokers keep the groups' offsets: ``None`` before asking, infinite if unknown."""
     claims: dict[Target, set[TopicPartition]] = field(default_factory=dict)
+    """Partitions of each group that the run has committed, which no other query may commit."""
     clients: set[Settings] = field(default_factory=set)
+    """Settings of the clients that the run uses."""
     log_ids: dict[Target, tuple[set[str], LogIds]] = field(default_factory=dict)
     """Topics of each target's last commit, and their ids from when the query began to read them."""
     group_moves: dict[Target, int] = field(default_factory=dict)
@@ -143,13 +150,24 @@ class Run:
     def _note_passed_move(self) -> None:
         """Note a move of the checkpoint while the query was idle: its next batch goes past the move."""
         # A checkpoint is moved after a time without batches, so a busy query need not list the archive.
-        paused = self.committed is not None and self.committed + QUIET_PERIOD <= time.monotonic()
+        paused = self.committed_at is not None and self.committed_at + QUIET_PERIOD <= time.monotonic()
         # After a failed attempt the batch may be older than the move.
         if paused and self.batch is not None and not self.attempts:
             newest = answer_of(self.query.newest_move)
             # In this order: a move that is seen before the query is active was made while it ran.
             if newest is not None and answer_of(self.query.is_active):
                 self.checkpoint_move = newest
+
+
+class Attempt(NamedTuple):
+    """An attempt to commit the finished offsets of a run to one group."""
+
+    run: Run
+    target: Target
+    client: CommitPort
+    offsets: Offsets
+    batch: int | None
+    """Id of the newest batch that the run has finished."""
 
 
 def answer_of(function: Callable[[], T]) -> T | None:

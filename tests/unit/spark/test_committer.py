@@ -22,15 +22,9 @@ from airflow_kafka_offsets.spark.listener import committer as committer_module
 from airflow_kafka_offsets.spark.listener import runs
 from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
-from airflow_kafka_offsets.spark.listener.queries import (
-    ClassicQuery,
-    ConnectQuery,
-    SourceState,
-    Target,
-    commit_group,
-    group_targets,
-)
+from airflow_kafka_offsets.spark.listener.queries import ClassicQuery, ConnectQuery, SourceState
 from airflow_kafka_offsets.spark.listener.runs import Counts
+from airflow_kafka_offsets.spark.listener.targets import Target, commit_group, group_targets
 from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
 
 ORDERS = TopicPartition("orders", 0)
