@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator, Context, XComArg
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.lineage import Operation
@@ -24,7 +24,7 @@ from airflow_kafka_offsets.model.parameters import (
 )
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.recovery import Recovery
-from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
+from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.moves.saved import has_moved
@@ -36,8 +36,8 @@ from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.run_tasks import (
     check_restore,
     commit_identities,
-    related_tasks,
     task_states,
+    tasks_before_restore,
     tasks_that_move,
 )
 
@@ -172,7 +172,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Restore the overwritten offsets, and return the receipt of the restore."""
         with self.run_checked():
-            work = self._recovery_tasks(context) if self.parse_parameter("restore_when") == "failed" else None
+            work = None
+            if self.parse_parameter("restore_when") == "failed":
+                work = tasks_before_restore(context, self)
             receipt = None if self.receipt is None else self.parse_parameter("receipt")
             if self._nothing_moved(context, receipt):
                 if work is not None and work.failed:
@@ -332,20 +334,3 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         """
         super().as_teardown(setups=setups, on_failure_fail_dagrun=on_failure_fail_dagrun)
         return self
-
-    def _recovery_tasks(self, context: Context) -> RecoveryTasks:
-        """Return the tasks between the reset and this task, and other failed tasks upstream."""
-        upstream = related_tasks(context, self, upstream=True)
-        if not upstream.states:
-            raise UsageError(
-                f"task {self.task_id} has no upstream task that could have failed: make it the teardown of "
-                "the reset, or set restore_when='always'"
-            )
-        resets = [task for task in self.upstream_list if task.is_setup]
-        between = {name for task in resets for name in task.get_flat_relative_ids(upstream=False)}
-        states = {
-            name: states
-            for name, states in upstream.states.items()
-            if not resets or name in between or FAILED.intersection(states)
-        }
-        return RecoveryTasks(states, upstream.downstream)
