@@ -189,13 +189,9 @@ def _may_have_written(error: BaseException) -> bool:
 
 
 def save_offsets(save: Path | None, groups: Mapping[str, Positions], *, execute: bool) -> None:
-    """
-    Write the committed offsets of groups to the file of ``--save``, if it is given.
-
-    :param execute: whether the command will overwrite them; if not, the file is not written.
-    :raises UsageError: if the file cannot be written, or exists: it may be the only copy of an earlier state.
-    """
+    """Write groups' offsets to the new file of ``--save``, if it is given and the command overwrites them."""
     if save is not None:
+        # A file that exists may be the only copy of an earlier state.
         write_new_file("--save", save, format_csv(groups) if execute else None, "; nothing was changed")
 
 

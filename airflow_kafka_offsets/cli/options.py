@@ -195,13 +195,7 @@ class CommandGroup(click.Group):
 
 
 def refuse_unused(why: str, *names: str) -> None:
-    """
-    Refuse options on the command line that the command would ignore.
-
-    :param why: reason, such as ``without --checkpoint``.
-    :param names: the options' parameters.
-    :raises UsageError: naming the given options.
-    """
+    """Refuse options that would be ignored ``why``, such as ``without --checkpoint``, by their parameters."""
     source = click.get_current_context().get_parameter_source
     options = {str(each.name): each.opts[0] for each in click.get_current_context().command.params}
     given = [options[name] for name in names if source(name) is ParameterSource.COMMANDLINE]

@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 
 class StateFile:
-    """
-    The file with the progress of a recovery.
-
-    :param pipelines: the file that lists the pipelines.
-    """
+    """The file with the progress of a recovery, beside the file that lists the pipelines."""
 
     def __init__(self, pipelines: Path) -> None:
         self.path = pipelines.with_name(f"{pipelines.name}.recovery.json")
@@ -57,11 +53,7 @@ class StateFile:
         return [] if fleet is None else fleet.begun
 
     def refuse_begun(self, others: str) -> None:
-        """
-        Refuse to plan again once a pipeline may have moved.
-
-        :param others: the remedy for the other pipelines.
-        """
+        """Refuse to plan again once a pipeline may have moved; ``others`` is the remedy for all others."""
         if begun := self.begun():
             raise UsageError(
                 f"{self.path}: a recovery of {plural(len(begun), 'pipeline')} has begun, and was not undone "
@@ -122,11 +114,9 @@ def refuse_removed(file: Path, fleet: Fleet) -> None:
 
 def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
     """
-    Open a client for each Kafka connection of a recovery.
+    Open a client for each Kafka connection of pipelines, or for the broker of the command line instead.
 
-    :param broker: the broker of the command line, which replaces the connection in the file.
-    :param pipelines: the names of the pipelines.
-    :return: returns the client and the checkpoint of a pipeline.
+    :return: a function that returns the client and the checkpoint of a pipeline.
     """
     connections = dict.fromkeys(map(_connection_of, pipelines))
     broker.refuse_several(connections, "FILE")
@@ -148,10 +138,9 @@ def connect_both(
     broker: BrokerOptions, to: BrokerOptions, pipelines: Sequence[Names], many: int, *, ask_source: bool
 ) -> list[BothClusters]:
     """
-    Open clients of the cluster that pipelines leave, if it answers, and of their mirror.
+    Open ``many`` clients of the cluster that pipelines leave, if it answers, and as many of their mirror.
 
-    :param broker: the cluster of the command line, which replaces the connection in the file; so does ``to``.
-    :param many: how many clients of each cluster.
+    The clusters of the command line, ``broker`` and ``to``, replace the connections in the file.
     """
     left_ids = {_connection_of(names) for names in pipelines}
     mirror_ids = {Mirror.parse(names.mirror).kafka_config_id for names in pipelines}

@@ -62,19 +62,7 @@ def start_background(
             )
         if (found := find_running(directory)) is not None:
             where = f"already runs on {found.bootstrap_servers} (pid {', '.join(map(str, found.pids))})"
-            if len(found.pids) < there:
-                raise SetupError(
-                    f"Kafka {where}, but only {len(found.pids)} of its {there} brokers: stop it first "
-                    f"(airflow-kafka-offsets kafka stop --directory {shlex.quote(str(directory))}), then "
-                    "start it again"
-                )
-            if port is not None and found.bootstrap_servers.partition(",")[0] != f"{LOOPBACK}:{port}":
-                raise SetupError(f"Kafka {where}, expected port {port}: stop it first, or use it where it is")
-            if brokers not in (None, there):
-                raise SetupError(
-                    f"Kafka {where} with {plural(there, 'broker')}, expected {brokers}: name another "
-                    "directory"
-                )
+            _refuse_other(found, where, there, port, brokers)
             log.info("Kafka %s", where)
             return found
         # A directory with users keeps them without --secured: an open Kafka on its data would give everyone
@@ -85,6 +73,27 @@ def start_background(
         pids = [broker.process.pid for broker in kafka.brokers.values()]
         kafka.leave_running()
         return RunningKafka(kafka.bootstrap_servers, pids, directory, _clients(directory))
+
+
+def _refuse_other(found: RunningKafka, where: str, there: int, port: int | None, brokers: int | None) -> None:
+    """
+    Refuse a running Kafka that lacks a broker, or is not the requested one.
+
+    :param where: the Kafka and where it runs, for the error.
+    :param there: number of the brokers in its directory.
+    """
+    if len(found.pids) < there:
+        raise SetupError(
+            f"Kafka {where}, but only {len(found.pids)} of its {there} brokers: stop it first "
+            f"(airflow-kafka-offsets kafka stop --directory {shlex.quote(str(found.directory))}), then start "
+            "it again"
+        )
+    if port is not None and found.bootstrap_servers.partition(",")[0] != f"{LOOPBACK}:{port}":
+        raise SetupError(f"Kafka {where}, expected port {port}: stop it first, or use it where it is")
+    if brokers not in (None, there):
+        raise SetupError(
+            f"Kafka {where} with {plural(there, 'broker')}, expected {brokers}: name another directory"
+        )
 
 
 def stop_background(directory: Path | None = None) -> bool:

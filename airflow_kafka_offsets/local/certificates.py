@@ -25,7 +25,6 @@ class Authority:
     The certificate authority of a directory; it is created with a new key if needed.
 
     :param directory: for ``ca.pem``, ``ca.key`` and the certificates, which only the owner can read.
-    :param name: common name of a new authority.
     """
 
     def __init__(self, directory: Path, name: str = "Kafka on this machine") -> None:
