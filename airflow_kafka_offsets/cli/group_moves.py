@@ -130,7 +130,8 @@ def reset(
         raise UsageError("give the groups to move, or --all-groups")
     if topics and all_topics:
         raise UsageError("--topic and --all-topics contradict each other: give only one")
-    _check_selection(place, group_ids, topics=bool(topics or all_topics), with_checkpoint=bool(checkpoint))
+    named = {"with_topics": bool(topics or all_topics), "with_checkpoint": bool(checkpoint)}
+    _check_selection(place, group_ids, **named)
     if export and execution.output == "json":
         raise UsageError("--export prints CSV, and --output json contradicts it: give only one")
     if save_plan and (export or save):
@@ -192,17 +193,15 @@ def _plan_groups(
     return PipelinePlan(plan_group_resets(client, scopes, place, log_check=log_check, **policies))
 
 
-def _check_selection(place: Place, group_ids: Sequence[str], *, topics: bool, with_checkpoint: bool) -> None:
-    """
-    Refuse options of ``group reset`` that name nothing to move, or that nothing would read.
-
-    :param topics: whether topics were given, or all.
-    """
+def _check_selection(
+    place: Place, group_ids: Sequence[str], *, with_topics: bool, with_checkpoint: bool
+) -> None:
+    """Refuse options of ``group reset`` that name nothing to move, or that nothing would read."""
     if place.batch_id is not None and not with_checkpoint:
         raise UsageError("--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well")
     if place.traits.names_partitions:
         refuse_unused("with offsets that name their partitions", "all_topics")
-    if not (topics or with_checkpoint or place.traits.names_partitions):
+    if not (with_topics or with_checkpoint or place.traits.names_partitions):
         raise UsageError("give the topics to move with --topic, or --all-topics")
     if with_checkpoint and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')

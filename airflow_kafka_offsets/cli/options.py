@@ -169,11 +169,7 @@ class StrictCommand(click.Command):
 
 
 class CommandGroup(click.Group):
-    """
-    A group of such commands.
-
-    :param elsewhere: command -> its module beside this one, which is imported only when the command is used.
-    """
+    """A group of such commands; the modules of those ``elsewhere`` are imported when they are used."""
 
     command_class = StrictCommand
 

@@ -1,25 +1,53 @@
-"""The files and the connections of the commands ``recover``: the pipelines, and their progress."""
+"""What the commands ``recover`` share: the pipelines' file, the file of their progress, and connections."""
 
 from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+import click
 
 from airflow_kafka_offsets.annotation_types import SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint, open_client
+from airflow_kafka_offsets.cli.execution import REFUSED
 from airflow_kafka_offsets.cli.mirror_connections import reachable
+from airflow_kafka_offsets.cli.options import EXISTING_FILE, Option, StrictCommand
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.fleet import Fleet, Member
+from airflow_kafka_offsets.model.fleet import Failure, Fleet, Member
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.text import plural, shorten
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.moves.fleet import BothClusters, Open, Opened
+
+
+class FileCommand(StrictCommand):
+    """A command on a file of pipelines."""
+
+    keys: ClassVar[Mapping[str, str]] = {
+        **{name: name for name in ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id")},
+        **{name: f"mirror.{name}" for name in ("prefix", "without", "syncs_topic", "syncs_on")},
+        "topic_map": "mirror.topics",
+    }
+
+
+file_argument = click.argument("file", type=EXISTING_FILE)
+
+
+def at_once_option(default: int, verb: str = "move") -> Option:
+    """Return the option of how many pipelines are planned or moved at the same time."""
+    return click.option(
+        "--max-active",
+        type=click.IntRange(1, 64),
+        default=default,
+        show_default=True,
+        help=f"Pipelines to {verb} at the same time.",
+    )
 
 
 class StateFile:
@@ -170,3 +198,12 @@ def checkpoint_of(names: Names) -> SparkCheckpoint:
 
 def _connection_of(names: Names) -> str:
     return names.kafka_config_id or "kafka_default"
+
+
+def report_failures(failures: Sequence[Failure], what: str) -> None:
+    """Print the errors of pipelines; exit 1 if there are any."""
+    for failure in failures:
+        click.echo(f"Error: group {failure}", err=True)
+    if failures:
+        click.echo(f"{len(failures)} {what}", err=True)
+        raise SystemExit(REFUSED)

@@ -83,11 +83,7 @@ def save_to_file(
 
 
 def refuse_with_plan(*used: str) -> None:
-    """
-    Refuse all options that a saved plan has decided.
-
-    :param used: parameters that the command uses with --plan, besides those of every such command.
-    """
+    """Refuse the options that a saved plan has decided: all but ``used``, and those of every such command."""
     used += ("plan_file", "max_age", "dry_run", "execute", "output", "quiet_period", "timeout")
     options = (each for each in click.get_current_context().command.params if isinstance(each, click.Option))
     refuse_unused("with --plan", *(name for each in options if (name := str(each.name)) not in used))
