@@ -64,11 +64,7 @@ def stored_offsets(
 
 
 def sql_engine(conn_id: str, parameter: str) -> Engine:
-    """
-    Return an SQLAlchemy engine for an Airflow connection; the caller disposes of it.
-
-    :param parameter: the parameter that names the connection, for the error text.
-    """
+    """Return an SQLAlchemy engine for the connection that a parameter names; the caller disposes of it."""
     try:
         hook = BaseHook.get_hook(conn_id)
     except (AirflowException, AttributeError) as error:

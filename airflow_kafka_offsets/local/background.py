@@ -76,12 +76,7 @@ def start_background(
 
 
 def _refuse_other(found: RunningKafka, where: str, there: int, port: int | None, brokers: int | None) -> None:
-    """
-    Refuse a running Kafka that lacks a broker, or is not the requested one.
-
-    :param where: the Kafka and where it runs, for the error.
-    :param there: number of the brokers in its directory.
-    """
+    """Refuse a running Kafka that lacks one of the brokers in its directory, or is not the requested one."""
     if len(found.pids) < there:
         raise SetupError(
             f"Kafka {where}, but only {len(found.pids)} of its {there} brokers: stop it first "

@@ -59,7 +59,6 @@ class Authority:
         Return a file with a key and its certificate; create it if needed.
 
         :param name: common name; for a client, the user.
-        :param hosts: names and addresses of a server.
         :param start: start of the validity, relative to now; ``end``: its end.
         """
         file = self.directory / f"{name}.pem"

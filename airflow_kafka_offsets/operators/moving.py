@@ -142,12 +142,7 @@ class MovingOperator(OffsetsOperator):
     def keep_move(
         self, receipt: Mapping[str, Any], *, begun: bool = False, error: KafkaOffsetsError | None = None
     ) -> None:
-        """
-        Keep a receipt for lineage.
-
-        :param begun: whether a write may have begun.
-        :param error: the error that ended the move.
-        """
+        """Keep a receipt for lineage, whether a write may have begun, and the error that ended the move."""
         from airflow_kafka_offsets.model.lineage import MoveRecord
 
         record = MoveRecord(

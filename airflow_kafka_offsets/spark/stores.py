@@ -96,7 +96,6 @@ class SqlOffsetStore:
         """
         Return when the pipeline has saved last, by the database's clock.
 
-        :param pipeline: the name that the job saves under.
         :return: ``None`` if nothing was saved, or if the database's times have no zone.
         """
         newest = sa.select(sa.func.max(self.table.c.updated_at)).where(self.table.c.pipeline == pipeline)

@@ -18,12 +18,7 @@ _RUNS_ANYWAY = frozenset(rule for rule in TriggerRule if "done" in rule or rule 
 
 
 class WindowJobs:
-    """
-    The tasks directly before a commit that may have read its window.
-
-    :param commit: the task that commits the window.
-    :param window: the window, whose source names the task that has planned it.
-    """
+    """The tasks directly before the task that commits a window, one of which must have read the window."""
 
     def __init__(self, commit: Any, window: OffsetWindow) -> None:
         self._commit = commit

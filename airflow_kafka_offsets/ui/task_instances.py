@@ -216,11 +216,7 @@ async def newest_instances_of_dags(ask: AsUser, tasks: Collection[NamedTask]) ->
 
 
 async def with_rendered_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row]:
-    """
-    Return task instances of one task with their rendered fields.
-
-    :param rows: instances, the newest first. Airflow 3.1 leaves the rendered fields out of its lists.
-    """
+    """Add the rendered fields, which Airflow 3.1 does not list, to instances of a task, the newest first."""
     if not rows or any(row["rendered_fields"] for row in rows):
         return rows
     named = [row for row in rows if row["map_index"] >= 0 or row["dag_run_id"] == rows[0]["dag_run_id"]]

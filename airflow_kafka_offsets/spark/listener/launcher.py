@@ -32,8 +32,6 @@ def main(arguments: list[str]) -> None:
     Run a job with the listener attached, and commit the remaining offsets when the job has ended.
 
     The process ends with the job's exit status or exception. A failed commit changes neither; it is logged.
-
-    :param arguments: options of the launcher, the job's file, and the job's own arguments.
     """
     from airflow_kafka_offsets.spark.listener.refusals import topic_groups
 

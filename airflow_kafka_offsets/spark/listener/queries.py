@@ -120,11 +120,7 @@ class ClassicQuery:
         return parse_offset_log(self._text(path), str(path)) if self._files.exists(path) else None
 
     def since_move(self, batch: int) -> tuple[LogIds, Iterator[OffsetLogEntry]]:
-        """
-        Return the logs of the newest move that has written batches, and Spark's plans of the last ones since.
-
-        :param batch: the first batch that is left out.
-        """
+        """Return the logs of the newest move that has written batches, and Spark's plans up to ``batch``."""
         moved, logs = -1, UNKNOWN_LOGS
         for archive in self._archives():
             manifest = json.loads(self._text(archive.suffix(f"/{MANIFEST}")))
