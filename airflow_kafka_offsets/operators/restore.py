@@ -22,6 +22,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_switch,
     parse_text,
 )
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.recovery import Recovery
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
@@ -184,18 +185,11 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
             with self.open_client() as client:
                 move = MoveContext(context, client, checkpoint, metadata)
+                if receipt is None:
+                    return self._restore_file(move, work)
                 if work is None:
-                    return self._restore(move, receipt)
-                if receipt is not None:
-                    self._restore_unfinished(move, receipt, work)
-                # A file does not record what was moved, so the states of the tasks decide.
-                elif work.not_succeeded:
-                    self._restore(move, None)
-                    raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
-                else:
-                    self.log.info(
-                        "Nothing to restore: every task upstream has succeeded (restore_when='failed')"
-                    )
+                    return self._restore_receipt(move, receipt)
+                self._restore_unfinished(move, receipt, work)
                 return None
 
     def _restore_unfinished(self, move: MoveContext, receipt: Receipt, work: RecoveryTasks) -> None:
@@ -220,7 +214,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                     f"and the run with it: {passed}, and nothing was put back"
                 )
             return
-        restored = self._restore(move, judged.receipt_to_restore(receipt)) if judged.to_restore else None
+        restored = None
+        if judged.to_restore:
+            restored = self._restore_receipt(move, judged.receipt_to_restore(receipt))
         # An earlier try has restored everything: rebuild its receipt for this try's XCom.
         if restored is None and judged.restored:
             self._repeat_earlier_restore(move, receipt)
@@ -268,41 +264,55 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             f"the recovery was not finished{why}, so this task fails, and the run with it: {outcome}"
         )
 
-    def _restore(self, move: MoveContext, receipt: Receipt | None) -> dict[str, Any] | None:
-        """Restore a receipt or file; return the receipt of the restore, ``None`` if nothing was moved."""
-        context, client, checkpoint, metadata = move
-        allowed = self.parse_parameters("on_out_of_range", "allow_new_cluster")
-        allowed["policy"] = self.checkpoint_policy()
+    def _restore_file(self, move: MoveContext, work: RecoveryTasks | None) -> dict[str, Any] | None:
+        """Restore the offsets in ``from_file``; if it depends on tasks, only unless all have succeeded."""
+        # A file does not record what was moved, so the states of the tasks decide.
+        if work is not None and not work.not_succeeded:
+            self.log.info("Nothing to restore: every task upstream has succeeded (restore_when='failed')")
+            return None
+        file = self.parse_parameter("from_file")
+        plan = plan_restore_file(move.client, file, move.checkpoint, self.selection(), **self._permissions())
+        restored = self._apply(move, plan)
+        if work is not None:
+            raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
+        return restored
+
+    def _restore_receipt(self, move: MoveContext, receipt: Receipt) -> dict[str, Any] | None:
+        """Restore a receipt; return the receipt of the restore, ``None`` if nothing was moved."""
+        if again := self._repeat_earlier_restore(move, receipt):
+            return again
+        if receipt.checkpoint is None:
+            move = move._replace(checkpoint=None)
         always = self.parse_parameter("restore_when") == "always"
-        if receipt is None:
-            file = self.parse_parameter("from_file")
-            plan = plan_restore_file(client, file, checkpoint, self.selection(), **allowed)
-        else:
-            if again := self._repeat_earlier_restore(move, receipt):
-                return again
-            checkpoint = None if receipt.checkpoint is None else checkpoint
-            # The receipt of a saved plan is stored before the first write: the plan may have moved nothing.
-            unproven = always and receipt.plan and not receipt.verified
-            if unproven and not has_moved(client, checkpoint, receipt):
-                self.log.info("Nothing to restore: the receipt is of a plan that was not applied")
-                return None
-            plan = plan_restore_receipt(
-                client,
-                receipt,
-                checkpoint,
-                self.selection(),
-                metadata=metadata,
-                same_run=not self.upstream_task_ids.isdisjoint(tasks_that_move(self)),
-                # A teardown must also take back a recovery that has made progress without finishing.
-                allow_stale=not always or self.parse_parameter("allow_stale"),
-                **self.parse_parameters("on_no_commit"),
-                **allowed,
-            )
+        # The receipt of a saved plan is stored before the first write: the plan may have moved nothing.
+        unproven = always and receipt.plan and not receipt.verified
+        if unproven and not has_moved(move.client, move.checkpoint, receipt):
+            self.log.info("Nothing to restore: the receipt is of a plan that was not applied")
+            return None
+        plan = plan_restore_receipt(
+            move.client,
+            receipt,
+            move.checkpoint,
+            self.selection(),
+            metadata=move.metadata,
+            same_run=not self.upstream_task_ids.isdisjoint(tasks_that_move(self)),
+            # A teardown must also take back a recovery that has made progress without finishing.
+            allow_stale=not always or self.parse_parameter("allow_stale"),
+            **self.parse_parameters("on_no_commit"),
+            **self._permissions(),
+        )
+        return self._apply(move, plan)
+
+    def _permissions(self) -> dict[str, Any]:
+        """Return what the restore may do, whatever it restores."""
+        allowed = self.parse_parameters("on_out_of_range", "allow_new_cluster")
+        return {**allowed, "policy": self.checkpoint_policy()}
+
+    def _apply(self, move: MoveContext, plan: PipelinePlan) -> dict[str, Any]:
+        """Apply a plan, and push its receipt, which is then in XCom even if this task fails."""
         # A teardown does not fail if there is nothing to restore.
-        plan = replace(plan, may_be_empty=True)
-        restored = self.apply_pipeline_plan(move._replace(checkpoint=checkpoint), plan)
-        # Pushed here so that the receipt is in XCom even if this task then fails.
-        push_result(context, restored)
+        restored = self.apply_pipeline_plan(move, replace(plan, may_be_empty=True))
+        push_result(move.context, restored)
         return restored
 
     def _repeat_earlier_restore(self, move: MoveContext, receipt: Receipt) -> dict[str, Any] | None:
