@@ -196,12 +196,7 @@ def save_offsets(save: Path | None, groups: Mapping[str, Positions], *, execute:
 
 
 def write_new_file(option: str, path: Path, text: str | None, outcome: str = "") -> None:
-    """
-    Write the file of an option; without a text, only check that it does not exist.
-
-    :param outcome: the end of the error text.
-    :raises UsageError: if the file exists, or cannot be written.
-    """
+    """Write the new file of an option, or only check that it is new; errors end with ``outcome``."""
     try:
         if text is not None:
             with path.open("x", encoding="utf-8") as file:

@@ -141,11 +141,7 @@ def refuse_removed(file: Path, fleet: Fleet) -> None:
 
 
 def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
-    """
-    Open a client for each Kafka connection of pipelines, or for the broker of the command line instead.
-
-    :return: a function that returns the client and the checkpoint of a pipeline.
-    """
+    """Open a client for each connection; return a function from a pipeline to its client and checkpoint."""
     connections = dict.fromkeys(map(_connection_of, pipelines))
     broker.refuse_several(connections, "FILE")
     # Open them here, in the command's own thread, which also closes them. Each connection is read once.
@@ -165,11 +161,7 @@ def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
 def connect_both(
     broker: BrokerOptions, to: BrokerOptions, pipelines: Sequence[Names], many: int, *, ask_source: bool
 ) -> list[BothClusters]:
-    """
-    Open ``many`` clients of the cluster that pipelines leave, if it answers, and as many of their mirror.
-
-    The clusters of the command line, ``broker`` and ``to``, replace the connections in the file.
-    """
+    """Open ``many`` clients of the cluster that pipelines leave, if it answers, and of their mirror."""
     left_ids = {_connection_of(names) for names in pipelines}
     mirror_ids = {Mirror.parse(names.mirror).kafka_config_id for names in pipelines}
     for key, ids in (("kafka_config_id", left_ids), ("mirror.kafka_config_id", mirror_ids)):

@@ -123,6 +123,10 @@ class AuditWindowOperator(OffsetsOperator):
         self.save_to = save_to
         self.save_conn_id = save_conn_id
         self.window_conn_id = window_conn_id
+        self.check_parameters()
+
+    def check_parameters(self) -> None:
+        """Check also that what to audit is named, and that no parameter of a file is ignored."""
         for name, expected in (
             ("window", "give the output of PlanOffsetWindowOperator"),
             ("conn_id", "name the Airflow connection of the database"),
@@ -130,10 +134,10 @@ class AuditWindowOperator(OffsetsOperator):
         ):
             if getattr(self, name) is None:
                 raise self.parameter_error(f"{name} is missing: {expected}")
-        if save_to is None:
+        super().check_parameters()
+        if self.save_to is None:
             self.refuse_unused_unless_default("without save_to", "save_conn_id")
-        self.check_parameters()
-        if not is_template(window) and not split_window(window)[1]:
+        if not is_template(self.window) and not split_window(self.window)[1]:
             self.refuse_unused_unless_default("with a window that is not in a file", "window_conn_id")
 
     def execute(self, context: Context) -> dict[str, Any]:

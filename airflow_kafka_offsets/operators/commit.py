@@ -196,11 +196,7 @@ class CommitOffsetsOperator(MovingOperator):
             return self._apply(move, PipelinePlan(group_plans), apply_groups)
 
     def _given_offsets(self) -> tuple[Offsets, dict[str, Any], int | None]:
-        """
-        Return the given offsets or the store's, their source, and when they were saved, in ms since 1970.
-
-        The time is ``None`` if it is unknown: a topic may have been created again since then.
-        """
+        """Return the given offsets or the store's, their source, and when they were saved, if it is known."""
         if self.offsets is not None:
             return self.parse_parameter("offsets"), {"offsets": "given"}, None
         from airflow_kafka_offsets.hooks.store import stored_offsets

@@ -259,11 +259,7 @@ def _in_logs(
     on_no_commit: StartMissingCommitPolicy,
     on_out_of_range: OutOfRange,
 ) -> Offsets:
-    """
-    Return the offset in its log at which each partition in the scope starts.
-
-    :param known: the offsets of the source; its topics are the default of the scope.
-    """
+    """Return the offset in its log at which each partition of the scope, by default of ``known``, starts."""
     topics = {tp.topic for tp in known}
     wanted = scope.restricted_to(topics if scope.topics is None else scope.topics)
     partitions = {*partitions_in_scope(kafka, wanted), *(tp for tp in known if tp in wanted)}

@@ -86,7 +86,6 @@ class SqlOffsetStore:
         """
         Return the next offset of each partition that was ever saved; empty if none was.
 
-        :param pipeline: the name that the job saves under.
         :raises OffsetsFormatError: if a row has a value that no job has saved.
         """
         with self._connection() as connection:
