@@ -104,7 +104,7 @@ def apply_command(
                 "be moved: finish 'recover restore', then plan again"
             )
         how = {"max_age": timedelta(seconds=max_age), "at_once": max_active}
-        _carry_out("apply", fleet, state, broker, execution, **how)
+        _run_moves("apply", fleet, state, broker, execution, **how)
     if refused := ", ".join(each.pipeline for each in fleet.refused):
         click.echo(f"not moved, because the plan refused them: {refused}", err=True)
         raise SystemExit(REFUSED)
@@ -133,7 +133,7 @@ def restore_command(
             return
         policy = None if execution.policy == CheckpointPolicy() else execution.policy
         how = {"policy": policy, "at_once": max_active, **allowed}
-        _carry_out("restore", fleet, state, broker, execution, **how)
+        _run_moves("restore", fleet, state, broker, execution, **how)
 
 
 @recover.command("status", cls=FileCommand)
@@ -175,7 +175,7 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     report_failures(unknown, "could not be compared")
 
 
-def _carry_out(
+def _run_moves(
     verb: str, fleet: Fleet, state: StateFile, broker: BrokerOptions, execution: Execution, **how: Any
 ) -> None:
     """Apply or restore a recovery, and print the result; exit 1 if a pipeline has failed."""

@@ -292,4 +292,4 @@ class CommitOffsetsOperator(MovingOperator):
             self.log.warning(
                 "The offsets are committed; the data for a failover was not kept completely: %s", error
             )
-            count("unready", self._touched)
+            count("unready", self._written_topics)

@@ -199,11 +199,11 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 if window is None:  # not "if not window": an empty window is falsy
                     refuse_used_result(context, self)
                     window = self._plan(client, memory)
-            self._show(window)
+            self._log_window(window)
             self.keep_lineage(partial(lineage_of_window, window, self.servers))
-            return self._hand_over(context, memory, window, on_empty)
+            return self._keep_for_job(context, memory, window, on_empty)
 
-    def _hand_over(
+    def _keep_for_job(
         self, context: Context, memory: WindowMemory, window: OffsetWindow, on_empty: OnEmpty
     ) -> dict[str, Any]:
         """Keep a window and push it for the job, unless it is empty and ``on_empty`` ends the task."""
@@ -273,7 +273,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         self.log.info("The window that this run planned at %s", window.source.get("planned_at"))
         return window
 
-    def _show(self, window: OffsetWindow) -> None:
+    def _log_window(self, window: OffsetWindow) -> None:
         limited = ", limited by max_records" if window.source.get("limited") else ""
         rows = [["TOPIC", "PARTITION", "FROM", "TO", "RECORDS"]]
         for tp, offsets in sorted(window.ranges.items()):

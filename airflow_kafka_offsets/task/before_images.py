@@ -65,7 +65,7 @@ class BeforeImages:
     def _is_retry(self) -> bool:
         return self._kept.get("mark") == self._mark
 
-    def with_first(
+    def with_first_offsets(
         self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata, *, has_followers: bool
     ) -> PipelinePlan:
         """
@@ -74,13 +74,13 @@ class BeforeImages:
         :raises PlanRefusedError: if an interrupted try has moved partitions that the plan does not have, or
             if another map index of the task has moved a group of the plan.
         """
-        self._refuse_left(plan, client, metadata)
+        self._refuse_left_out(plan, client, metadata)
         # If other tasks follow this one, it continues its earlier move even after a Clear.
         continues = has_followers or self.interrupted
         is_own = metadata.is_same_task if continues else metadata.is_same_instance
         before: dict[str, dict[TopicPartition, int | None]] = {}
         for group in plan.group_plans:
-            kept, found = self._first(group.group_id), before.setdefault(group.group_id, {})
+            kept, found = self._first_offsets(group.group_id), before.setdefault(group.group_id, {})
             for tp, commit in group.commits.items():
                 by = CommitMetadata.of(commit)
                 if by is not None and continues and metadata.is_other_index(by):
@@ -99,7 +99,7 @@ class BeforeImages:
         # groups.
         return plan if plan.checkpoint_plan else plan.with_before(before)
 
-    def _refuse_left(self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata) -> None:
+    def _refuse_left_out(self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata) -> None:
         # The connection or the names were changed since. The move of the others would be in no receipt.
         if self._unfinished:
             what, remedy = "the move of an interrupted try of this task", "trigger a new run"
@@ -110,7 +110,7 @@ class BeforeImages:
         }
         for group_id in self._kept.get("groups", ()) if self._unfinished else ():
             moved = {
-                tp: self._first(group_id)[tp]
+                tp: self._first_offsets(group_id)[tp]
                 for tp, by in self._commits_since(client, group_id).items()
                 if (group_id, tp) not in planned and by and metadata.is_same_task(by)
             }
@@ -152,14 +152,14 @@ class BeforeImages:
         self, client: OffsetsClient, group_id: str
     ) -> dict[TopicPartition, CommitMetadata | None]:
         """Return who has committed other offsets than those from before the first write."""
-        first = self._first(group_id)
+        first = self._first_offsets(group_id)
         return {
             tp: CommitMetadata.of(commit)
             for tp, commit in client.committed(group_id, first).items()
             if commit is not None and commit.offset != first[tp]
         }
 
-    def _first(self, group_id: str) -> Positions:
+    def _first_offsets(self, group_id: str) -> Positions:
         """Return a group's offsets before the first write; empty if they were not kept."""
         kept = self._kept.get("groups", {}).get(group_id)
         return parse_positions(kept) if kept else {}

@@ -31,18 +31,19 @@ class WindowJobs:
             for task in commit.upstream_list
             if task.task_id not in before_plan
             and not task.is_setup
-            and (self._last_before(task) or not task.is_teardown)
+            and (self._counted_before(task) or not task.is_teardown)
         ]
 
     def check(self, context: Context) -> None:
         """Refuse the commit if no task has read the window, although the commit runs."""
+        runs_anyway = self._commit.trigger_rule != TriggerRule.ALL_SUCCESS
         if not self._jobs:
             self._refuse_job_beside()
-        elif self._commit.trigger_rule != TriggerRule.ALL_SUCCESS or any(map(self._last_before, self._jobs)):
+        elif runs_anyway or any(map(self._counted_before, self._jobs)):
             self._refuse_unread(context)
 
-    def _last_before(self, task: Any) -> list[Any]:
-        """Return the tasks that count instead of one that runs anyway: no other of them is after them."""
+    def _counted_before(self, task: Any) -> list[Any]:
+        """Return the last tasks before one that runs anyway, which count in its place; none for others."""
         if task.trigger_rule not in _RUNS_ANYWAY:
             return []
         before = [
@@ -81,7 +82,7 @@ class WindowJobs:
     def _states(self, task: Any, found: RecoveryTasks, counted: set[str]) -> set[str | None]:
         """Return the states that show whether a task has read the window; add the counted tasks' names."""
         own = set(found.states[task.task_id])
-        if SUCCESS in own and (last := self._last_before(task)):
+        if SUCCESS in own and (last := self._counted_before(task)):
             # The task may delete the cluster of a job that has failed.
             return (own - {SUCCESS}).union(*(self._states(each, found, counted) for each in last))
         counted.add(task.task_id)

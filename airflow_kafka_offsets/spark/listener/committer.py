@@ -27,7 +27,7 @@ from airflow_kafka_offsets.moves.write import commit_forward
 from airflow_kafka_offsets.spark.commit import driver_metadata
 from airflow_kafka_offsets.spark.listener.queries import RunningQuery
 from airflow_kafka_offsets.spark.listener.read_topics import check_topics_at_end, identify_topics
-from airflow_kafka_offsets.spark.listener.runs import Attempt, Outcomes, Run, answer_of
+from airflow_kafka_offsets.spark.listener.runs import Attempt, Outcomes, Run, answer_or_none
 from airflow_kafka_offsets.spark.listener.targets import Settings, Target, TargetOffsets, group_targets
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Committer:
 
     def follow(self, run_id: str, query: RunningQuery) -> None:
         """Follow a query from now on."""
-        run = Run(query, checkpoint_move=answer_of(query.newest_move))
+        run = Run(query, checkpoint_move=answer_or_none(query.newest_move))
         with self._noting:
             self._runs.setdefault(run_id, run)
 
@@ -105,7 +105,7 @@ class Committer:
             run.idle = True
             due = run.committed_at is None or run.committed_at + run.refresh < time.monotonic()
         # Under load Spark drops events, also the event of a batch.
-        if due or answer_of(run.query.sources) != run.sources:
+        if due or answer_or_none(run.query.sources) != run.sources:
             self.record_finished(run_id, None)
 
     def record_ended(self, run_id: str) -> None:
@@ -192,7 +192,7 @@ class Committer:
         with self._noting:
             runs = dict(self._runs)
         for run_id, run in runs.items():
-            if run.ended_at is None and not answer_of(run.query.is_active):
+            if run.ended_at is None and not answer_or_none(run.query.is_active):
                 self.record_ended(run_id)
 
     def _commit(self, run: Run) -> None:
@@ -307,7 +307,7 @@ class Committer:
         asked = (run for run in self._followed() if run.idle and run.retention is None and run.committed_at)
         for run in asked:
             minutes = [
-                answer_of(self._clients[settings].offsets_retention_minutes) for settings in run.clients
+                answer_or_none(self._clients[settings].offsets_retention_minutes) for settings in run.clients
             ]
             run.retention = min((60.0 * each for each in minutes if each is not None), default=math.inf)
 
@@ -329,4 +329,4 @@ class Committer:
     def _close_unused_clients(self) -> None:
         used = {settings for run in self._followed() for settings in run.clients}
         for settings in self._clients.keys() - used:
-            answer_of(self._clients.pop(settings).close)
+            answer_or_none(self._clients.pop(settings).close)

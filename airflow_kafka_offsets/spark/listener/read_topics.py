@@ -10,7 +10,7 @@ from airflow_kafka_offsets.errors import DriftError
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.readings.batch_times import recreated_since
 from airflow_kafka_offsets.readings.log_checks import known_log_ids, unconfirmed
-from airflow_kafka_offsets.spark.listener.runs import Attempt, answer_of
+from airflow_kafka_offsets.spark.listener.runs import Attempt, answer_or_none
 
 
 def identify_topics(attempt: Attempt, *, compares: bool) -> LogIds:
@@ -51,7 +51,7 @@ def _logs_before(attempt: Attempt, batch: int, now: LogIds) -> LogIds:
     offsets = {tp: offset for tp, offset in attempt.offsets.items() if tp.topic in now.topics}
     silent = unconfirmed(offsets, client.committed(attempt.target.group_id, offsets))
     first = batch if run.first_batch is None else run.first_batch
-    if (since := answer_of(partial(run.query.since_move, first))) is None:
+    if (since := answer_or_none(partial(run.query.since_move, first))) is None:
         return UNKNOWN_LOGS
     logs, batches = since
     moved = {} if logs.is_other_cluster(now) else logs.restricted_to({tp.topic for tp in silent}).topics
@@ -62,5 +62,5 @@ def _logs_before(attempt: Attempt, batch: int, now: LogIds) -> LogIds:
 
 def _answered(batches: Iterator[OffsetLogEntry]) -> Iterator[OffsetLogEntry]:
     """Yield the batches that Spark can still read."""
-    while (batch := answer_of(partial(next, batches, None))) is not None:
+    while (batch := answer_or_none(partial(next, batches, None))) is not None:
         yield batch

@@ -111,7 +111,7 @@ class Run:
 
     def is_at_checkpoint(self, batch: int | None, ends: Offsets) -> bool:
         """Whether the checkpoint has these ends of a batch: no move has changed them since the run began."""
-        plan = None if batch is None else answer_of(partial(self.query.planned, batch))
+        plan = None if batch is None else answer_or_none(partial(self.query.planned, batch))
         kept = {} if plan is None else furthest_behind(plan.kafka_offsets.values())
         return all(kept.get(tp) == end for tp, end in ends.items())
 
@@ -125,9 +125,9 @@ class Run:
         """
         query = self.query
         self._note_passed_move()
-        ended = not answer_of(query.is_active)
+        ended = not answer_or_none(query.is_active)
         # Later commits of other tools hide a move from the group, but not from the checkpoint.
-        archived = answer_of(query.newest_move) if ended else None
+        archived = answer_or_none(query.newest_move) if ended else None
         # If the first attempt after the end has failed, the group may have been moved since.
         unknown = elsewhere or (ended and self.attempts)
         known = self.group_moves.setdefault(target, 0 if unknown else max(newest, self.checkpoint_move or 0))
@@ -144,7 +144,7 @@ class Run:
         if self.batch is None or self.attempts or elsewhere:
             raise PlanRefusedError(text)
         # The query writes its own position into the checkpoint with its next batch.
-        self.group_moves[target], self.checkpoint_move = newest, answer_of(query.newest_move)
+        self.group_moves[target], self.checkpoint_move = newest, answer_or_none(query.newest_move)
         log.warning("Kafka offsets: %s", text)
 
     def _note_passed_move(self) -> None:
@@ -153,9 +153,9 @@ class Run:
         paused = self.committed_at is not None and self.committed_at + QUIET_PERIOD <= time.monotonic()
         # After a failed attempt the batch may be older than the move.
         if paused and self.batch is not None and not self.attempts:
-            newest = answer_of(self.query.newest_move)
+            newest = answer_or_none(self.query.newest_move)
             # In this order: a move that is seen before the query is active was made while it ran.
-            if newest is not None and answer_of(self.query.is_active):
+            if newest is not None and answer_or_none(self.query.is_active):
                 self.checkpoint_move = newest
 
 
@@ -170,7 +170,7 @@ class Attempt(NamedTuple):
     """Id of the newest batch that the run has finished."""
 
 
-def answer_of(function: Callable[[], T]) -> T | None:
+def answer_or_none(function: Callable[[], T]) -> T | None:
     """Return a function's result, or ``None`` if the JVM, the server or the broker does not answer."""
     try:
         return function()
