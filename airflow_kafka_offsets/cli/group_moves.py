@@ -150,8 +150,8 @@ def reset(
     if save_plan is None:
         execution.finish_pipeline_plan(plan, client, checkpoint, save=save, export=export)
     else:
-        allowed = {"allow_new_cluster": allow_new_cluster}
-        save_to_file(execution, plan, client, checkpoint, save_plan, group_id=group_id, **allowed)
+        named: dict[str, Any] = {"group_id": group_id, "allow_new_cluster": allow_new_cluster}
+        save_to_file(execution, plan, client, checkpoint, save_plan, **named)
 
 
 def _apply_plan(

@@ -46,7 +46,7 @@ def save_to_file(
     *,
     group_id: GroupIds | None,
     mirror: Mapping[str, Any] | None = None,
-    **allowed: bool,
+    **allowed: Any,
 ) -> None:
     """
     Show a plan, and write it to a file.

@@ -201,14 +201,12 @@ class CommitOffsetsOperator(MovingOperator):
             return self.parse_parameter("offsets"), {"offsets": "given"}, None
         from airflow_kafka_offsets.hooks.store import stored_offsets
 
-        pipeline = self.store_pipeline
-        if pipeline is None:
-            pipeline = self.selection().group_id
-            if not isinstance(pipeline, str):
-                raise UsageError(
-                    "store_pipeline is missing: with several groups, give the pipeline name under which the "
-                    "job saves its offsets"
-                )
+        pipeline = self.selection().group_id if self.store_pipeline is None else self.store_pipeline
+        if not isinstance(pipeline, str):
+            raise UsageError(
+                "store_pipeline is missing: with several groups, give the pipeline name under which the job "
+                "saves its offsets"
+            )
         source = {"store": self.store_conn_id, "table": self.store_table, "pipeline": pipeline}
         offsets, saved_at = stored_offsets(str(self.store_conn_id), pipeline, self.store_table)
         return offsets, source, None if saved_at is None else timestamp_ms(saved_at)
