@@ -194,6 +194,13 @@ def _move(
         execution.finish_pipeline_plan(plan, target, checkpoint)
         return
     connection = {"kafka_config_id": entered.kafka_config_id} if entered.kafka_config_id else {}
-    named: dict[str, Any] = {"group_id": groups.group_id, "mirror": {**mirror.as_json(), **connection}}
-    allowed_mirror = policy.allow_running_mirror
-    save_to_file(execution, plan, target, checkpoint, save_plan, allow_running_mirror=allowed_mirror, **named)
+    save_to_file(
+        execution,
+        plan,
+        target,
+        checkpoint,
+        save_plan,
+        group_id=groups.group_id,
+        mirror={**mirror.as_json(), **connection},
+        allow_running_mirror=policy.allow_running_mirror,
+    )

@@ -149,9 +149,10 @@ def reset(
         plan = _plan_groups(client, group_ids, TopicScope.parse(topics), place, **policies)
     if save_plan is None:
         execution.finish_pipeline_plan(plan, client, checkpoint, save=save, export=export)
-    else:
-        named: dict[str, Any] = {"group_id": group_id, "allow_new_cluster": allow_new_cluster}
-        save_to_file(execution, plan, client, checkpoint, save_plan, **named)
+        return
+    save_to_file(
+        execution, plan, client, checkpoint, save_plan, group_id=group_id, allow_new_cluster=allow_new_cluster
+    )
 
 
 def _apply_plan(
