@@ -20,8 +20,7 @@ def stored_offsets(
     conn_id: str, pipeline: str, table: str = "kafka_offsets"
 ) -> tuple[Offsets, datetime | None]:
     """
-    Return the offsets in a :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`, and when they were
-    saved, if it is known.
+    Return the offsets in a job's ``SqlOffsetStore``, and when they were saved, if it is known.
 
     :param conn_id: Airflow connection of the database, of any type whose hook is a ``DbApiHook`` of the
         provider ``common.sql``, such as ``postgres``.

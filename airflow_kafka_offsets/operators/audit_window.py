@@ -32,8 +32,7 @@ UndecidedPolicy = Literal["fail", "warn"]
 
 class AuditWindowOperator(OffsetsOperator):
     """
-    Prove that a table contains each record of an offset window exactly once, or report the offsets that
-    differ.
+    Prove that a table contains each record of an offset window exactly once, or report what differs.
 
     The table has columns for topic, partition and offset, as in Spark's Kafka source. One SQL statement
     aggregates the rows of the window, and only partitions that differ are read again. The task then reads the

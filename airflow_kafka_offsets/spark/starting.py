@@ -67,8 +67,7 @@ def starting_offsets(
     quiet_period: timedelta | float | str = QUIET_PERIOD,
 ) -> dict[str, str]:
     """
-    Return options that start a query with a *new* checkpoint at the position of an old checkpoint, a group
-    or a store.
+    Return options that start a query with a *new* checkpoint where an old one, a group or a store is.
 
     With an old checkpoint, for a query that was changed so that Spark refuses the checkpoint, the query
     starts at the end of the newest committed batch. Stop the old query first. An old checkpoint with a
