@@ -160,9 +160,8 @@ class CommitOffsetsOperator(MovingOperator):
         with self.open_client() as client, self._keeping_readiness(client, checkpoint):
             for attempt in retry_while_checkpoint_moves():
                 with attempt:
-                    metadata = commit_metadata(context)
                     planned = plan_checkpoint_commit(
-                        client, checkpoint, self.selection(), metadata, **allowed
+                        client, checkpoint, self.selection(), commit_metadata(context), **allowed
                     )
                     # The receipt of a second attempt still shows the offsets from before the first attempt.
                     plan, metadata, known_moves = planned.with_earlier_attempt(earlier)
@@ -196,7 +195,7 @@ class CommitOffsetsOperator(MovingOperator):
             return self._apply(move, PipelinePlan(group_plans), apply_groups)
 
     def _given_offsets(self) -> tuple[Offsets, dict[str, Any], int | None]:
-        """Return the given offsets or the store's, their source, and when they were saved, if it is known."""
+        """Return the offsets to commit, their source, and when they were saved, in ms since 1970."""
         if self.offsets is not None:
             return self.parse_parameter("offsets"), {"offsets": "given"}, None
         from airflow_kafka_offsets.hooks.store import stored_offsets
