@@ -58,14 +58,13 @@ def apply_checkpoint_plan(
     :param commit: commits the groups, after the checkpoint was moved. The move is finished when it returns.
     :raises PlanRefusedError: if the plan is refused, or the query is running; no file was changed.
     :raises CheckpointError: if the files that are read back differ from the plan.
-    :raises StorageError: if the storage fails.
     """
     PipelinePlan((), plan).check()
     quiet_period = parse_quiet_period(quiet_period)
+    remedy = f"running it again finishes the rest, restoring archive {plan.archive} takes the move back"
     if plan.steps:
         wait_until_quiet(checkpoint, quiet_period)
         _begin(checkpoint, plan, made_by or CommitMetadata(), attachments or {}, last_check)
-        remedy = f"running it again finishes the rest, restoring archive {plan.archive} takes the move back"
         with _explained(f"the checkpoint may be moved in part: {remedy}"):
             for step in (*(Step(path, None) for path in plan.derived), *plan.steps):
                 _apply_step(checkpoint, step)
@@ -82,6 +81,11 @@ def apply_checkpoint_plan(
             if plan.steps:
                 error.append(f"the checkpoint {checkpoint.location} was moved before: {remedy}")
             raise
+    _finish(checkpoint, plan)
+
+
+def _finish(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
+    """Mark a move as done, and the move that it takes back as undone."""
     if plan.archive is not None:
         # Neither a move that was taken back meanwhile is done, nor one that another try has given up.
         kept = read_archived_move(checkpoint, plan.archive)

@@ -30,7 +30,6 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
 from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -115,15 +114,6 @@ class ArchivedMoves:
         """
         found = (each for each in self.of_query if each.has_failed_over or not each.is_failover)
         return next((each for each in found if each.log_ids.cluster and each.concerns(topics)), None)
-
-    def read_at(self, state: CheckpointState) -> int | None:
-        """
-        Return when Spark planned the newest batch, in ms since 1970.
-
-        ``None`` if this is unknown, or if a move has rewritten the batch's file, whose offsets are then not
-        those that the batch has read.
-        """
-        return None if self.rewriting(state.batch_id) else state.batch_timestamp_ms
 
     def rewriting(self, batch_id: int | None) -> list[ArchivedMove]:
         """Return the moves that have rewritten the file of the newest batch since Spark wrote it."""

@@ -164,25 +164,23 @@ def _sink_refusals(
     newest finished batch of the checkpoint: this shows that the right directory was read.
     """
     sink, location = policy.sink, policy.sink_location
-    if policy.idempotent_sink:
+    if policy.idempotent_sink or (sink is not None and sink not in RECORDING_SINKS):
         return []
     if sink is None:
         return [
             f"{doing} lets the query use the batch id again with other records, and the checkpoint does not "
             f"name the sink: set {parameter_text('sink')} to {sink_choices()}"
         ]
-    if sink not in RECORDING_SINKS:
-        return []
-    log = RECORDING_SINKS[sink]
-    instead = (
-        f"{batches.finish_text}, then move it" if batches.pending else "seek, which uses no batch id again"
-    )
     if location is None:
         return [
             f"{doing} lets the query use the batch id again, and a sink {sink!r} skips ids that it has "
             f"recorded: set {parameter_text('sink_location')} to the directory of the sink, so that its "
-            f"{log} can be checked"
+            f"{RECORDING_SINKS[sink]} can be checked"
         ]
+    log = RECORDING_SINKS[sink]
+    instead = (
+        f"{batches.finish_text}, then move it" if batches.pending else "seek, which uses no batch id again"
+    )
     try:
         recorded = newest_recorded_batch(checkpoint, batches.state.query_id, sink, location, first)
     except (CheckpointFormatError, StorageError) as error:
@@ -262,11 +260,7 @@ def truncate_refusals(
     policy: CheckpointPolicy,
     state: StateFiles,
 ) -> list[str]:
-    """
-    Return why the batches after one must not be removed.
-
-    :param state: the query's state, empty for a query without state.
-    """
+    """Return why the batches after one must not be removed; ``state`` is empty for a query without state."""
     location = checkpoint.location
     if refusals := unfinished_refusals(batches, batch_id):
         return refusals

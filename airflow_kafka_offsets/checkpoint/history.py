@@ -9,7 +9,7 @@ written other offsets into that file, the seek's archive has the original ones.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -125,25 +125,7 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
     newest = max(done, default=-1)
     wanted = sorted(planned)[-last - 1 :]  # one more: the first batch begins where that one ends
     finished = [number for number in wanted if number in committed]
-    read = partial(checkpoint.read_file, listed=True)
-    found = _call_in_parallel(
-        checkpoint,
-        {
-            **{("ends", number): partial(read, f"offsets/{number}") for number in wanted},
-            **{
-                (kind, number): partial(
-                    modified_at, checkpoint.fs, f"{checkpoint.root}/{directory}/{number}", listed=True
-                )
-                for number in finished
-                for kind, directory in (("planned", "offsets"), ("committed", "commits"))
-            },
-            **{("commit", number): partial(read, f"commits/{number}") for number in finished[-1:]},
-            # All archives: a batch may have been moved several times, and a move to an older one taken back.
-            **{("archive", name): partial(read_archived_move, checkpoint, name) for name in names},
-        },
-        within,
-        end,
-    )
+    found = _call_in_parallel(checkpoint, _reads(checkpoint, wanted, finished, names), within, end)
     for number in finished[-1:]:
         if (commit := found["commit", number]) is not None:
             name = checkpoint.name(f"commits/{number}")
@@ -177,6 +159,25 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
 
 def _list_checkpoint(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[int], list[str]]:
     return (checkpoint.query_id(), *checkpoint.listed(exact=False), archive_names(checkpoint, exact=False))
+
+
+def _reads(
+    checkpoint: SparkCheckpoint, planned: Iterable[int], finished: Sequence[int], archives: Iterable[str]
+) -> dict[_Key, Callable[[], Any]]:
+    """Return the calls that read batches, the times of their files, and archives of moves."""
+    read = partial(checkpoint.read_file, listed=True)
+    written = partial(modified_at, checkpoint.fs, listed=True)
+    return {
+        **{("ends", number): partial(read, f"offsets/{number}") for number in planned},
+        **{
+            (kind, number): partial(written, f"{checkpoint.root}/{directory}/{number}")
+            for number in finished
+            for kind, directory in (("planned", "offsets"), ("committed", "commits"))
+        },
+        **{("commit", number): partial(read, f"commits/{number}") for number in finished[-1:]},
+        # All archives: a batch may have been moved several times, and a move to an older one taken back.
+        **{("archive", name): partial(read_archived_move, checkpoint, name) for name in archives},
+    }
 
 
 def _call_in_parallel(

@@ -91,9 +91,8 @@ def plan_seek(
         steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(after).encode()))
     without = [source.source for source in batches.state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
-    moves = ArchivedMoves(checkpoint)
-    plan = _plan(moves, batches, kind, after, steps, request, refusals, discarded=discarded, undoes=undoes)
-    return replace(plan, notes=notes, left=left)
+    more: Any = {"discarded": discarded, "undoes": undoes, "notes": notes, "left": left}
+    return _plan(ArchivedMoves(checkpoint), batches, kind, after, steps, request, refusals, **more)
 
 
 def plan_truncate(
@@ -121,11 +120,11 @@ def plan_truncate(
     state: StateFiles = read_state(checkpoint) if there else {}
     refusals = truncate_refusals(checkpoint, batches, batch_id, policy, state)
     refusals += moves.failover_refusals(batch_id)
-    derived = () if refusals else snapshots_after(state, batch_id + 1)
-    discarded = batches.pending
-    return _plan(
-        moves, batches, "truncate", after, steps, request, refusals, discarded=discarded, derived=derived
-    )
+    more: Any = {
+        "discarded": batches.pending,
+        "derived": () if refusals else snapshots_after(state, batch_id + 1),
+    }
+    return _plan(moves, batches, "truncate", after, steps, request, refusals, **more)
 
 
 def plan_put_back_archive(
@@ -143,7 +142,6 @@ def plan_put_back_archive(
 
     :param archive: name of the archive; by default the newest move that was not taken back.
     :param left: as in :func:`plan_seek`.
-    :raises CheckpointError: if there is no such archive, or for the reasons that all plans share.
     :raises PlanRefusedError: if the archive is of another query, or of the time before a failover.
     """
     moves = ArchivedMoves(checkpoint)
@@ -175,9 +173,9 @@ def plan_put_back_archive(
     steps = [step for step in known if archived.leaves_logs or checkpoint.read_file(step.path) != step.data]
     # First remove files, newest first; then write files, oldest first.
     steps.sort(key=_put_back_order)
-    plan = _plan(moves, batches, "restore", archived.before, steps, request, undoes=archived.name)
-    plan = replace(plan, copies=True, log_ids=archived.logs_before)
-    return replace(plan, left=archived.log_ids) if archived.is_failover else plan
+    left = archived.log_ids if archived.is_failover else UNKNOWN_LOGS
+    more: Any = {"copies": True, "log_ids": archived.logs_before, "left": left}
+    return _plan(moves, batches, "restore", archived.before, steps, request, undoes=archived.name, **more)
 
 
 def refuse_past_failover(moves: ArchivedMoves, archived: ArchivedMove, *, moved: bool = False) -> None:
@@ -244,9 +242,8 @@ def plan_checkpoint_failover(
     after = {source: targets.get(source, offsets) for source, offsets in before.items()}
     if not found:
         steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(after).encode()))
-    moves = ArchivedMoves(checkpoint)
-    plan = _plan(moves, batches, "failover", after, steps, request, found, discarded=batches.pending)
-    return replace(plan, log_ids=log_ids, left=left)
+    more: Any = {"discarded": batches.pending, "log_ids": log_ids, "left": left}
+    return _plan(ArchivedMoves(checkpoint), batches, "failover", after, steps, request, found, **more)
 
 
 def _plan(
@@ -258,11 +255,11 @@ def _plan(
     request: str,
     refusals: Sequence[str] = (),
     *,
-    discarded: tuple[int, ...] = (),
     derived: tuple[str, ...] = (),
     undoes: str | None = None,
+    **more: Any,
 ) -> CheckpointPlan:
-    """Return the plan of a move; the rest of the move if the same request has begun it."""
+    """Return the plan of a move, or the rest of it if the request has begun it; ``more`` are its fields."""
     checkpoint, begun = moves.checkpoint, moves.begun_by(request, batches, undoes)
     plan = CheckpointPlan(
         kind=kind,
@@ -274,13 +271,13 @@ def _plan(
         derived=derived,
         steps=tuple(steps),
         file_contents={step.path: checkpoint.read_file(step.path) for step in steps},
-        discarded=discarded,
         batches=(frozenset(batches.planned), frozenset(batches.committed)),
         refusals=(*refusals, *file_refusals(checkpoint, [*derived, *(step.path for step in steps)])),
         # A plan that changes no file writes no archive, and so no unfinished move.
         archive=next_archive_name(checkpoint, kind) if steps else None,
         request=request,
         undoes=undoes,
+        **more,
     )
     return plan if begun is None else begun.resume(plan)
 

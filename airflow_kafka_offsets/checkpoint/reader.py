@@ -75,7 +75,8 @@ class SparkCheckpoint:
     """
     A Spark Structured Streaming checkpoint on any storage that fsspec has a driver for.
 
-    Reading needs no lock: the query may be running.
+    Reading needs no lock: the query may be running. Each method raises a StorageUnavailableError if the
+    storage does not answer; a retry may succeed.
 
     :param location: the directory's URI exactly as in the Spark job (``checkpointLocation``).
     :param fs: an existing file system; by default fsspec creates one for the URI's scheme.
@@ -102,8 +103,7 @@ class SparkCheckpoint:
         :raises CheckpointNotFoundError: if there is no checkpoint; describes what the location contains
             instead.
         :raises CheckpointFormatError: if a file has an unknown format; names the file.
-        :raises StorageUnavailableError: if the storage does not answer, or a running query removes files
-            faster than they can be read. A retry may succeed.
+        :raises StorageUnavailableError: also if a running query removes files faster than they can be read.
         """
         state, *_ = self.read_batches()
         return state
@@ -144,12 +144,7 @@ class SparkCheckpoint:
         return state, entry, planned, committed
 
     def ended_at(self, batch_id: int) -> datetime | None:
-        """
-        Return when a batch was finished: the time of its file in ``commits``.
-
-        :return: ``None`` if the batch has no commit, or the storage records no file times.
-        :raises StorageUnavailableError: if the storage does not answer.
-        """
+        """Return the time of a batch's file in ``commits``; ``None`` without the file or without its time."""
         return modified_at(self.fs, f"{self.root}/commits/{batch_id}")
 
     def entry(self, batch_id: int) -> OffsetLogEntry:
@@ -157,8 +152,6 @@ class SparkCheckpoint:
         Return Spark's plan of a batch: its file in ``offsets``.
 
         :raises CheckpointError: if the file does not exist: Spark no longer keeps the batch.
-        :raises CheckpointFormatError: if the file has an unknown format.
-        :raises StorageUnavailableError: if the storage does not answer.
         """
         try:
             return parse_offset_log(*self._batch_file("offsets", batch_id))
@@ -182,19 +175,11 @@ class SparkCheckpoint:
         return list_names(self.fs, f"{self.root}/{directory}") or []
 
     def write_file(self, path: str, data: bytes) -> None:
-        """
-        Write a file of the checkpoint atomically.
-
-        :raises CheckpointError: if the path leads out of the checkpoint, or the storage fails.
-        """
+        """Write a file of the checkpoint atomically; refuse a path that leads out of the checkpoint."""
         replace_file(self.fs, self._inside(path), data)
 
     def remove_file(self, path: str) -> None:
-        """
-        Remove a file of the checkpoint; do nothing if it does not exist.
-
-        :raises CheckpointError: if the path leads out of the checkpoint, or the storage fails.
-        """
+        """Remove a file of the checkpoint, if it exists; refuse a path that leads out of the checkpoint."""
         remove_file(self.fs, self._inside(path))
 
     def behind_link(self, path: str) -> str | None:
@@ -217,12 +202,7 @@ class SparkCheckpoint:
         return f"{self.root}/{path}"
 
     def query_id(self) -> str:
-        """
-        Return the query's id.
-
-        :raises CheckpointNotFoundError: if there is no checkpoint; describes what the location contains
-            instead.
-        """
+        """Return the query's id; a CheckpointNotFoundError describes what the location contains instead."""
         name = self.name("metadata")
         data = self.read_file("metadata")
         if data is None:

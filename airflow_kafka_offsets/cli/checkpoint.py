@@ -128,6 +128,7 @@ def checkpoint_restore(
     """
     from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
     from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
+    from airflow_kafka_offsets.model.receipt import Receipt
     from airflow_kafka_offsets.moves.stale import refuse_stale
 
     moves = ArchivedMoves(checkpoint)
@@ -140,8 +141,7 @@ def checkpoint_restore(
         )
     plan = refuse_stale(
         PipelinePlan((), plan_put_back_archive(checkpoint, kept.name, execution.policy)),
-        {},
-        kept.after,
+        Receipt((), kept),
         checkpoint=checkpoint,
         archive=kept,
         metadata=execution.metadata,

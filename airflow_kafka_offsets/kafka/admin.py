@@ -49,7 +49,6 @@ class Admin(AdminProcess):
         Return the commits of groups, or the error of a group without an answer.
 
         :param wanted: group -> the partitions to read; ``None``: all partitions with a commit.
-        :param needs: the right to name in the error if a right is missing.
         """
         arguments = {group_id: _by_topic(partitions) for group_id, partitions in wanted.items()}
         found: dict[str, tuple[Any, Failure | None]] = {}
@@ -82,7 +81,6 @@ class Admin(AdminProcess):
         """
         Send the parts of a commit together, once, and wait for all responses.
 
-        :param texts: topic -> the metadata of its commits.
         :return: partition -> ``None`` if it was committed, else the failure.
         :raises CallError: if there is no response; the offsets may be committed nevertheless.
         :raises ClientCrashedError: if the admin process died; the offsets may be committed nevertheless.

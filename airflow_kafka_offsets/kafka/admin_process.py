@@ -105,7 +105,6 @@ class AdminProcess:
         Make one of the worker's ``CALLS`` once.
 
         :param background_errors: receives the errors that the client reported in the background.
-        :raises CallError: with the error.
         :raises ClientCrashedError: if the worker died; the request may have been executed.
         """
         with self._alone(call) as worker:

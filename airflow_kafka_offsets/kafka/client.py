@@ -118,7 +118,6 @@ class OffsetsClient(GroupCalls, RecordReads):
         Return the ids of the cluster and of topics: a topic that was deleted and created again has a new id.
 
         :return: the ids, without missing topics, and without topic ids of brokers before Kafka 2.8.
-        :raises BrokerError: if the broker does not answer for a topic.
         """
         cluster, wanted = self.cluster_id(), sorted(set(topics))
         with self._session.begin_call(f"looking up the ids of topics {', '.join(wanted[:5])}") as call:
@@ -143,20 +142,12 @@ class OffsetsClient(GroupCalls, RecordReads):
         }
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
-        """
-        Return a group's commits; ``None`` for a partition without a commit, and for a missing partition.
-
-        :param group_id: the group; it may be missing.
-        """
+        """Return a group's commits; ``None`` without one, also if the partition or the group is missing."""
         with self._session.begin_call(f"reading the offsets of group {group_id!r}") as call:
             return GroupCommits(self._session, self._admin, group_id).read(call, partitions)
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
-        """
-        Return all commits of a group in all topics that the user may see.
-
-        :param group_id: the group; it may be missing.
-        """
+        """Return all commits of a group, which may be missing, in all topics that the user may see."""
         with self._session.begin_question(f"reading all offsets of group {group_id!r}") as call:
             return GroupCommits(self._session, self._admin, group_id).read_all(call)
 
@@ -283,11 +274,7 @@ class OffsetsClient(GroupCalls, RecordReads):
             ).run(call)
 
     def offsets_retention_minutes(self) -> int | None:
-        """
-        Return the minutes that the broker keeps a memberless group's offsets; ``None`` if unknown.
-
-        The value is read once.
-        """
+        """Return for how many minutes the broker keeps a memberless group's offsets; ``None`` if unknown."""
         if self._retention_minutes is None:
             what = "reading the broker's configuration"
             with self._session.begin_call(what) as call, suppress(BrokerError, SetupError):

@@ -159,7 +159,6 @@ class GroupCommits:
         check: Callable[[Commits], object] | None,
     ) -> None:
         reading = call.with_text(f"reading back the offsets of group {self._group_id!r}")
-
         done = partial(_done, offsets, texts)
         state = CommitState(offsets, lambda pending: done(self.read(reading, pending)))
         background_errors = BackgroundErrors()
@@ -195,16 +194,7 @@ class GroupCommits:
             if not (state.written or state.uncertain):
                 raise
             # Callers take these two errors for a plan of which nothing was written.
-            why = error.refusals if isinstance(error, PlanRefusedError) else (str(error),)
-            which = " for certain" if state.uncertain else ""
-            which += f" ({summarize(state.written)})" if state.written else ""
-            raise CommitError(
-                f"{call.what}: {len(state.written)} of {len(offsets)} partitions were written{which}, and "
-                f"then the rest was refused: {'; '.join(why)}",
-                failed=dict.fromkeys(sorted(state.pending), GROUP_MOVED),
-                written=sorted(state.written),
-                retriable=True,
-            ) from None
+            raise _refused_rest(call, len(offsets), state, error) from None
         except BrokerError as error:
             reason = error
         if state.pending or state.refused:
@@ -241,6 +231,22 @@ class GroupCommits:
         except (BrokerError, SetupError) as error:
             log.debug("Could not look up the members of group %r: %s", self._group_id, error)
             return None
+
+
+def _refused_rest(
+    call: Call, partitions: int, state: CommitState, error: GroupMovedError | PlanRefusedError
+) -> CommitError:
+    """Return the error of a commit that was refused after some of its partitions were written."""
+    why = error.refusals if isinstance(error, PlanRefusedError) else (str(error),)
+    which = " for certain" if state.uncertain else ""
+    which += f" ({summarize(state.written)})" if state.written else ""
+    return CommitError(
+        f"{call.what}: {len(state.written)} of {partitions} partitions were written{which}, and then the "
+        f"rest was refused: {'; '.join(why)}",
+        failed=dict.fromkeys(sorted(state.pending), GROUP_MOVED),
+        written=sorted(state.written),
+        retriable=True,
+    )
 
 
 def _done(offsets: Mapping[TopicPartition, int], texts: Texts, commits: Commits) -> list[TopicPartition]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
@@ -91,34 +91,46 @@ def offsets_at_timestamps(
         for (timestamp, _), (got, failed) in ask_each(connections, tasks(), ask):
             found[timestamp].update(got)
             failures.update(failed)
-        unknown = [tp for tp, failure in failures.items() if failure.code in UNKNOWN_PARTITION]
-        missing: list[TopicPartition] = []
-        described: dict[str, TopicMetadata] = {}
-        for connection in connections if unknown else ():
-            # Each connection has its own metadata, which this updates.
-            missing = missing_partitions(
-                connection, unknown, within(), lambda found: described.update(found.topics)
-            )
-        absent.update(missing)
-        # Not at the first time: for a moment a broker may not know a new topic.
-        if any(absent[tp] > 1 for tp in missing):
-            raise UnknownTopicPartitionError(
-                f"{call.what}: {summarize(missing)} is not on {session.servers}: correct topic and "
-                "partition, or the connection",
-                missing=missing,
-            )
         if failures:
-            # Raise a permanent failure first: with it, asking again for the other partitions is useless.
-            tp, failure = min(failures.items(), key=lambda each: each[1].code in TEMPORARY)
-            if failure.code not in UNKNOWN_PARTITION or tp in missing:
-                raise CallError(failure)
-            # The client reports a partition without a leader as unknown, and a leader that has just started
-            # does not know its partitions yet. The list of topics contains both.
-            hidden = leaderless_failure(described.values(), set(unknown))
-            raise CallError(hidden or Failure(NOT_READY, f"the leader of {tp} does not know it yet"))
+            raise _failure(session, call, connections, failures, absent, within)
         return list(found.values())
 
     if not wanted:
         return list(found.values())
     connections = session.connections.get_several(len(tasks()), isolation_level)
     return session.ask_over(connections, call, question)
+
+
+def _failure(
+    session: Session,
+    call: Call,
+    connections: Sequence[Connection],
+    failures: Mapping[TopicPartition, Failure],
+    absent: Counter[TopicPartition],
+    within: Callable[[], float],
+) -> Exception:
+    """Return the error of an attempt; count in ``absent`` the partitions that the broker does not list."""
+    unknown = [tp for tp, failure in failures.items() if failure.code in UNKNOWN_PARTITION]
+    missing: list[TopicPartition] = []
+    described: dict[str, TopicMetadata] = {}
+    for connection in connections if unknown else ():
+        # Each connection has its own metadata, which this updates.
+        missing = missing_partitions(
+            connection, unknown, within(), lambda found: described.update(found.topics)
+        )
+    absent.update(missing)
+    # Not at the first time: for a moment a broker may not know a new topic.
+    if any(absent[tp] > 1 for tp in missing):
+        return UnknownTopicPartitionError(
+            f"{call.what}: {summarize(missing)} is not on {session.servers}: correct topic and partition, "
+            "or the connection",
+            missing=missing,
+        )
+    # A permanent failure first: with it, asking again for the other partitions is useless.
+    tp, failure = min(failures.items(), key=lambda each: each[1].code in TEMPORARY)
+    if failure.code not in UNKNOWN_PARTITION or tp in missing:
+        return CallError(failure)
+    # The client reports a partition without a leader as unknown, and a leader that has just started does not
+    # know its partitions yet. The list of topics contains both.
+    hidden = leaderless_failure(described.values(), set(unknown))
+    return CallError(hidden or Failure(NOT_READY, f"the leader of {tp} does not know it yet"))

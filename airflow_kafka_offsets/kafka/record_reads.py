@@ -71,9 +71,9 @@ class RecordOffsets(NamedTuple):
 
 class RecordReads:
     """
-    Base of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient`: the calls that need Read on topics.
+    Base of :class:`~airflow_kafka_offsets.kafka.client.OffsetsClient`: the calls that fetch records.
 
-    :param session: the client's session.
+    The user needs the right Read on the topics; each call raises a BrokerAuthenticationError without it.
     """
 
     def __init__(self, session: Session) -> None:
@@ -97,8 +97,7 @@ class RecordReads:
         Return the time of the first record at or after each offset, in milliseconds since 1970.
 
         The result lacks partitions that did not answer in time; it is empty if the broker cannot be reached.
-        Records without a time, or that cannot be read, are left out as well. The records are fetched, so the
-        user needs Read on the topics.
+        Records without a time, or that cannot be read, are left out as well.
 
         :param offsets: partition -> first offset to read; an offset below the log start counts as the log
             start.
@@ -108,7 +107,6 @@ class RecordReads:
         :return: partition -> time; ``None`` if no record follows before the log end: at the log end, or if
             only transaction markers follow.
         :raises UnknownTopicPartitionError: if the broker does not have one of the partitions.
-        :raises BrokerAuthenticationError: if the user lacks a right.
         """
         session = self._session
         timeout = min(session.timeout, _TIMES_WITHIN) if within is None else within
@@ -145,12 +143,11 @@ class RecordReads:
         isolation_level: IsolationLevel = "read_uncommitted",
     ) -> Offsets:
         """
-        Give the records of ranges to a function; the user needs Read on the topics.
+        Give the records of ranges to a function.
 
         :param take: takes the records; those of a partition come in order.
         :param within: seconds for it; default: 30, or the client's timeout if that is less.
         :return: how far each partition was read: the end of its range, unless the time was up.
-        :raises BrokerAuthenticationError: if the broker does not allow it.
         """
 
         def take_message(tp: TopicPartition, message: Message) -> None:
@@ -170,13 +167,11 @@ class RecordReads:
         """
         Return the offset and the time of the first record in each range that is not older than a time.
 
-        The records before it are fetched, so the user needs Read on the topics. Transaction markers are no
-        records.
+        Transaction markers are no records.
 
         :param ranges: ranges inside the logs.
         :return: ``None`` for a range whose records are all older. Ranges that could not be read within ten
             minutes are left out.
-        :raises BrokerAuthenticationError: if the user lacks a right.
         """
         found: dict[TopicPartition, tuple[int, int]] = {}
 
@@ -197,11 +192,9 @@ class RecordReads:
         Return the bytes of key, value and headers for up to 100 records at or after each offset.
 
         The client cannot ask the broker for the sizes of logs. Partitions that did not respond in time, or
-        have no record at or after the offset, are omitted. The user needs Read on the topics.
+        have no record at or after the offset, are omitted.
 
         :param offsets: offsets to read from, inside the logs.
-        :param within: seconds for the whole call.
-        :raises BrokerAuthenticationError: if the broker denies the call.
         """
         sizes: dict[TopicPartition, list[int]] = {}
 
@@ -223,12 +216,8 @@ class RecordReads:
         """
         Return which offsets of some ranges have a record that a ``read_committed`` consumer receives.
 
-        The records are fetched, so the user needs Read on the topics.
-
         :param ranges: ranges inside the logs: from the log start to the last stable offset.
-        :param within: seconds for the call.
         :param most: maximum number of records to read; the rest stays unread.
-        :raises BrokerAuthenticationError: if the user lacks a right.
         """
         # The offsets between two ranges are read only if the ranges are near each other.
         pieces = {tp: covering_ranges(its, len(its), _LARGEST_GAP_READ) for tp, its in ranges.items() if its}

@@ -76,11 +76,7 @@ def missing_partitions(
 def leaderless_failure(
     topics: Iterable[TopicMetadata], wanted: Container[TopicPartition] | None = None
 ) -> Failure | None:
-    """
-    Return the failure of existing partitions without a leader; ``None`` if all have leaders.
-
-    :param wanted: the partitions to look at; default: all partitions of the topics.
-    """
+    """Return the failure of existing (and wanted) partitions without a leader; ``None`` if all have one."""
     found = {
         tp: partition.replicas
         for described in topics
@@ -154,7 +150,6 @@ def send_commit(
     """
     Send a commit of the connection's group, and wait for its response.
 
-    :param texts: topic -> the metadata of its commits.
     :return: partition -> ``None`` if it was committed, else the failure. If one partition was refused, the
         client reports its error for all partitions.
     :raises CallError: if there was no response in time. Then discard the connection, because the response may

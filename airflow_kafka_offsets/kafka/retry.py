@@ -33,7 +33,6 @@ def retry_until(
         waiting does not fix ends the call.
     :param passing: codes that are temporary for this call, in addition to those that always are.
     :param first_attempt: seconds of the first attempt; each later one may take twice as long.
-    :raises CallError: with the last error.
     """
 
     def again(error: BaseException) -> bool:

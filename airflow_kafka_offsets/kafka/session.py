@@ -245,11 +245,7 @@ def _sees_offsets_topic(connection: Connection, timeout: float) -> bool:
 def ask_each(
     connections: Sequence[Connection], tasks: Sequence[K], ask: Callable[[Connection, K], T]
 ) -> Iterator[tuple[K, T]]:
-    """
-    Ask over several connections in parallel; yield each task and its result, then raise the first error.
-
-    :param ask: makes one request.
-    """
+    """Ask over several connections at once; yield tasks with their results, then raise the first error."""
     if min(len(connections), len(tasks)) < 2:
         for task in tasks:
             yield task, ask(connections[0], task)

@@ -81,7 +81,6 @@ def apply_pipeline(
     Move a checkpoint, then the groups that follow it; a plan without a checkpoint moves only groups.
 
     :raises CheckpointError: if the checkpoint could not be moved; the groups were not changed.
-    :raises CheckpointMovedError: if another move started; the text says whether anything was written.
     :raises GroupMovedError: if another process has committed a group since the plan; that group was not
         written.
     """

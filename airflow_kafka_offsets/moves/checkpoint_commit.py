@@ -120,15 +120,14 @@ def plan_checkpoint_commit(
     # After a move, the query's first offsets do not show what it has read.
     if allow_new_query and known_moves.newest is None:
         first = cache(partial(first_offsets, checkpoint, state.kafka_offsets))
-        refusals = [_skipped_refusal(each, state.query_id, first) for each in group_plans]
         group_plans = [
-            replace(each, refusals=(*each.refusals, refusal)) if refusal else each
-            for each, refusal in zip(group_plans, refusals, strict=True)
+            replace(each, refusals=(*each.refusals, *_skipped_refusals(each, state.query_id, first)))
+            for each in group_plans
         ]
     return PositionCommit(PipelinePlan(group_plans), metadata, known_moves)
 
 
-def _skipped_refusal(group_plan: OffsetPlan, query: str, read_first: Callable[[], Offsets]) -> str | None:
+def _skipped_refusals(group_plan: OffsetPlan, query: str, read_first: Callable[[], Offsets]) -> list[str]:
     """
     Return why a query must not take a group over: it began after the end of the group's last query.
 
@@ -141,25 +140,25 @@ def _skipped_refusal(group_plan: OffsetPlan, query: str, read_first: Callable[[]
         and by.query not in ("", query)
     ]
     if not taken_over:
-        return None
+        return []
     way_out = "to take the group over anyway, first commit to it the offsets at which the query began"
     try:
         first = read_first()
     except CheckpointError as error:
-        return f"{error}; so it is not known which records the query has skipped; {way_out}"
+        return [f"{error}; so it is not known which records the query has skipped; {way_out}"]
     skipped: dict[TopicPartition, int] = {}
     for tp, before, _, log_range in taken_over:
         if (count := first.get(tp, 0) - max(before or 0, log_range.start)) > 0:
             skipped[tp] = count
     if not skipped:
-        return None
+        return []
     example, group_id = min(skipped), group_plan.group_id
-    return (
+    return [
         f"the query began after the position of group {group_id!r} on {summarize(skipped)} ({example}: the "
         f"group is at {group_plan.before[example]}, the query began at {first[example]}), so neither this "
         f"query nor the group's last query has read {plural(sum(skipped.values()), 'record')}: to read them, "
         f"reset group and checkpoint with {parameter_text('to_offset', 'committed')}; {way_out}"
-    )
+    ]
 
 
 def retry_while_checkpoint_moves() -> Retrying:

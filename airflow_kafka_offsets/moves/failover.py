@@ -78,40 +78,39 @@ def plan_failover(
         return resume_failover(begun, target, checkpoint, policy.checkpoint)
     # The translation takes time: a batch that ends meanwhile has another position, and is not moved.
     batches = read_checkpoint_batches(checkpoint)
-    sources = movable_sources(checkpoint, batches.state)
+    sources = movable_sources(batches.state)
     by_group = selection.assign_offsets(sources)
     kept, notes = read_kept(checkpoint)
     clients = [target] if source is None else [target, source]
     recorded = recorded_cluster(checkpoint, kept, clients, by_group)
     left = _cluster_to_leave(source, checkpoint, entered, recorded, mirror)
-    same = left.cluster == entered
     usable = kept.on(left.cluster)
     if kept.at and not usable.at:
         notes.append(f"the data kept beside the checkpoint is ignored: it is of cluster {kept.cluster}")
-    scoped = selected_sources(selection, sources)
-    if same:
-        scoped = renamed_sources(mirror, sources, scoped)
-        evidence, missing = gather_records(target, scoped, usable)
-        translated = compare_partition_counts(target, translate_sources(target, mirror, scoped, evidence))
+    moving = selected_sources(selection, sources)
+    renames = left.cluster == entered
+    if renames:
+        moving = renamed_sources(mirror, sources, moving)
+        evidence, missing = gather_records(target, moving, usable)
+        translated = compare_partition_counts(target, translate_sources(target, mirror, moving, evidence))
     else:
-        evidence, logs, missing = gather_evidence(source, target, mirror, scoped, usable)
-        translated = translate_sources(target, mirror, scoped, evidence, logs)
+        evidence, logs, missing = gather_evidence(source, target, mirror, moving, usable)
+        translated = translate_sources(target, mirror, moving, evidence, logs)
     if policy.on_unknown == "earliest":
         translated = [each.or_from_start() for each in translated]
     groups = _plan_groups(target, selection, translated, policy, left)
+    notes = [*missing, *notes, *uncommitted_groups(target if renames else source, by_group, groups)]
     after = _sources_after(selection, sources, translated, groups)
     refusals = _refusals(translated)
-    if same:
-        refusals += unread_refusals(target, mirror, scoped, after)
-    else:
-        refusals += left_out_refusals(target, sources, selection.scope)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
     if source is not None:
         left = known_log_ids(source, {each.partition.topic for each in translated}, leaves=True)
-    running = None if same else running_mirror(target, selection.group_ids, left.cluster, ids.cluster)
-    notes = [*missing, *notes, *uncommitted_groups(target if same else source, by_group, groups)]
-    if running:
-        (notes if policy.allow_running_mirror else refusals).append(running)
+    if renames:
+        refusals += unread_refusals(target, mirror, moving, after)
+    else:
+        refusals += left_out_refusals(target, sources, selection.scope)
+        if running := running_mirror(target, selection.group_ids, left.cluster, ids.cluster):
+            (notes if policy.allow_running_mirror else refusals).append(running)
     moved = plan_checkpoint_failover(
         checkpoint,
         after,

@@ -11,7 +11,7 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import GroupMovedError, PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import foreign_query, is_partly_moved, log_ids_of
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
+from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     Offsets,
@@ -52,15 +52,13 @@ def plan_commits(
     """
     Compare target offsets with the groups' commits and the logs.
 
-    :param targets: group -> its target offsets.
     :param source: origin of the offsets, for the receipt.
     :param query: id of the Spark query; refuses a group that another query follows.
     :param may_go_back: given a group and its commits, returns the partitions that may always move back.
     :param if_lost: remedy for an offset below the log start, instead of the usual one.
-    :param refuse_active: whether to refuse groups with members.
     """
     # Called first, because a running commit of a window still changes the positions.
-    active = active_group_refusals(client, targets) if refuse_active else {}
+    active = active_group_refusals(client, targets) if refuse_active else None
     partitions = sorted({tp for offsets in targets.values() for tp in offsets})
     # Read before the logs: if a topic is recreated in between, the commit must not get the new id.
     ids = known_log_ids(client, {tp.topic for tp in partitions})
@@ -76,10 +74,8 @@ def plan_commits(
     for group_id, offsets in targets.items():
         committed = client.committed(group_id, offsets)
         foreign = None if query is None else foreign_query(group_id, committed, query)
-        refusals = [*([foreign] if foreign else []), *_kind_refusals(client, group_id, committed)]
-        refusals += log_check.refusals(ids, group_id, committed) or log_check.position_refusals(
-            client, offsets, committed, ids
-        )
+        members = _kind_refusals(client, group_id, committed) if active is None else active.get(group_id, [])
+        logs_differ = log_check.position_refusals(client, offsets, ids, group_id, committed)
         plan = OffsetPlan.make(
             group_id,
             offsets,
@@ -89,12 +85,11 @@ def plan_commits(
             on_out_of_range=on_out_of_range,
             allow_rewind=allow_rewind,
             may_go_back=may_go_back(group_id, committed) if may_go_back else (),
-            refusals=refusals,
+            refusals=[*([foreign] if foreign else []), *members, *logs_differ],
             log_ids=ids,
             if_lost=if_lost,
         )
-        refusals = [*dict.fromkeys((*plan.refusals, *active.get(group_id, ())))]
-        group_plans.append(replace(plan, refusals=tuple(refusals)))
+        group_plans.append(plan)
     return group_plans
 
 
@@ -156,21 +151,17 @@ def plan_group_resets(
     place: Place,
     *,
     now: datetime,
-    targets: Mapping[str, Offsets] | None = None,
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: MissingCommitPolicy = "fail",
     at_checkpoint: Mapping[str, Offsets] | None = None,
     metadata: CommitMetadata | None = None,
     interrupted: bool | None = None,
     log_check: LogCheck = LogCheck(),  # noqa: B008  # it is frozen
-    old_offsets: bool | None = None,
 ) -> list[OffsetPlan]:
     """
-    Plan the reset of groups, without changing anything.
+    Plan the reset of groups to a place, without changing anything.
 
     :param scopes: group -> the partitions to move; without named topics, the partitions with commits.
-    :param now: the current time; a later target time is out of range.
-    :param targets: group -> its target offsets, if they are known; ``place`` is then only for the receipt.
     :param at_checkpoint: group -> positions for partitions without a commit; for other partitions
         ``on_no_commit`` decides.
     :param metadata: metadata of the reset. With a relative place, a partition that an earlier try has moved
@@ -178,67 +169,74 @@ def plan_group_resets(
         task was cleared.
     :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the
         groups' commits decide.
-    :param old_offsets: whether the target offsets belong to earlier logs; by default, true for a place that
-        is relative to commits.
     """
     if not scopes:
         return []
-    if targets is None:
-        place.refuse_unused_offsets(scopes.values())
+    place.refuse_unused_offsets(scopes.values())
     # Called first, because a running commit of a window still changes the positions.
     active = active_group_refusals(client, scopes)
-    known: dict[str, Positions | None] = {
-        group_id: {**targets[group_id]}
-        if targets is not None
-        else explicit_offsets(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
-        for group_id, scope in scopes.items()
-    }
-    commits_of = {
-        group_id: _commits_to_move(client, group_id, scope, known[group_id])
-        for group_id, scope in scopes.items()
-    }
+    places: dict[str, Place] = {}
+    commits_of: dict[str, Commits] = {}
+    for group_id, scope in scopes.items():
+        named = explicit_offsets(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
+        places[group_id] = place if named is None else Place("offsets", named)
+        commits_of[group_id] = _commits_to_move(client, group_id, scope, named)
     moved: Mapping[str, Sequence[TopicPartition]] = {}
-    if metadata and place.traits.relative and targets is None:
+    if metadata and place.traits.relative:
         moved = _moved_by_earlier_try(commits_of, metadata, interrupted)
     ids = known_log_ids(client, {tp.topic for commits in commits_of.values() for tp in commits})
+    log_check = replace(log_check, old_offsets=place.traits.starts_from_commits)
     group_plans = []
-    if old_offsets is None:
-        old_offsets = place.traits.starts_from_commits
     for group_id, commits in commits_of.items():
-        refusals = log_check.refusals(ids, group_id, commits, old_offsets=old_offsets)
-        if old_offsets and not refusals:
-            # With a target, such as a batch, no partition starts from its commit.
-            at = (targets or at_checkpoint or {}).get(group_id, {})
-            starts = {tp: at[tp] for tp in at if tp in commits and (targets or commits[tp] is None)}
-            refusals = log_check.position_refusals(client, starts, commits, ids)
-        plan = plan_positions(
-            client,
-            group_id,
-            commits,
-            place if (named := known[group_id]) is None else Place("offsets", named),
-            source=place.as_json(),
-            now=now,
-            on_out_of_range=on_out_of_range,
-            on_no_commit=on_no_commit,
-            at_checkpoint=(at_checkpoint or {}).get(group_id),
-            moved=moved.get(group_id, ()),
-            refusals=[*active.get(group_id, []), *refusals],
-            log_ids=ids,
+        known = (at_checkpoint or {}).get(group_id, {})
+        starts = {tp: known[tp] for tp, commit in commits.items() if commit is None and tp in known}
+        refusals = log_check.position_refusals(client, starts, ids, group_id, commits)
+        group_plans.append(
+            plan_positions(
+                client,
+                group_id,
+                commits,
+                places[group_id],
+                source=place.as_json(),
+                now=now,
+                on_out_of_range=on_out_of_range,
+                on_no_commit=on_no_commit,
+                starts=starts,
+                moved=moved.get(group_id, ()),
+                refusals=[*active.get(group_id, []), *refusals],
+                log_ids=ids,
+            )
         )
-        group_plans.append(_with_remarks(plan, commits, ids))
-    # Checked before the first write, because a receipt that is too large could not be restored.
-    check_restorable(group_plans)
-    return group_plans
+    return _restorable(group_plans)
 
 
-def _with_remarks(plan: OffsetPlan, commits: Commits, ids: LogIds) -> OffsetPlan:
-    """Return a plan with remarks on recreated topics and on partitions without a commit."""
-    recreated = log_ids_of(commits, ids).recreated_topics(ids)
-    plan = plan.with_note(
-        [tp for tp in plan.before if tp.topic in recreated], "its topic was recreated since the last commit"
-    )
-    without = [move.topic_partition for move in plan.moves if move.before is None]
-    return plan.with_note(without, "no committed offset yet, and a restore cannot remove the new one")
+def plan_resets_to(
+    client: OffsetsClient,
+    targets: Mapping[str, Offsets],
+    *,
+    source: Mapping[str, Any],
+    on_out_of_range: OutOfRangePolicy = "fail",
+    log_check: LogCheck,
+) -> list[OffsetPlan]:
+    """Plan the reset of groups to known offsets, see :func:`plan_commits`; groups without any are omitted."""
+    targets = {group_id: offsets for group_id, offsets in targets.items() if offsets}
+    how: Any = {"source": source, "on_out_of_range": on_out_of_range, "log_check": log_check}
+    return _restorable(plan_commits(client, targets, **how, refuse_active=True))
+
+
+def _restorable(group_plans: Iterable[OffsetPlan]) -> list[OffsetPlan]:
+    """Return plans with remarks on what a restore cannot put back; refuse them if it can put back nothing."""
+    plans = []
+    for plan in group_plans:
+        recreated = log_ids_of(plan.commits, plan.log_ids).recreated_topics(plan.log_ids)
+        again = [tp for tp in plan.before if tp.topic in recreated]
+        without = [tp for tp, offset in plan.before.items() if offset is None]
+        plan = plan.with_note(again, "its topic was recreated since the last commit")
+        plan = plan.with_note(without, "no committed offset yet, and a restore cannot remove the new one")
+        plans.append(plan)
+    # A receipt that is too large could not be restored.
+    check_restorable(plans)
+    return plans
 
 
 def plan_positions(
@@ -250,25 +248,24 @@ def plan_positions(
     source: Mapping[str, Any],
     now: datetime,
     on_out_of_range: OutOfRangePolicy,
-    on_no_commit: MissingCommitPolicy = "fail",
-    at_checkpoint: Offsets | None = None,
+    on_no_commit: MissingCommitPolicy,
+    refusals: Sequence[str],
+    log_ids: LogIds,
+    starts: Offsets | None = None,
     moved: Sequence[TopicPartition] = (),
-    refusals: Sequence[str] = (),
-    log_ids: LogIds = UNKNOWN_LOGS,
 ) -> OffsetPlan:
     """
     Plan the move of the positions of a group or of a checkpoint's source.
 
     :param commits: the group's commits, or the source's positions as such.
+    :param starts: positions for partitions without a commit; without one, ``on_no_commit`` decides.
     :param moved: partitions that an earlier try of this run has moved; they are left alone.
-    :param refusals: earlier refusals, which the plan keeps.
-    :param log_ids: ids of the cluster and the topics, for the plan.
     """
     before = committed_offsets(commits)
     logs = client.log_ranges(before)
-    filled = {**before, **{tp: (at_checkpoint or {}).get(tp) for tp, at in before.items() if at is None}}
+    positions = {**before, **(starts or {})}
     found = resolve_place(
-        client, place, filled, logs, now=now, on_out_of_range=on_out_of_range, on_no_commit=on_no_commit
+        client, place, positions, logs, now=now, on_out_of_range=on_out_of_range, on_no_commit=on_no_commit
     )
     targets, notes = dict(found.offsets), [*found.notes]
     if moved:

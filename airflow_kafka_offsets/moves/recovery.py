@@ -140,7 +140,6 @@ def plan_without_move(
     :param movers: identities of the tasks that reset and restore.
     :param work: the tasks that have succeeded.
     :param moved: the checkpoint that the reset is known to have moved, maybe without a change of its files.
-    :raises MoveUnfinishedError: if a move of the checkpoint was begun and not finished.
     :raises PlanRefusedError: if none of the movers has moved the checkpoint, or if a group was not committed
         since by another task.
     """

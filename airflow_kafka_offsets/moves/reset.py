@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
@@ -18,15 +19,14 @@ from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Offsets, Positions, as_commits, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, as_commits, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
-from airflow_kafka_offsets.moves.groups import plan_group_resets, plan_positions
+from airflow_kafka_offsets.moves.groups import plan_group_resets, plan_positions, plan_resets_to
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, current_logs_refusals, known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets
@@ -45,7 +45,6 @@ def plan_reset(
     metadata: CommitMetadata | None = None,
     interrupted: bool | None = None,
     allow_new_cluster: bool = False,
-    saved: Mapping[str, Offsets] | None = None,
 ) -> PipelinePlan:
     """
     Plan to move a checkpoint and the groups that follow it to the same offsets; without a checkpoint, only
@@ -59,13 +58,9 @@ def plan_reset(
     An unfinished move is resumed, with its planned offsets, by the same task; by an identical request of
     another task only if the place does not move, or is a shift. Any other request is refused until then.
 
-    :param saved: group -> offsets of a saved plan, which are used without evaluating the place again; the
-        plan's digest is in ``metadata``.
-    :raises CheckpointError: if the checkpoint cannot be read, or no batch has finished.
     :raises MoveUnfinishedError: if a move of another request was started and not finished.
-    :raises PlanRefusedError: if the pipeline's names do not match the checkpoint.
     """
-    plan = partial(
+    plan_groups = partial(
         plan_group_resets,
         client,
         place=place,
@@ -76,62 +71,167 @@ def plan_reset(
         interrupted=interrupted,
     )
     if checkpoint is None:
-        if saved is None and place.batch_id is not None:
+        if place.batch_id is not None:
             batch = parameter_text("to_batch")
             raise parameter_error("checkpoint_location", f" is missing: {batch} is a batch of a checkpoint")
-        scopes = selection.scopes() if saved is None else _exact_scopes(saved)
-        return PipelinePlan(plan(scopes, targets=saved, log_check=LogCheck(allow_new_cluster)))
-    moves = KnownMoves(checkpoint)
-    state = checkpoint.read()
-    log_check = LogCheck(allow_new_cluster, moves=moves, state=state)
-    sources = movable_sources(checkpoint, state)
-    positions = selection.assign_offsets(sources)
+        return PipelinePlan(plan_groups(selection.scopes(), log_check=LogCheck(allow_new_cluster)))
     made_by = metadata or CommitMetadata()
-    how = (repr(place), selection.group_id, selection.scope.as_json())
-    request = digest(*how) if saved is None else digest("plan", made_by.plan)
-    continued = _move_to_continue(client, moves, made_by, request, place, cleared=bool(interrupted))
-    resumed = continued if continued is not None and continued.request == request else None
-    if continued is not None and resumed is None:
-        if saved is None:
-            _refuse_relative_to_own_move(moves, continued, place)
-        else:
-            # A saved plan has its own start, also after an earlier move of this task.
-            continued = None
-    before: dict[str, Positions] = {}
-    targets = saved
-    if continued is None:
-        moves.log_unfinished_recovery(sources, made_by)
+    request = digest(repr(place), selection.group_id, selection.scope.as_json())
+    reset = _CheckpointReset(client, checkpoint, selection, request, policy)
+    follows = place.traits.relative or place.traits.starts_from_commits
+    repeatable = place.kind == "shift" or not follows
+    earlier = reset.earlier_move(made_by, repeatable=repeatable, cleared=bool(interrupted))
+    plan_groups_to = partial(plan_resets_to, client, source=place.as_json(), on_out_of_range=on_out_of_range)
+    if earlier is not None and earlier.request == request:
+        return reset.resume(earlier, plan_groups_to, allow_new_cluster=allow_new_cluster)
+    if earlier is None:
+        reset.moves.log_unfinished_recovery(reset.sources, made_by)
     else:
-        before, planned = moves.group_offsets(continued)
-        if resumed is not None:
-            # An interrupted move has saved its target offsets, which are used now.
-            _refuse_other_cluster(client, moves, resumed)
-            targets, log_check = planned, LogCheck(allow_new_cluster)
-    target_check = log_check
-    if resumed is None and place.batch_id is not None:
-        targets = selection.assign_offsets(
-            _batch_offsets(checkpoint, place.batch_id, sources, selection.scope)
+        _refuse_relative_to_own_move(reset.moves, earlier, place)
+    log_check = LogCheck(allow_new_cluster, moves=reset.moves, state=reset.state)
+    if place.batch_id is None:
+        scopes = {group: TopicScope.exactly(offsets) for group, offsets in reset.positions.items()}
+        groups = plan_groups(scopes, at_checkpoint=reset.positions, log_check=log_check)
+    else:
+        ends, check = _batch_end(log_check, reset.moves, reset.state, place.batch_id, selection.scope)
+        groups = plan_groups_to(selection.assign_offsets(ends), log_check=check)
+    return reset.plan(groups, log_check, earlier)
+
+
+def plan_reset_to(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+    selection: GroupSelection,
+    targets: Mapping[str, Offsets],
+    *,
+    metadata: CommitMetadata,
+    policy: CheckpointPolicy,
+    allow_new_cluster: bool,
+) -> PipelinePlan:
+    """
+    Plan to move a pipeline to the offsets of a saved plan, like :func:`plan_reset`.
+
+    An unfinished move is resumed by any task or command that applies the same saved plan.
+
+    :param targets: group -> its offsets, on the present logs: the caller compares the saved plan with these.
+    :param metadata: has the digest of the saved plan.
+    """
+    log_check = LogCheck(allow_new_cluster, old_offsets=False)
+    plan_groups_to = partial(plan_resets_to, client, source={})
+    if checkpoint is None:
+        return PipelinePlan(plan_groups_to(targets, log_check=log_check))
+    reset = _CheckpointReset(client, checkpoint, selection, digest("plan", metadata.plan), policy)
+    earlier = reset.earlier_move(metadata, repeatable=True)
+    if earlier is not None and earlier.request == reset.request:
+        return reset.resume(earlier, plan_groups_to, allow_new_cluster=allow_new_cluster)
+    # A saved plan has its own start, also after an earlier move of this task.
+    reset.moves.log_unfinished_recovery(reset.sources, metadata)
+    log_check = replace(log_check, moves=reset.moves, state=reset.state)
+    return reset.plan(plan_groups_to(targets, log_check=log_check), log_check)
+
+
+class _CheckpointReset:
+    """The reset of a checkpoint and its groups: what was read before it, and the checkpoint's part."""
+
+    def __init__(
+        self,
+        client: OffsetsClient,
+        checkpoint: SparkCheckpoint,
+        selection: GroupSelection,
+        request: str,
+        policy: CheckpointPolicy | None,
+    ) -> None:
+        self.request = request
+        self.moves, self.state = KnownMoves(checkpoint), checkpoint.read()
+        self.sources = movable_sources(self.state)
+        self.positions = selection.assign_offsets(self.sources)
+        """Group -> its offsets in the newest committed batch."""
+        self._client, self._selection, self._policy = client, selection, policy
+
+    def earlier_move(
+        self, metadata: CommitMetadata, *, repeatable: bool, cleared: bool = False
+    ) -> ArchivedMove | None:
+        """
+        Return the move that the reset continues: an unfinished move, else the task's own finished one.
+
+        :param repeatable: whether the same request of another task means the same offsets.
+        :param cleared: whether a move from before a Clear of the task counts too: it has downstream tasks.
+        :raises MoveUnfinishedError: if the unfinished move is of another request.
+        """
+        unfinished = self.moves.unfinished()
+        if unfinished is None:
+            self.moves.refuse_taken_back(metadata)
+            return self._own_move(metadata, cleared=cleared)
+        same = metadata.is_same_task(unfinished.made_by) or not (metadata.run or unfinished.made_by.run)
+        if unfinished.request == self.request and (same or repeatable):
+            return unfinished
+        # With another target, the remaining writes would not match those that were already made.
+        raise self.moves.unfinished_error(unfinished)
+
+    def _own_move(self, metadata: CommitMetadata, *, cleared: bool) -> ArchivedMove | None:
+        """Return the finished move of an earlier try of this task, if no work has followed it."""
+        moves = self.moves
+        standing = ((each, each.made_by) for each in moves.of_query if not each.undone)
+        found = (each for each, by in standing if metadata.is_same_task(by) or metadata.is_same_plan(by))
+        mine = next(found, None)
+        if mine is None:
+            return None
+        retried = metadata.is_same_instance(mine.made_by) or metadata.is_same_plan(mine.made_by)
+        if not (cleared or retried):
+            return None
+        # On a retry, other commits to the group do not matter while the checkpoint is still at the target.
+        if retried and not any(moves.in_effect(mine.number)) and not moves.has_run_since(mine):
+            return mine
+        _, after = moves.group_offsets(mine)
+        still = any(
+            (by := CommitMetadata.of(commit)) is not None and metadata.is_same_task(by)
+            for group, offsets in after.items()
+            for commit in self._client.committed(group, offsets).values()
         )
-        target_check = _batch_check(log_check, moves, state, place.batch_id)
-    groups = plan(
-        _exact_scopes(positions if targets is None else targets),
-        targets=targets,
-        at_checkpoint=positions,
-        log_check=target_check,
-        old_offsets=None if targets is None else saved is None,
-    )
-    of_sources = selection.to_sources(sources, offsets_after(groups))
-    left = log_check.logs_left(client, sources, groups)
-    if continued is None:
-        checkpoint_plan = plan_seek(checkpoint, of_sources, policy, request=request, left=left)
-    else:
-        checkpoint_plan = _continue_move(continued, moves, of_sources, policy, request, left)
-    return PipelinePlan.combine(groups, checkpoint_plan).with_before(before)
+        return mine if still else None
 
+    def resume(
+        self, begun: ArchivedMove, plan_groups_to: Callable[..., list[OffsetPlan]], *, allow_new_cluster: bool
+    ) -> PipelinePlan:
+        """Plan the rest of a move that the same request has begun, to the offsets in its archive."""
+        _refuse_other_cluster(self._client, self.moves, begun)
+        before, targets = self.moves.group_offsets(begun)
+        # The logs are those on which the offsets were planned: this was checked just now.
+        groups = plan_groups_to(targets, log_check=LogCheck(allow_new_cluster, old_offsets=False))
+        return PipelinePlan.combine(groups, self._rest(begun, groups)).with_before(before)
 
-def _exact_scopes(targets: Mapping[str, Offsets]) -> dict[str, TopicScope]:
-    """Return the scope of each group's offsets."""
-    return {group: TopicScope.exactly(offsets) for group, offsets in targets.items() if offsets}
+    def _rest(self, begun: ArchivedMove, groups: Sequence[OffsetPlan]) -> CheckpointPlan:
+        """Plan the checkpoint's part of a move that has begun."""
+        if not self.moves.has_run_since(begun):
+            return replace(begun.resume(self._seek(groups)), left=begun.left)
+        plan = self._seek(groups, keep_pending_batch=True)
+        plan = replace(plan, before=begun.before, carried=True, left=begun.left)
+        if not plan.steps and plan.after == begun.after:
+            # The query has started a batch at the target, and has not finished it.
+            plan = replace(plan, archive=begun.name, resumes=True)
+        if plan.refusals:
+            way_out = f"or undo this task's move: {self.moves.restore_command(begun.name, pending=True)}"
+            plan = replace(plan, refusals=(*plan.refusals, way_out))
+        return plan
+
+    def plan(
+        self, groups: Sequence[OffsetPlan], log_check: LogCheck, earlier: ArchivedMove | None = None
+    ) -> PipelinePlan:
+        """
+        Plan to move the checkpoint to where its groups move.
+
+        :param earlier: this task's own move, from whose end the reset moves on.
+        """
+        left = log_check.logs_left(self._client, self.sources, groups)
+        plan = self._seek(groups, left=left)
+        if earlier is None:
+            return PipelinePlan.combine(groups, plan)
+        plan = replace(plan, before=earlier.before, carried=True, left=left or earlier.left)
+        return PipelinePlan.combine(groups, plan).with_before(self.moves.group_offsets(earlier)[0])
+
+    def _seek(self, groups: Sequence[OffsetPlan], **how: Any) -> CheckpointPlan:
+        targets = self._selection.to_sources(self.sources, offsets_after(groups))
+        return plan_seek(self.moves.checkpoint, targets, self._policy, request=self.request, **how)
 
 
 def _refuse_relative_to_own_move(moves: KnownMoves, own_move: ArchivedMove, place: Place) -> None:
@@ -144,91 +244,6 @@ def _refuse_relative_to_own_move(moves: KnownMoves, own_move: ArchivedMove, plac
             f"(archive {own_move.name}), and nothing was committed since: undo that move first "
             f"({moves.restore_command(own_move.name)}){dag_text(', or trigger a new run')}"
         )
-
-
-def _continue_move(
-    begun: ArchivedMove,
-    moves: KnownMoves,
-    targets: Mapping[str, Offsets],
-    policy: CheckpointPolicy | None,
-    request: str,
-    left: LogIds,
-) -> CheckpointPlan:
-    """
-    Plan the checkpoint's part of a reset whose task has already moved the checkpoint.
-
-    With the same request this finishes the move; with another one it moves on from where the move ended.
-    """
-    resumes = begun.request == request
-    if resumes and not (left or moves.has_run_since(begun)):
-        rest = plan_seek(moves.checkpoint, targets, policy, request=request)
-        return replace(begun.resume(rest), left=begun.left)
-    plan = plan_seek(
-        moves.checkpoint, targets, policy, request=request, keep_pending_batch=resumes, left=left
-    )
-    plan = replace(plan, before=begun.before, carried=True, left=left or begun.left)
-    if resumes and not plan.steps and plan.after == begun.after:
-        # The query has started a batch at the target, and has not finished it.
-        plan = replace(plan, archive=begun.name, resumes=True)
-    if resumes and plan.refusals:
-        way_out = f"or undo this task's move: {moves.restore_command(begun.name, pending=True)}"
-        plan = replace(plan, refusals=(*plan.refusals, way_out))
-    return plan
-
-
-def _move_to_continue(
-    client: OffsetsClient,
-    moves: KnownMoves,
-    metadata: CommitMetadata,
-    request: str,
-    place: Place,
-    *,
-    cleared: bool,
-) -> ArchivedMove | None:
-    """
-    Return the move that a reset continues: an unfinished move, else this task's own, see :func:`_own_move`.
-
-    :raises MoveUnfinishedError: if the unfinished move is of another request.
-    """
-    unfinished = moves.unfinished()
-    if unfinished is not None:
-        same = metadata.is_same_task(unfinished.made_by) or not (metadata.run or unfinished.made_by.run)
-        follows = place.traits.relative or place.traits.starts_from_commits
-        repeatable = place.kind == "shift" or not follows
-        if unfinished.request == request and (same or repeatable):
-            return unfinished
-        # With another target, the remaining writes would not match those that were already made.
-        raise moves.unfinished_error(unfinished)
-    moves.refuse_taken_back(metadata)
-    return _own_move(client, moves, metadata, cleared=cleared)
-
-
-def _own_move(
-    client: OffsetsClient, moves: KnownMoves, metadata: CommitMetadata, *, cleared: bool
-) -> ArchivedMove | None:
-    """
-    Return the finished move of an earlier try of this task, if no work has followed it.
-
-    :param cleared: whether a move from before a Clear of the task counts too: it has downstream tasks.
-    """
-    standing = ((each, each.made_by) for each in moves.of_query if not each.undone)
-    found = (each for each, by in standing if metadata.is_same_task(by) or metadata.is_same_plan(by))
-    mine = next(found, None)
-    if mine is None:
-        return None
-    retried = metadata.is_same_instance(mine.made_by) or metadata.is_same_plan(mine.made_by)
-    if not (cleared or retried):
-        return None
-    # On a retry, other commits to the group do not matter while the checkpoint is still at the target.
-    if retried and not any(moves.in_effect(mine.number)) and not moves.has_run_since(mine):
-        return mine
-    _, after = moves.group_offsets(mine)
-    still = any(
-        (by := CommitMetadata.of(commit)) is not None and metadata.is_same_task(by)
-        for group, offsets in after.items()
-        for commit in client.committed(group, offsets).values()
-    )
-    return mine if still else None
 
 
 def plan_checkpoint_seek(
@@ -252,9 +267,8 @@ def plan_checkpoint_seek(
     """
     scope = scope or TopicScope()
     request = digest(repr(place), None, scope.as_json())
-    moves = KnownMoves(checkpoint)
-    state = checkpoint.read()
-    sources = movable_sources(checkpoint, state)
+    moves, state = KnownMoves(checkpoint), checkpoint.read()
+    sources = movable_sources(state)
     unfinished = moves.unfinished()
     if unfinished is not None and unfinished.request == request:
         _refuse_other_cluster(client, moves, unfinished)
@@ -262,46 +276,43 @@ def plan_checkpoint_seek(
         return PipelinePlan((), replace(plan, log_ids=unfinished.log_ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
     MisnamedError.raise_if(GroupSelection(None, scope).unmatched_names(sources, partitions=True))
-    log_check = LogCheck(allow_new_cluster, moves=moves, state=state, only_whole=True)
-    named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
-    unknown = sorted(set(named or ()) - everything)
-    if unknown:
-        raise PlanRefusedError(
-            f"{checkpoint.location}: the newest batch does not have {summarize(unknown)}: remove these "
-            "partitions from the offsets"
-        )
-    batch_id = place.batch_id
-    origin = sources if batch_id is None else _batch_offsets(checkpoint, batch_id, sources, scope)
-    target_check = log_check if batch_id is None else _batch_check(log_check, moves, state, batch_id)
-    group_plans: dict[str, OffsetPlan] = {}
+    log_check = target_check = LogCheck(allow_new_cluster, moves=moves, state=state, only_whole=True)
+    starts: Mapping[str, Offsets] = sources if place.traits.starts_from_commits else {}
+    if place.batch_id is None:
+        named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
+        if unknown := set(named or ()) - everything:
+            raise PlanRefusedError(
+                f"{checkpoint.location}: the newest batch does not have {summarize(unknown)}: remove these "
+                "partitions from the offsets"
+            )
+        if named is not None:
+            scope, place = TopicScope.exactly(named), Place("offsets", named)
+        places = dict.fromkeys(sources, place)
+    else:
+        starts, target_check = _batch_end(log_check, moves, state, place.batch_id, scope)
+        places = {source: Place("offsets", ends) for source, ends in starts.items()}
     ids = known_log_ids(client, {tp.topic for tp in everything})
-    refusals = log_check.refusals(ids)
-    starts = place.traits.starts_from_commits or batch_id is not None
+    source_plans = {}
     for source, offsets in sources.items():
-        before: Positions = {
-            tp: offset for tp, offset in offsets.items() if tp in scope and (named is None or tp in named)
-        }
-        if not before:
-            continue
-        known = named if batch_id is None else origin[source]
-        to = place if known is None else Place("offsets", {tp: known[tp] for tp in before})
-        start = {tp: origin[source][tp] for tp in before} if starts else {}
-        group_plans[source] = plan_positions(
-            client,
-            source,
-            as_commits(before),
-            to,
-            source={},
-            now=now,
-            on_out_of_range=on_out_of_range,
-            on_no_commit=on_no_commit,
-            refusals=refusals or target_check.position_refusals(client, start, {}, ids),
-            log_ids=ids.restricted_to(tp.topic for tp in before),
-        )
-    targets = {source: group_plan.after for source, group_plan in group_plans.items()}
-    left = log_check.logs_left(client, sources, group_plans.values())
+        before = {tp: at for tp, at in offsets.items() if tp in scope}
+        if before:
+            start = {tp: at for tp, at in starts.get(source, {}).items() if tp in before}
+            source_plans[source] = plan_positions(
+                client,
+                source,
+                as_commits(before),
+                places[source],
+                source={},
+                now=now,
+                on_out_of_range=on_out_of_range,
+                on_no_commit=on_no_commit,
+                refusals=target_check.position_refusals(client, start, ids),
+                log_ids=ids,
+            )
+    targets = {source: source_plan.after for source, source_plan in source_plans.items()}
+    left = log_check.logs_left(client, sources, source_plans.values())
     checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request, left=left)
-    return PipelinePlan((), checkpoint_plan.with_group_plans(group_plans.values()))
+    return PipelinePlan((), checkpoint_plan.with_group_plans(source_plans.values()))
 
 
 def _refuse_other_cluster(client: OffsetsClient, moves: KnownMoves, begun: ArchivedMove) -> None:
@@ -312,26 +323,23 @@ def _refuse_other_cluster(client: OffsetsClient, moves: KnownMoves, begun: Archi
     )
 
 
-def _batch_offsets(
-    checkpoint: SparkCheckpoint, batch_id: int, newest: Mapping[str, Offsets], scope: TopicScope
-) -> dict[str, Offsets]:
-    return source_offsets_at_batch(batch_id, finished_batch_ends(checkpoint, batch_id), newest, scope)
-
-
-def _batch_check(log_check: LogCheck, moves: KnownMoves, state: CheckpointState, batch_id: int) -> LogCheck:
-    """Return the check of the offsets of an earlier batch, which no commit of the group confirms."""
+def _batch_end(
+    log_check: LogCheck, moves: KnownMoves, state: CheckpointState, batch_id: int, scope: TopicScope
+) -> tuple[dict[str, Offsets], LogCheck]:
+    """Return the end of an earlier batch by source, and its check: no commit of the group confirms it."""
+    ends = finished_batch_ends(moves.checkpoint, batch_id)
+    offsets = source_offsets_at_batch(batch_id, ends, state.kafka_offsets, scope)
     at = moves.checkpoint.entry(batch_id).batch_timestamp_ms
     state = replace(state, batch_id=batch_id, batch_timestamp_ms=at)
-    return replace(log_check, state=state, only_whole=True)
+    return offsets, replace(log_check, state=state, only_whole=True)
 
 
-def movable_sources(checkpoint: SparkCheckpoint, state: CheckpointState | None = None) -> dict[str, Offsets]:
+def movable_sources(state: CheckpointState) -> dict[str, Offsets]:
     """Return the offsets of a query's Kafka sources; raise an error for a query that has read no offsets."""
-    sources = (state or checkpoint.read()).kafka_offsets
-    if not sources:
+    if not state.kafka_offsets:
         raise CheckpointError(
-            f"{checkpoint.location}: the newest finished batch has no Kafka offsets, or no batch has "
-            f"finished, so there is nothing to move: check {parameter_text('checkpoint_location')}, or let "
-            "the query's first batch finish"
+            f"{state.location}: the newest finished batch has no Kafka offsets, or no batch has finished, so "
+            f"there is nothing to move: check {parameter_text('checkpoint_location')}, or let the query's "
+            "first batch finish"
         )
-    return sources
+    return state.kafka_offsets

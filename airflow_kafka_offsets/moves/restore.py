@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, refuse_past_failover
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -56,7 +57,6 @@ def plan_restore_receipt(
     Plan to restore the offsets that a move has overwritten, from its receipt.
 
     :param checkpoint: the checkpoint that moved with the groups; without it, only the groups are restored.
-    :param origin: where the receipt comes from, for texts.
     :param on_no_commit: for a partition that had no commit: ``skip`` leaves the partition alone, ``earliest``
         moves it to its log start.
     :param allow_stale: whether to undo a move that other moves or commits have followed, see
@@ -66,67 +66,84 @@ def plan_restore_receipt(
         raise PlanRefusedError(
             "the receipt is of a plan that was only shown, so there are no offsets to restore"
         )
-    before = {group.group_id: group.before for group in receipt.groups if group.before}
     moved = receipt.checkpoint
     moves = None if checkpoint is None else ArchivedMoves(checkpoint)
-    archive = None if moves is None or moved is None else moves.of_receipt(moved)
-    # The offsets before a failover count on the cluster that the query is on again.
-    if archive is not None and archive.undone and archive.left.is_other_cluster(archive.log_ids):
-        raise PlanRefusedError(
-            f"move {archive} was taken back already, to cluster {shorten(archive.left.cluster)}: there is "
-            "nothing to restore"
-        )
-    # The restore of a failover counts on the cluster that the query goes back to. An interrupted one is
-    # finished on the mirror, which the failover has recorded, and where its groups are.
-    compared = moves
-    if moves is not None and moved is not None and moved.kind == "failover" and archive is None:
-        raise PlanRefusedError(
-            f"{moves.checkpoint.location}: has no archive of the failover of the {origin}, whose offsets of "
-            "before are of another cluster or topic: if it was made, move the pipeline back with a failover "
-            "in the other direction"
-        )
-    if moves is not None and archive is not None:
-        refuse_past_failover(moves, archive)
-        if archive.fails_over:
-            compared, mirror = None, LogIds(receipt.log_ids.cluster)
-            remedy = "move the pipeline back with a failover in the other direction"
-            PlanRefusedError.raise_if(current_logs_refusals(client, f"the {origin}", mirror, remedy=remedy))
+    archive = _move_to_undo(client, moves, receipt, origin)
     recorded = receipt.log_ids
     if archive is not None and not archive.is_failover:
         # The offsets before a move may be of an earlier topic than those after it.
         recorded |= archive.left
-    log_check = LogCheck(allow_new_cluster, f"the {origin}", recorded, compared)
+    log_check = LogCheck(allow_new_cluster, f"the {origin}", recorded, moves)
+    if archive is not None and archive.fails_over:
+        # The groups are on the mirror, and the offsets count on the cluster that the query goes back to.
+        log_check = replace(log_check, moves=None)
+    before = {group.group_id: group.before for group in receipt.groups if group.before}
     group_plans = _plan_groups(client, before, selection, origin, on_out_of_range, on_no_commit, log_check)
-    # Only groups are restored. A note says so, because a checkpoint that stays behind makes its query read
-    # all records again.
     if moved is None or moves is None:
-        remarks = []
-        if moved is not None:
-            what = f"the checkpoint {shorten(moved.location)} moved with the group"
-            remarks = [f"{what}, but is not restored: no checkpoint is given"]
-        elif checkpoint is not None:
-            remarks = [f"no checkpoint moved with the group, so {checkpoint.location} does not change"]
-        plan = PipelinePlan([replace(each, notes=(*each.notes, *remarks)) for each in group_plans])
+        plan = _groups_alone(group_plans, moved, checkpoint)
     else:
-        # A new checkpoint at the same location belongs to another query.
-        if moves.query_id != moved.query_id:
-            raise PlanRefusedError(
-                f"{moves.checkpoint.location}: the receipt is of query {shorten(moved.query_id)}, but the "
-                f"checkpoint is of query {moves.query_id}: the checkpoint was replaced since; restore only "
-                f"the groups with {parameter_text('checkpoint_location', None)}"
-            )
         back = moved.offsets_moved({tp for positions in before.values() for tp in positions})
         plan = _with_checkpoint(client, group_plans, moves, back, archive, on_out_of_range, policy, log_check)
     return refuse_stale(
         plan,
-        {group.group_id: group.after for group in receipt.groups},
-        {} if moved is None else moved.after,
+        receipt,
         checkpoint=checkpoint,
         archive=archive,
         metadata=metadata or CommitMetadata(),
         same_run=same_run,
         allow_stale=allow_stale,
     )
+
+
+def _move_to_undo(
+    client: OffsetsClient, moves: ArchivedMoves | None, receipt: Receipt, origin: str
+) -> ArchivedMove | None:
+    """Return the archive of a receipt's move, if any; refuse a move that cannot be undone here."""
+    moved = receipt.checkpoint
+    if moves is None or moved is None:
+        return None
+    location, archive = moves.checkpoint.location, moves.of_receipt(moved)
+    if archive is None and moved.kind == "failover":
+        raise PlanRefusedError(
+            f"{location}: has no archive of the failover of the {origin}, whose offsets of before are of "
+            "another cluster or topic: if it was made, move the pipeline back with a failover in the other "
+            "direction"
+        )
+    # A new checkpoint at the same location belongs to another query.
+    if moves.query_id != moved.query_id:
+        raise PlanRefusedError(
+            f"{location}: the receipt is of query {shorten(moved.query_id)}, but the checkpoint is of query "
+            f"{moves.query_id}: the checkpoint was replaced since; restore only the groups with "
+            f"{parameter_text('checkpoint_location', None)}"
+        )
+    if archive is None:
+        return None
+    # The offsets before a failover count on the cluster that the query is on again.
+    if archive.undone and archive.left.is_other_cluster(archive.log_ids):
+        raise PlanRefusedError(
+            f"move {archive} was taken back already, to cluster {shorten(archive.left.cluster)}: there is "
+            "nothing to restore"
+        )
+    refuse_past_failover(moves, archive)
+    if archive.fails_over:
+        # An interrupted restore of a failover is finished on the mirror, which the receipt names.
+        mirror = LogIds(receipt.log_ids.cluster)
+        remedy = "move the pipeline back with a failover in the other direction"
+        PlanRefusedError.raise_if(current_logs_refusals(client, f"the {origin}", mirror, remedy=remedy))
+    return archive
+
+
+def _groups_alone(
+    group_plans: Sequence[OffsetPlan], moved: CheckpointPlan | None, checkpoint: SparkCheckpoint | None
+) -> PipelinePlan:
+    """Return the plan of groups whose checkpoint stays; a note says so, because its query stays too."""
+    notes: tuple[str, ...] = ()
+    if moved is not None:
+        what = f"the checkpoint {shorten(moved.location)} moved with the group"
+        notes = (f"{what}, but is not restored: no checkpoint is given",)
+    elif checkpoint is not None:
+        notes = (f"no checkpoint moved with the group, so {checkpoint.location} does not change",)
+    return PipelinePlan([replace(each, notes=(*each.notes, *notes)) for each in group_plans])
 
 
 def plan_restore_archive(
@@ -195,14 +212,7 @@ def plan_restore_file(
     policy: CheckpointPolicy | None = None,
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
-    """
-    Plan to restore offsets that were saved in Kafka's CSV.
-
-    :raises UsageError: if the file cannot be read.
-    :raises UnknownTopicPartitionError: if neither the file nor the broker has a named topic.
-    :raises PlanRefusedError: if the file has no partition of the named topics.
-    :raises OffsetsFormatError: if the file is not Kafka's CSV, or has no line for a group.
-    """
+    """Plan to restore offsets that were saved in Kafka's CSV."""
     scope = selection.scope
     offsets = read_file(uri).offsets_by_group(selection.group_ids)
     _check_names(client, uri, offsets, selection)
@@ -224,16 +234,15 @@ def plan_restore_file(
         group_plan.with_note(left_out, "left out, because topics does not name these partitions")
         for group_plan in group_plans
     ]
-    if checkpoint is None or moves is None:
+    if checkpoint is None:
         return PipelinePlan(group_plans)
     state = checkpoint.read()
-    sources = movable_sources(checkpoint, state)
+    sources = movable_sources(state)
     everywhere = selection.with_scope(TopicScope())
     everywhere.assign_offsets(sources)  # refuses names that do not match
     targets = everywhere.to_sources(sources, offsets_after(group_plans))
     reached = {tp for positions in targets.values() for tp in positions}
-    log_check = replace(log_check, state=state)
-    left = log_check.logs_left(client, sources, group_plans)
+    left = replace(log_check, state=state).logs_left(client, sources, group_plans)
     checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", left=left)
     group_plans = [
         group_plan.with_note(
@@ -280,7 +289,7 @@ def _with_checkpoint(
         now = checkpoint.read().kafka_offsets
         back = {tp: at for offsets in before.values() for tp, at in offsets.items()}
         ids = known_log_ids(client, {tp.topic for tp in back})
-        refusals = log_check.refusals(ids) or log_check.position_refusals(client, back, {}, ids)
+        refusals = log_check.position_refusals(client, back, ids)
         compared = {
             source: OffsetPlan.make(
                 source,

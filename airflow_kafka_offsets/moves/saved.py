@@ -21,7 +21,6 @@ from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Commits, Positions, committed_offsets
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import GroupReceipt, Receipt
@@ -30,7 +29,7 @@ from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text
 from airflow_kafka_offsets.moves.failover import begun_failover, known_group_plans, resume_failover
-from airflow_kafka_offsets.moves.reset import plan_reset
+from airflow_kafka_offsets.moves.reset import plan_reset_to
 from airflow_kafka_offsets.readings.estimate import estimate
 from airflow_kafka_offsets.readings.failover import left_out_refusals
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
@@ -172,8 +171,7 @@ def plan_saved(
     If an earlier try of the plan was interrupted, any later try of it finishes the move.
 
     :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
-    :raises PlanRefusedError: if the groups, the checkpoint, the cluster or a topic have changed, or the plan
-        is too old.
+    :raises PlanRefusedError: if the plan is too old, or something has changed, see :meth:`SavedPlan.check`.
     """
     if saved.left is not None:
         raise PlanRefusedError(
@@ -184,16 +182,14 @@ def plan_saved(
     selection = GroupSelection.parse(
         saved.names.group_id, saved.names.topics, required=checkpoint is not None
     )
-    plan = plan_reset(
+    plan = plan_reset_to(
         client,
         checkpoint,
         selection,
-        Place("offsets", {}),
-        now=now,
-        policy=saved.policy,
+        saved.targets,
         metadata=metadata,
+        policy=saved.policy,
         allow_new_cluster=saved.allow_new_cluster,
-        saved=saved.targets,
     )
     groups, begun = [], plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
     for group in plan.group_plans:
@@ -223,9 +219,7 @@ def plan_saved_failover(
     The old cluster is not asked: the plan has the translated offsets. Any later try of the plan finishes a
     failover that was interrupted.
 
-    :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
-    :raises PlanRefusedError: if the checkpoint, a group, the mirror or one of its topics have changed, or the
-        plan is too old.
+    :param max_age: as in :func:`plan_saved`, also the error.
     """
     if saved.left is None or saved.checkpoint is None or checkpoint is None:
         raise PlanRefusedError(
@@ -235,7 +229,7 @@ def plan_saved_failover(
     request = digest("failover", "plan", saved.digest)
     begun = begun_failover(checkpoint, request)
     if begun is None:
-        plan = _plan(target, checkpoint, saved, saved.checkpoint, saved.left, request)
+        plan = _plan_failover_again(target, checkpoint, saved, saved.checkpoint, saved.left, request)
     else:
         plan = resume_failover(begun, target, checkpoint, saved.policy)
     groups = [with_saved_parts(group, saved) for group in plan.group_plans]
@@ -245,7 +239,7 @@ def plan_saved_failover(
     return plan
 
 
-def _plan(
+def _plan_failover_again(
     target: OffsetsClient,
     checkpoint: SparkCheckpoint,
     saved: SavedPlan,
@@ -259,7 +253,7 @@ def _plan(
     if running and not saved.allow_running_mirror:
         refusals.append(running)
     if left.cluster and left.cluster == ids.cluster:
-        refusals += _unread(target, saved, move)
+        refusals += _unread_topic_refusals(target, saved, move)
     else:
         refusals += left_out_refusals(target, move.before, TopicScope.parse(saved.names.topics))
     moved = plan_checkpoint_failover(
@@ -276,7 +270,7 @@ def _plan(
     return replace(plan, was=saved.value["failover"])
 
 
-def _unread(target: OffsetsClient, saved: SavedPlan, move: CheckpointPlan) -> list[str]:
+def _unread_topic_refusals(target: OffsetsClient, saved: SavedPlan, move: CheckpointPlan) -> list[str]:
     """Return why a move to other topics of the cluster would lose records written since the plan."""
     mirror = Mirror(topics=(saved.names.mirror or {}).get("topics", {}))
     for source, offsets in move.before.items():

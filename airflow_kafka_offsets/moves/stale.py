@@ -8,19 +8,20 @@ from dataclasses import replace
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import committer_text
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import parameter_text
 
 
 def refuse_stale(
     plan: PipelinePlan,
-    moved_to: Mapping[str, Offsets],
-    sources_to: Mapping[str, Offsets],
+    receipt: Receipt,
     *,
     checkpoint: SparkCheckpoint | None,
     archive: ArchivedMove | None,
@@ -34,31 +35,22 @@ def refuse_stale(
     With ``allow_stale``, the plan gets a note instead. Moves and commits of the restore's own run do not
     count, because the run undoes them on purpose.
 
-    :param moved_to: group -> its offsets after the move; ``sources_to`` likewise for the checkpoint.
     :param archive: archive of the move; ``None`` if it changed no file of a checkpoint.
     :param same_run: whether the move is known to be of this run; otherwise the archive decides.
     """
     # Read after the plan has taken its archive's number: the claim finds any move that begins from now on.
     later = [*ArchivedMoves(checkpoint).in_effect(archive.number)] if checkpoint and archive else []
-    same_run = same_run or (archive is not None and metadata.is_same_run(archive.made_by))
     found = [f"move {each} followed" for each in reversed(later) if not metadata.is_same_run(each.made_by)]
-    changes: list[tuple[int, int]] = []
+    maker = None if archive is None else archive.made_by
+    same_run = same_run or (maker is not None and metadata.is_same_run(maker))
     for group_plan in plan.group_plans:
-        to = moved_to.get(group_plan.group_id, {})
-        maker = None if archive is None else archive.made_by
-        found += _commits_of_others(group_plan, to, maker, metadata, same_run=same_run)
-        changes += _changes(group_plan.planned_on, group_plan.after)
-    if (of := plan.checkpoint_plan) is not None:
-        beyond: list[TopicPartition] = []
-        of_query: list[tuple[int, int]] = []
-        for source, back in of.after.items():
-            at = of.before.get(source, {})
-            beyond += partitions_moved_on(at, back, sources_to.get(source, {}))
-            of_query += _changes(at, back)
-        changes = of_query if any(now != back for now, back in of_query) else changes
-        if beyond and (found or not same_run):
-            found.append(f"the query has finished batch {of.batch_id} and has moved on {summarize(beyond)}")
-    if not found or all(now == back for now, back in changes):
+        moved_to = receipt.group(group_plan.group_id).after
+        found += _commits_of_others(group_plan, moved_to, maker, metadata, same_run=same_run)
+    of, moved = plan.checkpoint_plan, receipt.checkpoint
+    if of and moved and (found or not same_run) and (beyond := _read_beyond(of, moved)):
+        found.append(f"the query has finished batch {of.batch_id} and has moved on {summarize(beyond)}")
+    changes = _changes(plan)
+    if not found or not changes:
         return plan
     text = (
         f"the pipeline has continued since {archive.name if archive else 'the move of the receipt'}: "
@@ -69,14 +61,41 @@ def refuse_stale(
         text += f", and skips {skipped:,}"
     remedy = "undo the newest move, reset to the position that you want, or set "
     refusal = f"{text}: {remedy}{parameter_text('allow_stale', True)}"
-    notes, refusals = ((text,), ()) if allow_stale else ((), (refusal,))
-    if of is not None:
-        checkpoint_plan = replace(of, notes=(*of.notes, *notes), refusals=(*of.refusals, *refusals))
-        return replace(plan, checkpoint_plan=checkpoint_plan)
     # All refusals are shown together, so the first group's plan may have those of the whole plan.
-    first, *others = plan.group_plans
-    first = replace(first, notes=(*first.notes, *notes), refusals=(*first.refusals, *refusals))
-    return replace(plan, group_plans=[first, *others])
+    part = of or plan.group_plans[0]
+    if allow_stale:
+        part = replace(part, notes=(*part.notes, text))
+    else:
+        part = replace(part, refusals=(*part.refusals, refusal))
+    if isinstance(part, CheckpointPlan):
+        return replace(plan, checkpoint_plan=part)
+    return replace(plan, group_plans=[part, *plan.group_plans[1:]])
+
+
+def _read_beyond(plan: CheckpointPlan, moved: CheckpointPlan) -> list[TopicPartition]:
+    """Return the partitions in which the query has moved on since the move that a plan undoes."""
+    return [
+        tp
+        for source, back in plan.after.items()
+        for tp in partitions_moved_on(plan.before.get(source, {}), back, moved.after.get(source, {}))
+    ]
+
+
+def _changes(plan: PipelinePlan) -> list[tuple[int, int]]:
+    """Return the current and the restored offsets that differ: the query's, else its groups'."""
+    of = plan.checkpoint_plan
+    sources = [(of.before.get(source, {}), back) for source, back in of.after.items()] if of else []
+    groups = [(group_plan.planned_on, group_plan.after) for group_plan in plan.group_plans]
+    of_query, of_groups = (
+        [
+            (at, offset)
+            for now, back in moves
+            for tp, offset in back.items()
+            if (at := now.get(tp)) is not None and at != offset
+        ]
+        for moves in (sources, groups)
+    )
+    return of_query or of_groups
 
 
 def _commits_of_others(
@@ -134,8 +153,3 @@ def partitions_moved_on(
         for tp, (before, to) in moves.items()
         if (at := now.get(tp)) is not None and at not in (before, to) and not to < at < before
     ]
-
-
-def _changes(now: Mapping[TopicPartition, int | None], back: Offsets) -> list[tuple[int, int]]:
-    """Return the current and the restored offset of each partition that has a current offset."""
-    return [(at, offset) for tp, offset in back.items() if (at := now.get(tp)) is not None]

@@ -91,12 +91,9 @@ def apply_window(
 
     Each group is compared with the window's start again when it is written.
 
-    :param fenced: whether to join the group, so that no other client commits between the check and the write.
+    :param fenced: see :func:`~airflow_kafka_offsets.moves.write.commit_window`.
     :return: the receipt; partitions that another client has already committed to the end do not count as
         moved.
-    :raises PlanRefusedError: if a part of the plan is refused, or nothing is left to write; nothing was
-        written.
-    :raises BrokerError: if a commit failed; the text names the groups that were written.
     """
     applied = {group_plan.group_id: group_plan for group_plan in plan.group_plans}
 

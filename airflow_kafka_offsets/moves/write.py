@@ -261,8 +261,7 @@ def delete_groups(
     """
     Delete groups with all their offsets, and check that they no longer exist.
 
-    :param before: group -> the offsets that are deleted with the group.
-    :param save: saves ``before``; called before the first deletion.
+    :param save: saves ``before``, the offsets of each group; called before the first deletion.
     :return: group -> ``None`` if it was deleted, or the reason why it was not.
     """
     if not before:
@@ -289,8 +288,7 @@ def delete_offsets(
     """
     Delete some of a group's offsets, and read back that they are gone.
 
-    :param before: the offsets that are deleted.
-    :param save: keeps ``before``; called before anything is deleted.
+    :param save: saves ``before``; called before the first deletion.
     :return: partition -> ``None`` if it has no commit any more, else why.
     :raises PlanRefusedError: if the group has other offsets there by now.
     """

@@ -61,7 +61,7 @@ class OffsetsOperator(PipelineTask):
         self.servers: dict[str, str] = {}
         """Connection id -> bootstrap servers, for each connection that the task has opened."""
         self._lineage: Callable[[], Lineage] | None = None
-        self._written_topics: dict[str, set[str]] = {}
+        self._topics_by_group: dict[str, set[str]] = {}
         """Group -> its topics that the task writes to, for counters and events; the named groups at first."""
         self._group_outlets = GroupOutlets(())
         if self.group_id is None and self.needs_group:
@@ -129,7 +129,7 @@ class OffsetsOperator(PipelineTask):
         """Check the rendered options, count refusals, and let Airflow retry only temporary errors."""
         # If a task runs twice in one process, the first run has left its lineage, and removed some outlets.
         self.servers, self._lineage = {}, None
-        self._written_topics = {group: set() for group in self._named_groups()}
+        self._topics_by_group = {group: set() for group in self._named_groups()}
         self._group_outlets = GroupOutlets(self._group_outlets.declared or self.outlets)
         self.outlets = self._group_outlets.outlets_with_events
         # The Kafka client that reads topic ids takes some time to start.
@@ -141,7 +141,7 @@ class OffsetsOperator(PipelineTask):
                 yield
             except KafkaOffsetsError as error:
                 if isinstance(error, REFUSALS):
-                    count("refused", self._written_topics, reason=type(error).__name__)
+                    count("refused", self._topics_by_group, reason=type(error).__name__)
                 raise
         self._group_outlets.log_unsent()
 

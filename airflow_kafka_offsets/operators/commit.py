@@ -289,4 +289,4 @@ class CommitOffsetsOperator(MovingOperator):
             self.log.warning(
                 "The offsets are committed; the data for a failover was not kept completely: %s", error
             )
-            count("unready", self._written_topics)
+            count("unready", self._topics_by_group)

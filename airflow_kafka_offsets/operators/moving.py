@@ -103,7 +103,7 @@ class MovingOperator(OffsetsOperator):
             self.log.warning("Nothing was written: the plan has no partitions left")
         if (extras := self._event_extras(receipt, batch_id)) != planned_extras:
             self._group_outlets.set_events(move.context, self.groups_config_id, extras)
-        count("reset" if self.moves_on_purpose else "commit", self._written_topics)
+        count("reset" if self.moves_on_purpose else "commit", self._topics_by_group)
         if self.reports_lag:
             report_lag(group_plan.lag for group_plan in plan.to_write)
         self.outlets = self._group_outlets.outlets_with_events
@@ -116,7 +116,7 @@ class MovingOperator(OffsetsOperator):
         plan = self.with_connections(plan)
         groups = {*self._named_groups(), *(group_plan.group_id for group_plan in plan.group_plans)}
         self._group_outlets.check_groups(move.context, self.groups_config_id, groups)
-        self._written_topics = {
+        self._topics_by_group = {
             group_plan.group_id: {tp.topic for tp in group_plan.after} for group_plan in plan.to_write
         }
         # A commit does not wait the few seconds that the times of records may take.
@@ -159,7 +159,9 @@ class MovingOperator(OffsetsOperator):
 
     def _event_extras(self, receipt: Mapping[str, Any], batch_id: int | None) -> list[dict[str, Any]]:
         groups = receipt.get("groups", [receipt])
-        return [event_extra(group, batch_id) for group in groups if group["group_id"] in self._written_topics]
+        return [
+            event_extra(group, batch_id) for group in groups if group["group_id"] in self._topics_by_group
+        ]
 
 
 class PipelineMovingOperator(MovingOperator):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -77,55 +77,79 @@ def pipeline_drift(
         # The query may have finished and committed a batch after the checkpoint was read.
         state = checkpoint.read()
         targets = _targets(state, selection)
-    # The logs are read last, so that no position of an active pipeline is beyond the log end.
-    looked_at = {group: {*committed[group], *targets.get(group, ())} for group in committed}
     now = _log_ids(client, moves, committed)
-    logs = _log_ranges(client, set().union(*looked_at.values()))
+    # The logs are read last, so that no position of an active pipeline is beyond the log end.
+    logs = _log_ranges(client, set().union(*committed.values(), *targets.values()))
     batch = newest_batch(checkpoint, state)
     minutes = client.offsets_retention_minutes() if ask_retention else None
     checked_at = datetime.now(tz=timezone.utc)
     kept = {} if min_headroom is None else read_retentions(client, {tp.topic for tp in logs})
     recovery = moves.unfinished_recovery(state.kafka_offsets, committed)
-    read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
     reports = []
-    for group, partitions in looked_at.items():
-        positions, wanted = committed_offsets(committed[group]), targets.get(group, {})
-        made = {tp: by for tp, each in committed[group].items() if (by := CommitMetadata.of(each))}
-        held = {tp: offset for tp, offset in wanted.items() if tp in logs}
-        again, silent = recreated_partitions(committed[group], held, moves, now)
-        for read_at, last, batch_ends in LogCheck(moves=moves, state=state).by_last_move(silent):
-            again |= newer_records(client, batch_ends, read_at).keys()
-            again.update(recreated_since(client, moves.batches_after(last), held, batch_ends))
-        found = tuple(
-            PartitionState(
-                tp,
-                positions.get(tp),
-                logs.get(tp),
-                checkpoint=wanted.get(tp),
-                min_headroom=min_headroom or 0.0,
-                recreated=tp in again,
-                is_read=not read or tp.topic in read,
-                other_query=tp in made and made[tp].query not in ("", state.query_id),
-            )
-            for tp in sorted(partitions)
-        )
+    for group, commits in committed.items():
+        wanted = targets.get(group, {})
+        in_logs = {tp: offset for tp, offset in wanted.items() if tp in logs}
+        again = _recreated(client, moves, state, commits, in_logs, now)
+        states = _partition_states(state, commits, wanted, logs, again, min_headroom)
         if min_headroom is not None:
-            rooms = read_headrooms(client, offsets_to_read(found), logs, kept, min_headroom=min_headroom)
-            found = tuple(each._replace(headroom=rooms.get(each.topic_partition)) for each in found)
+            rooms = read_headrooms(client, offsets_to_read(states), logs, kept, min_headroom=min_headroom)
+            states = tuple(each._replace(headroom=rooms.get(each.topic_partition)) for each in states)
         reports.append(
             DriftReport(
                 group_id=group,
                 batch=batch,
-                partitions=found,
+                partitions=states,
                 checked_at=checked_at,
                 grace=grace,
-                made_by=tuple(dict.fromkeys(made.values())),
+                made_by=tuple(dict.fromkeys(filter(None, map(CommitMetadata.of, commits.values())))),
                 retention_minutes=minutes,
                 unfinished_move=None if unfinished is None else str(unfinished),
                 unfinished_recovery=recovery,
             )
         )
     return reports
+
+
+def _recreated(
+    client: OffsetsClient,
+    moves: KnownMoves,
+    state: CheckpointState,
+    commits: Commits,
+    offsets: Offsets,
+    now: LogIds,
+) -> set[TopicPartition]:
+    """Return the partitions that were created again since a group's commits or a checkpoint's offsets."""
+    again, silent = recreated_partitions(commits, offsets, moves, now)
+    for read_at, last, batch_ends in LogCheck(moves=moves, state=state).by_last_move(silent):
+        again |= newer_records(client, batch_ends, read_at).keys()
+        again.update(recreated_since(client, moves.batches_after(last), offsets, batch_ends))
+    return again
+
+
+def _partition_states(
+    state: CheckpointState,
+    commits: Commits,
+    wanted: Offsets,
+    logs: Logs,
+    recreated: Collection[TopicPartition],
+    min_headroom: float | None,
+) -> tuple[PartitionState, ...]:
+    read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
+    positions = committed_offsets(commits)
+    queries = {tp: by.query for tp, each in commits.items() if (by := CommitMetadata.of(each))}
+    return tuple(
+        PartitionState(
+            tp,
+            positions.get(tp),
+            logs.get(tp),
+            checkpoint=wanted.get(tp),
+            min_headroom=min_headroom or 0.0,
+            recreated=tp in recreated,
+            is_read=not read or tp.topic in read,
+            other_query=queries.get(tp, "") not in ("", state.query_id),
+        )
+        for tp in sorted({*commits, *wanted})
+    )
 
 
 def _targets(state: CheckpointState, selection: GroupSelection) -> Mapping[str, Offsets]:
@@ -182,8 +206,7 @@ def _log_ids(client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, C
     topics = set[str]()
     for group, commits in committed.items():
         DriftError.raise_if(check.refusals(now, group, commits))
-        made = {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
-        topics.update(log_ids_of(commits, now).topics, moved_topics(moves, made).topics)
+        topics.update(log_ids_of(commits, now).topics, moved_topics(moves, commits).topics)
     return known_log_ids(client, topics) if topics else now
 
 
@@ -191,12 +214,13 @@ def recreated_partitions(
     commits: Commits, offsets: Offsets, moves: ArchivedMoves, now: LogIds
 ) -> tuple[set[TopicPartition], Offsets]:
     """Return the partitions whose positions belong to another log, and the offsets without confirmation."""
-    found: set[TopicPartition] = set()
-    since_move = moved_topics(moves, {tp: CommitMetadata.of(commits.get(tp)) for tp in {*commits, *offsets}})
-    for tp in {*commits, *offsets}:
-        made = log_ids_of({tp: commits.get(tp)}, now)
-        if made.recreated_topics(now) or since_move.restricted_to([tp.topic]).recreated_topics(now):
-            found.add(tp)
+    every = {tp: commits.get(tp) for tp in {*commits, *offsets}}
+    since_move = moved_topics(moves, every).recreated_topics(now)
+    found = {
+        tp
+        for tp, commit in every.items()
+        if tp.topic in since_move or log_ids_of({tp: commit}, now).recreated_topics(now)
+    }
     return found, {tp: at for tp, at in unconfirmed(offsets, commits).items() if tp not in found}
 
 

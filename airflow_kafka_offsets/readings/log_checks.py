@@ -69,6 +69,7 @@ class LogCheck:
     Compares the logs that a move's offsets belong to with the logs that the connection leads to.
 
     :param allow_new_cluster: whether the caller confirms that the offsets belong to the current logs.
+    :param old_offsets: whether the offsets are from before this move; see :func:`other_logs_refusals`.
     :param what: the origin of the offsets, such as ``the receipt``, and ``recorded``, its ids.
     :param moves: the moves of the checkpoint; the newest names its cluster, which counts if the group's
         commits do not name a cluster.
@@ -85,11 +86,10 @@ class LogCheck:
     state: CheckpointState | None = None
     read_at: int | None = None
     only_whole: bool = False
+    old_offsets: bool = True
 
-    def refusals(
-        self, current: LogIds, group_id: str = "", commits: Commits | None = None, *, old_offsets: bool = True
-    ) -> list[str]:
-        """Return why the offsets must not be written; ``old_offsets`` as in :func:`other_logs_refusals`."""
+    def refusals(self, current: LogIds, group_id: str = "", commits: Commits | None = None) -> list[str]:
+        """Return why the offsets must not be written."""
         if self.allow_new_cluster:
             return []
         commits = commits or {}
@@ -97,33 +97,37 @@ class LogCheck:
         others = (
             other_logs_refusals(self.what, self.recorded, current, remedy=self.remedy)
             if self.recorded
-            else foreign_logs(group_id, commits, current, old_offsets=old_offsets, remedy=self.remedy)
+            else foreign_logs(group_id, commits, current, old_offsets=self.old_offsets, remedy=self.remedy)
         )
         return others or self._other_cluster(current, commits)
 
     def position_refusals(
-        self, client: OffsetsClient, positions: Offsets, commits: Commits, current: LogIds
+        self,
+        client: OffsetsClient,
+        positions: Offsets,
+        current: LogIds,
+        group_id: str = "",
+        commits: Commits | None = None,
     ) -> list[str]:
         """
-        Return why positions must not be used: their topic was created again since they were read.
+        Return also why positions must not be used: their topic was created again since they were read.
 
         The query's commits since the newest move of its checkpoint show the topic, as does the move. Without
         both, the times of records are compared.
         """
-        if self.allow_new_cluster:
-            return []
-        made = {tp: CommitMetadata.of(commits.get(tp)) for tp in positions}
-        found: list[str] = []
-        if self.moves is not None:
-            moved = moved_topics(self.moves, made)
-            again = moved.recreated_topics(current)
-            found = other_logs_refusals(_newest_move(self.moves, again), moved, current)
-        if found:
-            return found
+        refusals = self.refusals(current, group_id, commits)
+        if refusals or self.allow_new_cluster or not self.old_offsets:
+            return refusals
+        commits = commits or {}
         of_store = self.moves is None
         silent = positions if self.only_whole else unconfirmed(positions, commits, of_store=of_store)
         if self.moves is None:
             return [] if self.read_at is None else newer_than_batch(client, silent, self.read_at)
+        moved = moved_topics(self.moves, {tp: commits.get(tp) for tp in positions})
+        again = moved.recreated_topics(current)
+        found = other_logs_refusals(_newest_move(self.moves, again), moved, current)
+        if found:
+            return found
         for read_at, last, ends in self.by_last_move(silent):
             found += newer_than_batch(client, ends, read_at, only_whole=self.only_whole)
             if not found and not self.only_whole:
@@ -157,45 +161,46 @@ class LogCheck:
 
         It leaves another cluster, or topics that were created again since its offsets were read. The ids are
         unknown if it leaves neither.
-
-        :param sources: the offsets of the checkpoint by source.
         """
         if self.moves is None:
             return UNKNOWN_LOGS
         plans = [*plans]
         current = LogIds.union(plan.log_ids for plan in plans)
         commits = {tp: plan.commits.get(tp) for plan in plans for tp in plan.after}
-        made = {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
-        recorded = LogIds(newest_cluster(self.moves, made))
+        recorded = LogIds(newest_cluster(self.moves, commits))
         if recorded.is_other_cluster(current):
             return recorded
-        moved = moved_topics(self.moves, made)
+        moved = moved_topics(self.moves, commits)
         again = {topic: moved.topics[topic] for topic in moved.recreated_topics(current)}
-        if self.state is not None:
-            silent = {
-                tp: at
-                for offsets in sources.values()
-                for tp, at in offsets.items()
-                if tp in made and tp.topic not in moved.topics
-            }
-            for read_at, _, ends in self.by_last_move(unconfirmed(silent, commits)):
-                newer = newer_records(client, ends, read_at, only_whole=True)
-                again |= {tp.topic: "unknown" for tp in newer}
+        silent = {
+            tp: at
+            for offsets in sources.values()
+            for tp, at in offsets.items()
+            if tp in commits and tp.topic not in moved.topics
+        }
+        again |= {tp.topic: "unknown" for tp in self.newer_logs(client, unconfirmed(silent, commits))}
         return LogIds(current.cluster, again) if again else UNKNOWN_LOGS
+
+    def newer_logs(self, client: OffsetsClient, positions: Offsets) -> list[TopicPartition]:
+        """Return the partitions whose records are all newer than the batch that has read them."""
+        return [
+            tp
+            for read_at, _, ends in self.by_last_move(positions)
+            for tp in newer_records(client, ends, read_at, only_whole=True)
+        ]
 
     def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
         """Return why a checkpoint counts elsewhere, unless its query has committed its group here since."""
         topics = {tp.topic for tp in commits}
         if self.moves is None or (archive := self.moves.on_cluster(topics)) is None:
             return []
-        made = {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
-        if newest_cluster(self.moves, made) == current.cluster:
+        if newest_cluster(self.moves, commits) == current.cluster:
             return []
         what = _newest_move(self.moves, topics)
         return other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
 
 
-def newest_cluster(moves: ArchivedMoves, made: Mapping[TopicPartition, CommitMetadata | None]) -> str:
+def newest_cluster(moves: ArchivedMoves, commits: Commits) -> str:
     """
     Return the cluster of a checkpoint's offsets; empty if unknown.
 
@@ -203,25 +208,22 @@ def newest_cluster(moves: ArchivedMoves, made: Mapping[TopicPartition, CommitMet
     the checkpoint, say nothing about it, and neither do those of the move itself: a move that takes a
     failover back commits the group on the mirror, which the pipeline leaves.
     """
-    archive = moves.on_cluster({tp.topic for tp in made})
-    since = [each for each in made.values() if each is not None and each.cluster and _follows(each, archive)]
+    archive = moves.on_cluster({tp.topic for tp in commits})
+    made = filter(None, map(CommitMetadata.of, commits.values()))
+    since = [each for each in made if each.cluster and _follows(each, archive)]
     if archive is not None and not since:
         return archive.log_ids.cluster
     return max(since, key=lambda each: each.at or 0, default=CommitMetadata()).cluster
 
 
-def moved_topics(moves: ArchivedMoves, made: Mapping[TopicPartition, CommitMetadata | None]) -> LogIds:
-    """
-    Return the topic ids of a checkpoint's newest moves, without topics that its query has committed since.
-
-    :param made: the metadata of the group's commit in each partition.
-    """
-    topics = {tp.topic for tp in made}
+def moved_topics(moves: ArchivedMoves, commits: Commits) -> LogIds:
+    """Return the topic ids of a checkpoint's newest moves, without topics that the query committed since."""
+    topics = {tp.topic for tp in commits}
     moved = {topic: found for topic in topics if (found := moves.on_cluster([topic])) is not None}
     since = {
         tp.topic
-        for tp, by in made.items()
-        if by is not None and by.cluster and _follows(by, moved.get(tp.topic))
+        for tp, commit in commits.items()
+        if (by := CommitMetadata.of(commit)) and by.cluster and _follows(by, moved.get(tp.topic))
     }
     ids = {topic: each.log_ids.topics.get(topic, "") for topic, each in moved.items()}
     return LogIds("", {topic: found for topic, found in ids.items() if found and topic not in since})

@@ -87,8 +87,7 @@ def copies_aborted_records(
     """
     Return whether the mirror has records of aborted transactions.
 
-    :param logs: the logs of the source.
-    :param there: the logs of the mirror.
+    :param logs: the logs of the source, and ``there`` those of the mirror.
     :return: ``None`` if the source has no such records near its log ends, or the mirror has not copied the
         records after them yet.
     """

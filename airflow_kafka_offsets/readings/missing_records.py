@@ -41,7 +41,6 @@ def find_missing(
     transactions, cannot be distinguished from lost ones.
 
     :param missing: the offsets of the window without a row.
-    :param read: reads ranges in the logs.
     """
     elsewhere = current_logs_refusals(client, "the window", window.log_ids, remedy="plan a new window")
     try:

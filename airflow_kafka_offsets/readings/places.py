@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -78,8 +78,6 @@ def explicit_offsets(
     :param groups: number of groups that are moved.
     :param within: the partitions that can be moved, if they are already known.
     :param log_check: compares the logs of another group's commits with the current logs.
-    :raises PlanRefusedError: if the place is the group itself, or the other group's commits were made on
-        another cluster or topic.
     """
     other = place.group_id
     if other is None:
@@ -178,15 +176,7 @@ def _at_time(
     on_out_of_range: OutOfRangePolicy,
 ) -> ResolvedPlace:
     if moment > now:
-        text = f"{parameter_text('to_datetime', moment.isoformat())} is in the future"
-        if on_out_of_range == "fail":
-            latest = parameter_text("to_offset", "latest")
-            refusal = f"{text}: give a time that has passed, or {latest} for the log end"
-            return ResolvedPlace({}, refusals=[refusal])
-        if on_out_of_range == "skip":
-            return ResolvedPlace({}, [f"{text}: every partition is left alone"])
-        ends = {tp: logs[tp].end for tp in partitions}
-        return ResolvedPlace(ends, [f"{text}: moved to the log end"], clamped=list(ends))
+        return _in_future(moment, {tp: logs[tp].end for tp in partitions}, on_out_of_range)
     asked, offsets = timestamp_ms(moment), place_offsets(client, place, partitions, logs)
     try:
         times = client.record_times({tp: offset for tp, offset in offsets.items() if offset < logs[tp].end})
@@ -201,22 +191,41 @@ def _at_time(
         for tp, time in there.items()
         if time < asked
     ]
-    doubtful = {tp for tp, offset in offsets.items() if 0 < offset == logs[tp].start < logs[tp].end}
-    gone = {tp: time for tp, time in there.items() if time > asked and tp in doubtful}
+    # Only a log start above 0 hides deleted records.
+    at_start = {tp for tp, offset in offsets.items() if 0 < offset == logs[tp].start < logs[tp].end}
+    gone = {tp: time for tp, time in there.items() if time > asked and tp in at_start}
     # With "fail" one partition is enough for a refusal.
     decided = on_out_of_range == "clamp" or (gone and on_out_of_range == "fail")
-    if not decided and (unread := doubtful - times.keys()):
+    if not decided and (unread := at_start - times.keys()):
         raise unread_times(unread)
     if not gone:
         return ResolvedPlace(offsets, notes)
-    tp, time = min(gone.items())
-    text = (
-        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
-        f"{logs[tp].start}, {iso_time(time)}): retention has deleted the earlier records"
-    )
+    text = starts_later_text(gone, logs, moment, "the earlier records")
     if on_out_of_range == "fail":
         return ResolvedPlace(offsets, notes, [f"{text}; {lost_remedy()}"])
     if on_out_of_range == "skip":
         kept = {tp: offset for tp, offset in offsets.items() if tp not in gone}
         return ResolvedPlace(kept, [*notes, f"{text}: left alone"])
     return ResolvedPlace(offsets, [*notes, f"{text}: moved to the log start"], clamped=list(gone))
+
+
+def _in_future(moment: datetime, ends: Offsets, on_out_of_range: OutOfRangePolicy) -> ResolvedPlace:
+    text = f"{parameter_text('to_datetime', moment.isoformat())} is in the future"
+    if on_out_of_range == "fail":
+        latest = parameter_text("to_offset", "latest")
+        refusal = f"{text}: give a time that has passed, or {latest} for the log end"
+        return ResolvedPlace({}, refusals=[refusal])
+    if on_out_of_range == "skip":
+        return ResolvedPlace({}, [f"{text}: every partition is left alone"])
+    return ResolvedPlace(ends, [f"{text}: moved to the log end"], clamped=list(ends))
+
+
+def starts_later_text(
+    first_times: Mapping[TopicPartition, int], logs: Logs, moment: datetime, deleted: str
+) -> str:
+    """Say that logs start after a time; ``first_times`` has the time of the record at each log start."""
+    tp, time = min(first_times.items())
+    return (
+        f"the log of {summarize(first_times)} starts later than {moment.isoformat()} ({tp}: at offset "
+        f"{logs[tp].start}, {iso_time(time)}): retention has deleted {deleted}"
+    )

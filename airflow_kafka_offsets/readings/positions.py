@@ -205,7 +205,7 @@ def measure_group_lags(
     """
     Return the lag of groups, or an error for each group whose lag is unknown; one request reads all groups.
 
-    :param group_ids: the groups; ``None`` for all groups of the cluster.
+    :param group_ids: ``None`` for all groups of the cluster.
     :return: group -> its lag. A group without commits has a lag without partitions, or a NoCommitError if it
         was named.
     """

@@ -30,7 +30,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.log_checks import current_logs_refusals, known_log_ids
-from airflow_kafka_offsets.readings.places import place_offsets
+from airflow_kafka_offsets.readings.places import place_offsets, starts_later_text
 from airflow_kafka_offsets.readings.positions import group_commits, partitions_in_scope
 from airflow_kafka_offsets.readings.topic_times import records_since, unread_times
 
@@ -62,8 +62,6 @@ def plan_window(
     :return: the window; its source has ``start``, ``end``, ``group_id``, ``limited`` (whether ``max_records``
         limited it) and ``logs`` (the ids of ``cluster`` and ``topics``).
     :raises PlanRefusedError: if records in the window are lost, or start is after end.
-    :raises NoCommitError: if no topics are named and the group has no commit.
-    :raises UnknownTopicPartitionError: if a partition is not on the broker.
     """
     check_bounds(start, end, now)
     if start.kind == "committed" and selection.group_id is None:
@@ -89,15 +87,7 @@ def plan_window(
     else:
         starts = _bound_offsets(client, start, partitions, logs)
     ends = _bound_offsets(client, end, starts, logs)
-    before = [tp for tp in starts if ends[tp] < starts[tp]]
-    if before and start.traits.reproducible:
-        first = before[0]
-        raise PlanRefusedError(
-            f"the window ends before it starts on {summarize(before)} ({first}: from {starts[first]} to "
-            f"{ends[first]}): give a later end or an earlier start"
-        )
-    if before:
-        log.info("The group is past the end of the window on %s: nothing to read there", summarize(before))
+    _check_order(start, starts, ends)
     window = OffsetWindow(
         {tp: OffsetRange(offset, max(offset, ends[tp])) for tp, offset in starts.items()},
         frozenset(tp for tp in starts if tp in positions and positions[tp] is None),
@@ -117,12 +107,7 @@ def plan_window(
 
 
 def topics_matching(client: OffsetsClient, pattern: str) -> TopicScope:
-    """
-    Return the broker's topics whose whole name matches a regular expression.
-
-    :raises UsageError: if the pattern is not a regular expression.
-    :raises PlanRefusedError: if no topic matches.
-    """
+    """Return the broker's topics whose whole name matches a regular expression; refuse to return none."""
     fits = parse_pattern(pattern, "topics_pattern").fullmatch
     topics = [topic for topic in client.partitions() if fits(topic)]
     if not topics:
@@ -215,6 +200,19 @@ def _bound_offsets(
     return {tp: min(offset, logs[tp].end) for tp, offset in since.offsets.items()}
 
 
+def _check_order(start: Place, starts: Offsets, ends: Offsets) -> None:
+    """Refuse ends before the starts, unless the group is past the end: there is nothing to read then."""
+    before = [tp for tp in starts if ends[tp] < starts[tp]]
+    if before and start.traits.reproducible:
+        first = before[0]
+        raise PlanRefusedError(
+            f"the window ends before it starts on {summarize(before)} ({first}: from {starts[first]} to "
+            f"{ends[first]}): give a later end or an earlier start"
+        )
+    if before:
+        log.info("The group is past the end of the window on %s: nothing to read there", summarize(before))
+
+
 def check_window(client: OffsetsClient, window: OffsetWindow, selection: GroupSelection) -> None:
     """Refuse a window that can no longer be read: records are deleted, or a topic was recreated."""
     refusals = current_logs_refusals(client, "the window", window.log_ids, remedy="trigger a new run")
@@ -265,10 +263,8 @@ def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, momen
         raise unread_times(unseen)
     if not gone:
         return []
-    tp, time = min(gone.items())
     return [
-        f"the log of {summarize(gone)} starts later than {moment.isoformat()} ({tp}: at offset "
-        f"{logs[tp].start}, {iso_time(time)}): retention has deleted the records before that, "
+        f"{starts_later_text(gone, logs, moment, 'the records before that')}, "
         f"{sum(logs[tp].start for tp in gone)} in total, and some of them may belong to the window; start "
         "later or with 'earliest', or give start and end as offsets"
     ]

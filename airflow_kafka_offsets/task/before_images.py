@@ -74,13 +74,13 @@ class BeforeImages:
         :raises PlanRefusedError: if an interrupted try has moved partitions that the plan does not have, or
             if another map index of the task has moved a group of the plan.
         """
-        self._refuse_left_out(plan, client, metadata)
+        self._refuse_changed_names(plan, client, metadata)
         # If other tasks follow this one, it continues its earlier move even after a Clear.
         continues = has_followers or self.interrupted
         is_own = metadata.is_same_task if continues else metadata.is_same_instance
         before: dict[str, dict[TopicPartition, int | None]] = {}
         for group in plan.group_plans:
-            kept, found = self._first_offsets(group.group_id), before.setdefault(group.group_id, {})
+            kept, found = self._kept_before(group.group_id), before.setdefault(group.group_id, {})
             for tp, commit in group.commits.items():
                 by = CommitMetadata.of(commit)
                 if by is not None and continues and metadata.is_other_index(by):
@@ -99,19 +99,22 @@ class BeforeImages:
         # groups.
         return plan if plan.checkpoint_plan else plan.with_before(before)
 
-    def _refuse_left_out(self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata) -> None:
-        # The connection or the names were changed since. The move of the others would be in no receipt.
-        if self._unfinished:
-            what, remedy = "the move of an interrupted try of this task", "trigger a new run"
-            begun = LogIds(self._kept.get("cluster", ""))
-            PlanRefusedError.raise_if(other_logs_refusals(what, begun, plan.log_ids, remedy=remedy))
+    def _refuse_changed_names(
+        self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata
+    ) -> None:
+        """Refuse a plan without what an interrupted try has moved: no receipt would have it."""
+        if not self._unfinished:
+            return
+        what, remedy = "the move of an interrupted try of this task", "trigger a new run"
+        begun = LogIds(self._kept.get("cluster", ""))
+        PlanRefusedError.raise_if(other_logs_refusals(what, begun, plan.log_ids, remedy=remedy))
         planned = {
             (group.group_id, tp) for group in plan.group_plans for tp in (*group.before, *group.skipped)
         }
-        for group_id in self._kept.get("groups", ()) if self._unfinished else ():
+        for group_id in self._kept.get("groups", ()):
             moved = {
-                tp: self._first_offsets(group_id)[tp]
-                for tp, by in self._commits_since(client, group_id).items()
+                tp: self._kept_before(group_id)[tp]
+                for tp, by in self._committers_since(client, group_id).items()
                 if (group_id, tp) not in planned and by and metadata.is_same_task(by)
             }
             if moved:
@@ -136,7 +139,7 @@ class BeforeImages:
         for group in plan.group_plans:
             others = {
                 tp: str(by or "another client")
-                for tp, by in self._commits_since(client, group.group_id).items()
+                for tp, by in self._committers_since(client, group.group_id).items()
                 if not (by and metadata.is_same_task(by))
             }
             refusal = (
@@ -148,18 +151,18 @@ class BeforeImages:
             groups.append(replace(group, refusals=(*group.refusals, refusal)) if others else group)
         return replace(plan, group_plans=groups)
 
-    def _commits_since(
+    def _committers_since(
         self, client: OffsetsClient, group_id: str
     ) -> dict[TopicPartition, CommitMetadata | None]:
-        """Return who has committed other offsets than those from before the first write."""
-        first = self._first_offsets(group_id)
+        """Return who has committed other offsets than those that were kept from before the first write."""
+        first = self._kept_before(group_id)
         return {
             tp: CommitMetadata.of(commit)
             for tp, commit in client.committed(group_id, first).items()
             if commit is not None and commit.offset != first[tp]
         }
 
-    def _first_offsets(self, group_id: str) -> Positions:
+    def _kept_before(self, group_id: str) -> Positions:
         """Return a group's offsets before the first write; empty if they were not kept."""
         kept = self._kept.get("groups", {}).get(group_id)
         return parse_positions(kept) if kept else {}

@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
@@ -42,7 +43,6 @@ from airflow_kafka_offsets.model.partition_state import PartitionState, offsets_
 from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
-from airflow_kafka_offsets.readings.batch_times import newer_records
 from airflow_kafka_offsets.readings.drift import newest_batch, pipeline_drift, recreated_partitions
 from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.positions import (
@@ -149,18 +149,18 @@ class PipelineNow:
 
     def _source_reports(self, checkpoint: SparkCheckpoint) -> list[DriftReport]:
         state, moves = checkpoint.read(), ArchivedMoves(checkpoint)
-        batch, read_at = newest_batch(checkpoint, state), moves.read_at(state)
+        batch = newest_batch(checkpoint, state)
         sources = state.kafka_offsets or {"": {}}
         reports = []
         for source, offsets in sources.items():
             # Two sources of a query may read the same partition, so each has a name in place of a group's.
             name = f"source:{source}" if len(sources) > 1 else ""
-            rows = self._source_rows(moves, read_at, offsets)
+            rows = self._source_rows(moves, state, offsets)
             reports.append(DriftReport(name, batch, rows, datetime.now(tz=timezone.utc)))
         return reports
 
     def _source_rows(
-        self, moves: ArchivedMoves, read_at: int | None, offsets: Offsets
+        self, moves: ArchivedMoves, state: CheckpointState, offsets: Offsets
     ) -> tuple[PartitionState, ...]:
         scope = self.selection.scope.restricted_to(tp.topic for tp in offsets)
         if not scope.topics:
@@ -173,8 +173,7 @@ class PipelineNow:
         logs = self.client.log_ranges(partitions)
         self._note_other_log("the checkpoint", {**read}, logs)
         again, silent = recreated_partitions({}, read, moves, now)
-        if read_at is not None:
-            again |= newer_records(self.client, silent, read_at, only_whole=True).keys()
+        again.update(LogCheck(moves=moves, state=state).newer_logs(self.client, silent))
         if again:
             self.problems.append(f"{summarize(again)}: {remedies()['topic recreated']}")
         return tuple(

@@ -236,6 +236,18 @@ def test_the_same_offset_of_the_new_topic_is_its_own_after_a_seek(pipeline):
     pipeline.commit()
 
 
+def test_a_reset_that_was_interrupted_before_its_commits_is_finished(pipeline, killed):
+    """A commit to the earlier topic that arrived late does not matter to a reset to an offset."""
+    late = dict(pipeline.broker.groups)
+    pipeline.recreate()
+    pipeline.broker.groups.update(late)
+    with killed():
+        pipeline.reset()
+    pipeline.reset()
+    assert pipeline.client.committed("etl", [ORDERS])[ORDERS].offset == 20
+    pipeline.commit()
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_batch_with_a_record_that_is_newer_than_its_start_is_moved_and_taken_back(pipeline, kept):
     """The clock of a producer is ahead, or the query is in real-time mode; no commit names the topic."""
