@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
     """
-    Check a URI and quote it like :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, without contacting a
-    broker.
+    Check a URI and quote it like ``KafkaPipeline``, without contacting a broker.
 
     :raises ValueError: if the URI does not name one connection and one group.
     """

@@ -281,11 +281,7 @@ class BrokerAuthenticationError(BrokerError):
 
 
 class UnknownTopicPartitionError(BrokerError):
-    """
-    Topics or partitions do not exist on the broker.
-
-    :param missing: the partitions that do not exist.
-    """
+    """Topics or partitions do not exist on the broker; ``missing`` has the partitions."""
 
     def __init__(self, message: str, *, missing: Sequence[Partition] = ()) -> None:
         super().__init__(message, code="UNKNOWN_TOPIC_OR_PART")

@@ -8,6 +8,34 @@ from airflow_kafka_offsets import MODULES
 
 _INTEGRATION = "Kafka consumer offsets"
 
+_DOCUMENTATION = {
+    "integration-name": _INTEGRATION,
+    "external-doc-url": "https://kafka.apache.org/documentation/#basic_ops_consumer_group",
+    "how-to-guide": [
+        "/docs/how-to/commit-after-spark.md",
+        "/docs/how-to/hours-from-a-stream.md",
+        "/docs/how-to/prove-completeness.md",
+        "/docs/operators/index.md",
+        "/docs/sensors.md",
+        "/docs/triggers.md",
+    ],
+    "logo": "/docs/images/logo.svg",
+    "tags": ["apache"],
+}
+
+_SETTINGS = {
+    "description": "Settings of the Kafka offsets provider.",
+    "options": {
+        "tab": {
+            "description": "Whether the API server shows the Offsets tab.",
+            "version_added": "0.1.0",
+            "type": "boolean",
+            "example": None,
+            "default": "True",
+        }
+    },
+}
+
 
 def get_provider_info() -> dict[str, Any]:
     """Return the provider's metadata, see ``airflow/provider_info.schema.json``."""
@@ -15,36 +43,8 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "airflow-kafka-offsets",
         "name": "Kafka Offsets",
         "description": "Commit Spark checkpoint offsets to Kafka consumer groups, reset them, wait for lag.",
-        "integrations": [
-            {
-                "integration-name": _INTEGRATION,
-                "external-doc-url": "https://kafka.apache.org/documentation/#basic_ops_consumer_group",
-                "how-to-guide": [
-                    "/docs/how-to/commit-after-spark.md",
-                    "/docs/how-to/hours-from-a-stream.md",
-                    "/docs/how-to/prove-completeness.md",
-                    "/docs/operators/index.md",
-                    "/docs/sensors.md",
-                    "/docs/triggers.md",
-                ],
-                "logo": "/docs/images/logo.svg",
-                "tags": ["apache"],
-            }
-        ],
-        "config": {
-            "kafka_offsets": {
-                "description": "Settings of the Kafka offsets provider.",
-                "options": {
-                    "tab": {
-                        "description": "Whether the API server shows the Offsets tab.",
-                        "version_added": "0.1.0",
-                        "type": "boolean",
-                        "example": None,
-                        "default": "True",
-                    }
-                },
-            }
-        },
+        "integrations": [_DOCUMENTATION],
+        "config": {"kafka_offsets": _SETTINGS},
         "asset-uris": [
             {
                 "schemes": ["kafka-group"],

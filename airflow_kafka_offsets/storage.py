@@ -244,8 +244,7 @@ def remove_file(fs: AbstractFileSystem, path: str) -> None:
 
 def modified_at(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> datetime | None:
     """
-    Return when a file was written; ``None`` if the file does not exist, or the storage does not know the
-    time.
+    Return when a file was written; ``None`` if it does not exist, or its storage does not know the time.
 
     :param listed: whether the directory was listed just now; the cached listing may then be used.
     """

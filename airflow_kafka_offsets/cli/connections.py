@@ -126,11 +126,7 @@ class BrokerOptions:
             click.echo(f"On {servers}, as {' and '.join(sorted(variables))} says.", err=True)
 
     def open_client(self, *, limited: bool = True) -> OffsetsClient:
-        """
-        Return a client that closes when the command ends.
-
-        :param limited: whether all calls of the client together have a time limit.
-        """
+        """Return a client of the cluster, see :func:`open_client`."""
         return open_client(self.client_config(), self.timeout, limited=limited)
 
     def client_of_each(
@@ -163,7 +159,11 @@ def start_admin_process() -> None:
 
 
 def open_client(config: Mapping[str, Any], timeout: float, *, limited: bool = True) -> OffsetsClient:
-    """Return a client that closes when the command ends, see :meth:`BrokerOptions.open_client`."""
+    """
+    Return a client that closes when the command ends.
+
+    :param limited: whether all calls of the client together have a time limit.
+    """
     from airflow_kafka_offsets.kafka.client import OffsetsClient
 
     client = OffsetsClient(config, timeout=timeout, total=_CALLS * timeout if limited else None)

@@ -189,23 +189,14 @@ def _may_have_written(error: BaseException) -> bool:
 
 
 def save_offsets(save: Path | None, groups: Mapping[str, Positions], *, execute: bool) -> None:
-    """
-    Write the committed offsets of groups to the file of ``--save``, if it is given.
-
-    :param execute: whether the command will overwrite them; if not, the file is not written.
-    :raises UsageError: if the file cannot be written, or exists: it may be the only copy of an earlier state.
-    """
+    """Write groups' offsets to the new file of ``--save``, if it is given and the command overwrites them."""
     if save is not None:
+        # A file that exists may be the only copy of an earlier state.
         write_new_file("--save", save, format_csv(groups) if execute else None, "; nothing was changed")
 
 
 def write_new_file(option: str, path: Path, text: str | None, outcome: str = "") -> None:
-    """
-    Write the file of an option; without a text, only check that it does not exist.
-
-    :param outcome: the end of the error text.
-    :raises UsageError: if the file exists, or cannot be written.
-    """
+    """Write the new file of an option, or only check that it is new; errors end with ``outcome``."""
     try:
         if text is not None:
             with path.open("x", encoding="utf-8") as file:

@@ -74,14 +74,14 @@ _pipeline_options = add_options(checkpoint_argument, groups_argument, _cluster_o
 @_pipeline_options
 @save_plan_option
 @checkpoint_move_options(output_option, execute=False, how="'failover apply' with the same options does it")
-def failover_plan(**options: Any) -> None:
+def failover_plan(broker: BrokerOptions, to: BrokerOptions, **options: Any) -> None:
     """
     Show how the query of the checkpoint at URI and its GROUP would continue on a mirror of their cluster.
 
     Changes nothing. GROUP may be JSON as {topic: group}, with the topics of the old cluster. --save-plan
     writes the plan to a file, for 'failover apply --plan'. 'recover plan-failover' plans many pipelines.
     """
-    _move(back=False, **options)
+    _move(broker, to, **options)
 
 
 @failover.command("apply")
@@ -90,7 +90,11 @@ def failover_plan(**options: Any) -> None:
 @max_age_option
 @checkpoint_move_options(output_option, execute=True)
 def failover_apply(
-    named: tuple[SparkCheckpoint, GroupSelection] | str, max_age: float, **options: Any
+    named: tuple[SparkCheckpoint, GroupSelection] | str,
+    max_age: float,
+    broker: BrokerOptions,
+    to: BrokerOptions,
+    **options: Any,
 ) -> None:
     """
     Move the checkpoint at URI and its GROUP to a mirror of their cluster.
@@ -101,20 +105,19 @@ def failover_apply(
     if not isinstance(named, str):
         refuse_unused("without --plan", "max_age")
         checkpoint, groups = named
-        _move(back=False, checkpoint=checkpoint, groups=groups, **options)
+        _move(broker, to, checkpoint=checkpoint, groups=groups, **options)
         return
     refuse_with_plan("to_bootstrap_server", "to_command_config", "to_kafka_config_id")
     from airflow_kafka_offsets.moves.saved import plan_saved_failover
 
     start_admin_process()
-    mirror = options["to"].open_client()
-    apply_saved_plan(options["execution"], named, mirror, max_age, plan_saved_failover)
+    apply_saved_plan(options["execution"], named, to.open_client(), max_age, plan_saved_failover)
 
 
 @failover.command("back")
 @_pipeline_options
 @checkpoint_move_options(execute_option, output_option, how="give --execute to do it")
-def failover_back(**options: Any) -> None:
+def failover_back(broker: BrokerOptions, to: BrokerOptions, mirror: Mirror, **options: Any) -> None:
     """
     Move a query back after a failover, through the mirror in the other direction.
 
@@ -122,7 +125,7 @@ def failover_back(**options: Any) -> None:
     --to-bootstrap-server the cluster to leave, and --syncs-topic the syncs of the mirror back. GROUP and
     --topic have the names of the cluster to leave.
     """
-    _move(back=True, **options)
+    _move(to, broker, mirror=mirror.back(), **options)
 
 
 @failover.command("check", cls=MirrorCheckCommand)
@@ -165,34 +168,32 @@ def failover_check(
 
 
 def _move(
+    left: BrokerOptions,
+    entered: BrokerOptions,
     *,
-    back: bool,
     checkpoint: SparkCheckpoint,
     groups: GroupSelection,
     mirror: Mirror,
-    broker: BrokerOptions,
-    to: BrokerOptions,
     policy: FailoverPolicy,
     source_is_down: bool,
     execution: Execution,
     save_plan: Path | None = None,
 ) -> None:
+    """Plan to move a pipeline from one cluster to the other; save the plan, show it or apply it."""
     from airflow_kafka_offsets.moves.failover import plan_failover
 
     start_admin_process()
-    left, entered = (to, broker) if back else (broker, to)
-    if back:
-        mirror = mirror.back()
     target = entered.open_client()
     source = None if source_is_down else reachable(left.client_config(), left.timeout)
-    if back or not source_is_down:  # otherwise the cluster is not used, and its address was not checked
-        broker.show_variables()
+    # If the source is down, it is not used, and its address was not checked.
+    for used in (entered,) if source_is_down else (left, entered):
+        used.show_variables()
     allowed = replace(policy, checkpoint=execution.policy)
     plan = plan_failover(source, target, checkpoint, groups, mirror, policy=allowed)
     if save_plan is None:
         execution.finish_pipeline_plan(plan, target, checkpoint)
         return
-    named = {"kafka_config_id": to.kafka_config_id} if to.kafka_config_id else {}
+    connection = {"kafka_config_id": entered.kafka_config_id} if entered.kafka_config_id else {}
     save_to_file(
         execution,
         plan,
@@ -200,6 +201,6 @@ def _move(
         checkpoint,
         save_plan,
         group_id=groups.group_id,
-        mirror={**mirror.as_json(), **named},
+        mirror={**mirror.as_json(), **connection},
         allow_running_mirror=policy.allow_running_mirror,
     )

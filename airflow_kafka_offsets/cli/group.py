@@ -259,8 +259,6 @@ def _delete(
     """
     Delete with --execute, and print the receipt; exit 1 after an error.
 
-    :param lags: group -> the lag of what is deleted.
-    :param before: group -> its offsets.
     :param delete: returns an error by group, and lines about what it has deleted.
     """
     keep = partial(save_offsets, save, execute=execution.execute)

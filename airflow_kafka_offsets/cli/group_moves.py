@@ -39,7 +39,7 @@ from airflow_kafka_offsets.cli.saved_plans import (
 from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.formats import load_json
-from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.groups import GroupIds, GroupSelection
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.parameters import RestoreMissingCommitPolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -122,42 +122,31 @@ def reset(
     **policies: Any,
 ) -> None:
     """Move the offsets of each GROUP. Without --execute the command shows its plan and changes nothing."""
-    if plan_file is not None or place is None:
-        if group_ids:
-            raise UsageError("--plan names the groups itself: leave GROUP out")
-        refuse_with_plan(
-            *("uri", "checkpoint_conn_id", "bootstrap_server", "command_config", "kafka_config_id")
-        )
-        from airflow_kafka_offsets.moves.saved import plan_saved
-
-        plan_again = partial(plan_saved, metadata=execution.metadata)
-        apply_saved_plan(execution, str(plan_file), client, max_age, plan_again, checkpoint)
+    if place is None:
+        _apply_plan(execution, str(plan_file), client, max_age, checkpoint)
         return
     refuse_unused("without --plan", "max_age")
-    from airflow_kafka_offsets.moves.groups import plan_group_resets
-    from airflow_kafka_offsets.moves.reset import plan_reset
-    from airflow_kafka_offsets.readings.log_checks import LogCheck
-
-    _check_selection(place, bool(topics), all_topics, with_checkpoint=bool(checkpoint))
+    if bool(group_ids) == all_groups:
+        raise UsageError("give the groups to move, or --all-groups")
+    if topics and all_topics:
+        raise UsageError("--topic and --all-topics contradict each other: give only one")
+    named = {"with_topics": bool(topics or all_topics), "with_checkpoint": bool(checkpoint)}
+    _check_selection(place, group_ids, **named)
     if export and execution.output == "json":
         raise UsageError("--export prints CSV, and --output json contradicts it: give only one")
     if save_plan and (export or save):
         raise UsageError("--save-plan replaces --export and --save: leave these out")
     # Once for all groups, so that a duration before now means the same moment for each.
-    policies["now"] = datetime.now(tz=timezone.utc)
-    group_id: Any = group_ids[0] if len(group_ids) == 1 else None
+    policies |= {"now": datetime.now(tz=timezone.utc), "allow_new_cluster": allow_new_cluster}
+    group_id: GroupIds | None = group_ids[0] if len(group_ids) == 1 else None
     if checkpoint:
+        from airflow_kafka_offsets.moves.reset import plan_reset
+
         groups = GroupSelection.parse(group_ids[0], topics)
         group_id = groups.group_id
-        policies |= {"policy": execution.policy, "allow_new_cluster": allow_new_cluster}
-        plan = plan_reset(client, checkpoint, groups, place, **policies)
+        plan = plan_reset(client, checkpoint, groups, place, policy=execution.policy, **policies)
     else:
-        names = [found.group_id for found in client.list_groups()] if all_groups else group_ids
-        if not names:
-            raise no_group_error()
-        scopes = dict.fromkeys(map(parse_group, names), TopicScope.parse(topics))
-        log_check = LogCheck(allow_new_cluster)
-        plan = PipelinePlan(plan_group_resets(client, scopes, place, log_check=log_check, **policies))
+        plan = _plan_groups(client, group_ids, TopicScope.parse(topics), place, **policies)
     if save_plan is None:
         execution.finish_pipeline_plan(plan, client, checkpoint, save=save, export=export)
         return
@@ -166,19 +155,54 @@ def reset(
     )
 
 
-def _check_selection(place: Place, topics: bool, all_topics: bool, *, with_checkpoint: bool) -> None:
+def _apply_plan(
+    execution: Execution,
+    plan_file: str,
+    client: OffsetsClient,
+    max_age: float,
+    checkpoint: SparkCheckpoint | None,
+) -> None:
+    """Apply a saved plan of ``group reset``."""
+    from airflow_kafka_offsets.moves.saved import plan_saved
+
+    if click.get_current_context().params["group_ids"]:
+        raise UsageError("--plan names the groups itself: leave GROUP out")
+    broker = ("bootstrap_server", "command_config", "kafka_config_id")
+    refuse_with_plan("uri", "checkpoint_conn_id", *broker)
+    plan_again = partial(plan_saved, metadata=execution.metadata)
+    apply_saved_plan(execution, plan_file, client, max_age, plan_again, checkpoint)
+
+
+def _plan_groups(
+    client: OffsetsClient,
+    group_ids: Sequence[str],
+    scope: TopicScope,
+    place: Place,
+    *,
+    allow_new_cluster: bool,
+    **policies: Any,
+) -> PipelinePlan:
+    """Plan to reset groups without a checkpoint; without names all groups of the cluster."""
+    from airflow_kafka_offsets.moves.groups import plan_group_resets
+    from airflow_kafka_offsets.readings.log_checks import LogCheck
+
+    names = group_ids or [found.group_id for found in client.list_groups()]
+    if not names:
+        raise no_group_error()
+    scopes = dict.fromkeys(map(parse_group, names), scope)
+    log_check = LogCheck(allow_new_cluster)
+    return PipelinePlan(plan_group_resets(client, scopes, place, log_check=log_check, **policies))
+
+
+def _check_selection(
+    place: Place, group_ids: Sequence[str], *, with_topics: bool, with_checkpoint: bool
+) -> None:
     """Refuse options of ``group reset`` that name nothing to move, or that nothing would read."""
-    given = click.get_current_context().params
-    group_ids = given["group_ids"]
-    if bool(group_ids) == given["all_groups"]:
-        raise UsageError("give the groups to move, or --all-groups")
-    if topics and all_topics:
-        raise UsageError("--topic and --all-topics contradict each other: give only one")
     if place.batch_id is not None and not with_checkpoint:
         raise UsageError("--to-batch is a batch of a Spark checkpoint: give its --checkpoint as well")
     if place.traits.names_partitions:
         refuse_unused("with offsets that name their partitions", "all_topics")
-    if not (topics or all_topics or with_checkpoint or place.traits.names_partitions):
+    if not (with_topics or with_checkpoint or place.traits.names_partitions):
         raise UsageError("give the topics to move with --topic, or --all-topics")
     if with_checkpoint and len(group_ids) != 1:
         raise UsageError('--checkpoint takes one GROUP, or several as one JSON text {"topic": "group"}')

@@ -169,11 +169,7 @@ class StrictCommand(click.Command):
 
 
 class CommandGroup(click.Group):
-    """
-    A group of such commands.
-
-    :param elsewhere: command -> its module beside this one, which is imported only when the command is used.
-    """
+    """A group of such commands; the modules of those ``elsewhere`` are imported when they are used."""
 
     command_class = StrictCommand
 
@@ -195,13 +191,7 @@ class CommandGroup(click.Group):
 
 
 def refuse_unused(why: str, *names: str) -> None:
-    """
-    Refuse options on the command line that the command would ignore.
-
-    :param why: reason, such as ``without --checkpoint``.
-    :param names: the options' parameters.
-    :raises UsageError: naming the given options.
-    """
+    """Refuse options that would be ignored ``why``, such as ``without --checkpoint``, by their parameters."""
     source = click.get_current_context().get_parameter_source
     options = {str(each.name): each.opts[0] for each in click.get_current_context().command.params}
     given = [options[name] for name in names if source(name) is ParameterSource.COMMANDLINE]

@@ -1,19 +1,23 @@
-"""The files and the connections of the commands ``recover``: the pipelines, and their progress."""
+"""What the commands ``recover`` share: the pipelines' file, the file of their progress, and connections."""
 
 from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+import click
 
 from airflow_kafka_offsets.annotation_types import SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint, open_client
+from airflow_kafka_offsets.cli.execution import REFUSED
 from airflow_kafka_offsets.cli.mirror_connections import reachable
+from airflow_kafka_offsets.cli.options import EXISTING_FILE, Option, StrictCommand
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.model.fleet import Fleet, Member
+from airflow_kafka_offsets.model.fleet import Failure, Fleet, Member
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.text import plural, shorten
@@ -22,12 +26,32 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.moves.fleet import BothClusters, Open, Opened
 
 
-class StateFile:
-    """
-    The file with the progress of a recovery.
+class FileCommand(StrictCommand):
+    """A command on a file of pipelines."""
 
-    :param pipelines: the file that lists the pipelines.
-    """
+    keys: ClassVar[Mapping[str, str]] = {
+        **{name: name for name in ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id")},
+        **{name: f"mirror.{name}" for name in ("prefix", "without", "syncs_topic", "syncs_on")},
+        "topic_map": "mirror.topics",
+    }
+
+
+file_argument = click.argument("file", type=EXISTING_FILE)
+
+
+def at_once_option(default: int, verb: str = "move") -> Option:
+    """Return the option of how many pipelines are planned or moved at the same time."""
+    return click.option(
+        "--max-active",
+        type=click.IntRange(1, 64),
+        default=default,
+        show_default=True,
+        help=f"Pipelines to {verb} at the same time.",
+    )
+
+
+class StateFile:
+    """The file with the progress of a recovery, beside the file that lists the pipelines."""
 
     def __init__(self, pipelines: Path) -> None:
         self.path = pipelines.with_name(f"{pipelines.name}.recovery.json")
@@ -57,11 +81,7 @@ class StateFile:
         return [] if fleet is None else fleet.begun
 
     def refuse_begun(self, others: str) -> None:
-        """
-        Refuse to plan again once a pipeline may have moved.
-
-        :param others: the remedy for the other pipelines.
-        """
+        """Refuse to plan again once a pipeline may have moved; ``others`` is the remedy for all others."""
         if begun := self.begun():
             raise UsageError(
                 f"{self.path}: a recovery of {plural(len(begun), 'pipeline')} has begun, and was not undone "
@@ -121,13 +141,7 @@ def refuse_removed(file: Path, fleet: Fleet) -> None:
 
 
 def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
-    """
-    Open a client for each Kafka connection of a recovery.
-
-    :param broker: the broker of the command line, which replaces the connection in the file.
-    :param pipelines: the names of the pipelines.
-    :return: returns the client and the checkpoint of a pipeline.
-    """
+    """Open a client for each connection; return a function from a pipeline to its client and checkpoint."""
     connections = dict.fromkeys(map(_connection_of, pipelines))
     client_of = broker.client_of_each(connections, "FILE", "FILE", limited=False)
     if len(connections) == 1:
@@ -144,12 +158,7 @@ def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
 def connect_both(
     broker: BrokerOptions, to: BrokerOptions, pipelines: Sequence[Names], many: int, *, ask_source: bool
 ) -> list[BothClusters]:
-    """
-    Open clients of the cluster that pipelines leave, if it answers, and of their mirror.
-
-    :param broker: the cluster of the command line, which replaces the connection in the file; so does ``to``.
-    :param many: how many clients of each cluster.
-    """
+    """Open ``many`` clients of the cluster that pipelines leave, if it answers, and of their mirror."""
     left_ids = {_connection_of(names) for names in pipelines}
     mirror_ids = {Mirror.parse(names.mirror).kafka_config_id for names in pipelines}
     for key, ids in (("kafka_config_id", left_ids), ("mirror.kafka_config_id", mirror_ids)):
@@ -178,3 +187,12 @@ def checkpoint_of(names: Names) -> SparkCheckpoint:
 
 def _connection_of(names: Names) -> str:
     return names.kafka_config_id or "kafka_default"
+
+
+def report_failures(failures: Sequence[Failure], what: str) -> None:
+    """Print the errors of pipelines; exit 1 if there are any."""
+    for failure in failures:
+        click.echo(f"Error: group {failure}", err=True)
+    if failures:
+        click.echo(f"{len(failures)} {what}", err=True)
+        raise SystemExit(REFUSED)

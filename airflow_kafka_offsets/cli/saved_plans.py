@@ -45,15 +45,15 @@ def save_to_file(
     file: Path,
     *,
     group_id: GroupIds | None,
-    allow_new_cluster: bool = False,
     mirror: Mapping[str, Any] | None = None,
-    allow_running_mirror: bool = False,
+    **allowed: Any,
 ) -> None:
     """
     Show a plan, and write it to a file.
 
     :param group_id: the groups as given; ``None`` for several groups without a checkpoint.
     :param mirror: the mirror of a failover, as plain JSON.
+    :param allowed: what else the plan allows, see :func:`~airflow_kafka_offsets.moves.saved.save_plan`.
     :raises UsageError: if the file exists, or cannot be written.
     """
     from airflow_kafka_offsets.moves.saved import save_plan
@@ -76,26 +76,14 @@ def save_to_file(
         given.get("kafka_config_id"),
         mirror,
     )
-    saved = save_plan(
-        client,
-        checkpoint,
-        plan,
-        names,
-        policy=execution.policy,
-        allow_new_cluster=allow_new_cluster,
-        allow_running_mirror=allow_running_mirror,
-    )
+    saved = save_plan(client, checkpoint, plan, names, policy=execution.policy, **allowed)
     write_new_file("--save-plan", file, json.dumps(saved.value, indent=2) + "\n")
     outcome = f"Plan {saved.digest} is saved in {file}"
     print_result(execution.output, saved.value, [saved.markdown, outcome], outcome)
 
 
 def refuse_with_plan(*used: str) -> None:
-    """
-    Refuse all options that a saved plan has decided.
-
-    :param used: parameters that the command uses with --plan, besides those of every such command.
-    """
+    """Refuse the options that a saved plan has decided: all but ``used``, and those of every such command."""
     used += ("plan_file", "max_age", "dry_run", "execute", "output", "quiet_period", "timeout")
     options = (each for each in click.get_current_context().command.params if isinstance(each, click.Option))
     refuse_unused("with --plan", *(name for each in options if (name := str(each.name)) not in used))

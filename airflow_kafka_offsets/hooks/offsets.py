@@ -205,10 +205,10 @@ class KafkaOffsetsHook(KafkaBaseHook):
             :meth:`airflow_kafka_offsets.model.drift.DriftReport.as_json`.
         """
         checkpoint = spark_checkpoint(checkpoint_location, checkpoint_conn_id)
-        named, wait = GroupSelection.parse(group_id, topics), parse_grace(grace)
+        selection, wait = GroupSelection.parse(group_id, topics), parse_grace(grace)
         least = parse_interval(min_headroom, "min_headroom")
         with self.get_offsets_client() as client:
-            reports = pipeline_drift(client, checkpoint, named, grace=wait, min_headroom=least)
+            reports = pipeline_drift(client, checkpoint, selection, grace=wait, min_headroom=least)
         return reports_json(reports)
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, dict[str, Any]]:

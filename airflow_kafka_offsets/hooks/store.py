@@ -20,8 +20,7 @@ def stored_offsets(
     conn_id: str, pipeline: str, table: str = "kafka_offsets"
 ) -> tuple[Offsets, datetime | None]:
     """
-    Return the offsets in a :class:`~airflow_kafka_offsets.spark.stores.SqlOffsetStore`, and when they were
-    saved, if it is known.
+    Return the offsets in a job's ``SqlOffsetStore``, and when they were saved, if it is known.
 
     :param conn_id: Airflow connection of the database, of any type whose hook is a ``DbApiHook`` of the
         provider ``common.sql``, such as ``postgres``.
@@ -64,11 +63,7 @@ def stored_offsets(
 
 
 def sql_engine(conn_id: str, parameter: str) -> Engine:
-    """
-    Return an SQLAlchemy engine for an Airflow connection; the caller disposes of it.
-
-    :param parameter: the parameter that names the connection, for the error text.
-    """
+    """Return an SQLAlchemy engine for the connection that a parameter names; the caller disposes of it."""
     try:
         hook = BaseHook.get_hook(conn_id)
     except (AirflowException, AttributeError) as error:

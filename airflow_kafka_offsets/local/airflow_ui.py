@@ -34,12 +34,7 @@ READY = 180.0
 
 
 class AirflowUI:
-    """
-    An Airflow with its UI; use it as a context manager.
-
-    :param home: directory for its logs and its password.
-    :param environment: the environment of an Airflow with a database.
-    """
+    """An Airflow with its UI, which has a database; use it as a context manager."""
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
         self._home = home

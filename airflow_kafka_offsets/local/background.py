@@ -54,37 +54,43 @@ def start_background(
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(directory):
         # Under the lock: another command may be starting a Kafka in the same directory.
-        there = len(_configurations(directory))
-        if secured and there and not _clients(directory):
+        configured = len(_configurations(directory))
+        if secured and configured and not _clients(directory):
             raise SetupError(
                 f"the Kafka in {directory} is open without login, expected one with TLS and users: name "
                 "another directory"
             )
         if (found := find_running(directory)) is not None:
             where = f"already runs on {found.bootstrap_servers} (pid {', '.join(map(str, found.pids))})"
-            if len(found.pids) < there:
-                raise SetupError(
-                    f"Kafka {where}, but only {len(found.pids)} of its {there} brokers: stop it first "
-                    f"(airflow-kafka-offsets kafka stop --directory {shlex.quote(str(directory))}), then "
-                    "start it again"
-                )
-            if port is not None and found.bootstrap_servers.partition(",")[0] != f"{LOOPBACK}:{port}":
-                raise SetupError(f"Kafka {where}, expected port {port}: stop it first, or use it where it is")
-            if brokers not in (None, there):
-                raise SetupError(
-                    f"Kafka {where} with {plural(there, 'broker')}, expected {brokers}: name another "
-                    "directory"
-                )
+            _refuse_other(found, where, configured, port, brokers)
             log.info("Kafka %s", where)
             return found
         # A directory with users keeps them without --secured: an open Kafka on its data would give everyone
         # access to secured data.
         kind = SecuredKafka if secured or _clients(directory) else EmbeddedKafka
-        kafka = kind(directory, brokers=brokers or there or 1, port=port).start()
+        kafka = kind(directory, brokers=brokers or configured or 1, port=port).start()
         # Read the pids before leave_running(): afterwards a broker has no process object.
         pids = [broker.process.pid for broker in kafka.brokers.values()]
         kafka.leave_running()
         return RunningKafka(kafka.bootstrap_servers, pids, directory, _clients(directory))
+
+
+def _refuse_other(
+    found: RunningKafka, where: str, configured: int, port: int | None, brokers: int | None
+) -> None:
+    """Refuse a running Kafka that lacks one of the brokers in its directory, or is not the requested one."""
+    if len(found.pids) < configured:
+        raise SetupError(
+            f"Kafka {where}, but only {len(found.pids)} of its {configured} brokers: stop it first "
+            f"(airflow-kafka-offsets kafka stop --directory {shlex.quote(str(found.directory))}), then start "
+            "it again"
+        )
+    if port is not None and found.bootstrap_servers.partition(",")[0] != f"{LOOPBACK}:{port}":
+        raise SetupError(f"Kafka {where}, expected port {port}: stop it first, or use it where it is")
+    if brokers not in (None, configured):
+        raise SetupError(
+            f"Kafka {where} with {plural(configured, 'broker')}, expected {brokers}: name another directory"
+        )
 
 
 def stop_background(directory: Path | None = None) -> bool:

@@ -23,12 +23,7 @@ _MAIN = "kafka.Kafka"
 
 
 class Broker:
-    """
-    A broker, which is also a controller, of the Kafka in a directory.
-
-    :param home: directory of this Kafka.
-    :param number: the broker's node id, from 1.
-    """
+    """A broker, which is also a controller, of the Kafka in a directory; its number is its node id."""
 
     def __init__(self, home: Path, number: int) -> None:
         self.number = number

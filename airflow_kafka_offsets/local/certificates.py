@@ -25,7 +25,6 @@ class Authority:
     The certificate authority of a directory; it is created with a new key if needed.
 
     :param directory: for ``ca.pem``, ``ca.key`` and the certificates, which only the owner can read.
-    :param name: common name of a new authority.
     """
 
     def __init__(self, directory: Path, name: str = "Kafka on this machine") -> None:
@@ -60,7 +59,6 @@ class Authority:
         Return a file with a key and its certificate; create it if needed.
 
         :param name: common name; for a client, the user.
-        :param hosts: names and addresses of a server.
         :param start: start of the validity, relative to now; ``end``: its end.
         """
         file = self.directory / f"{name}.pem"

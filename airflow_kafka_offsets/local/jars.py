@@ -37,19 +37,15 @@ _LARGE = 2_000_000
 
 
 class Program(NamedTuple):
-    """
-    A Java program.
-
-    :param owner: the name in "Kafka's jars".
-    :param title: the name with the version.
-    :param size: size of the download.
-    :param resolve: finds the jars and fetches them.
-    """
+    """A Java program and its download."""
 
     owner: str
+    """The name in "Kafka's jars"."""
     title: str
+    """The name with the version."""
     size: str
     resolve: Callable[[MavenContext], list[Path]]
+    """Finds the jars and fetches them."""
 
 
 def kafka_classpath() -> list[Path]:

@@ -177,8 +177,7 @@ class EmbeddedKafka:
 
     def wait_until_ready(self) -> None:
         """
-        Wait until every started broker listens and has joined, and a commit is accepted (which writes a
-        record).
+        Wait until every started broker listens and has joined, and a commit, which is a record, is accepted.
 
         :raises SetupError: if a broker ends, or this takes longer than :data:`READY_TIMEOUT`.
         """

@@ -41,12 +41,9 @@ def mirror_settings(
     """
     Return MirrorMaker's settings to mirror topics under their own names, with all intervals set to a second.
 
-    MirrorMaker writes nothing to the source.
+    MirrorMaker writes nothing to the source. It also copies the offsets of the groups.
 
-    :param source: ``host:port`` of the source.
-    :param target: ``host:port`` of the mirror.
     :param topics: names or patterns.
-    :param groups: groups whose offsets MirrorMaker copies too.
     """
     topics_of_its_own = ("offset-syncs", "checkpoints", "heartbeats")
     one_copy = ("replication", *(f"{name}.topic.replication" for name in topics_of_its_own))
@@ -79,13 +76,9 @@ def mirror_settings(
 
 class MirrorMaker:
     """
-    A MirrorMaker 2 in dedicated mode.
+    A MirrorMaker 2 in dedicated mode, with the settings of :func:`mirror_settings`.
 
     Use it as a context manager. MirrorMaker also ends when this process ends, even by SIGKILL.
-
-    :param directory: directory for its properties and its log.
-    :param settings: see :func:`mirror_settings`.
-    :param heap: the Java heap, as in ``-Xmx``.
     """
 
     def __init__(self, directory: Path, settings: Mapping[str, str], *, heap: str = "256m") -> None:

@@ -179,11 +179,7 @@ class SecuredKafka(EmbeddedKafka):
 
 
 def set_passwords(config: Mapping[str, Any], passwords: Mapping[str, str]) -> None:
-    """
-    Set the passwords of users; replace existing ones.
-
-    :param config: librdkafka's configuration of an administrator.
-    """
+    """Set the passwords of users with an administrator's configuration; replace existing ones."""
     method = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
     wanted = [UserScramCredentialUpsertion(user, method, word.encode()) for user, word in passwords.items()]
     _administer(config, lambda admin: admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT))

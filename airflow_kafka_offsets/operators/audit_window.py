@@ -32,8 +32,7 @@ UndecidedPolicy = Literal["fail", "warn"]
 
 class AuditWindowOperator(OffsetsOperator):
     """
-    Prove that a table contains each record of an offset window exactly once, or report the offsets that
-    differ.
+    Prove that a table contains each record of an offset window exactly once, or report what differs.
 
     The table has columns for topic, partition and offset, as in Spark's Kafka source. One SQL statement
     aggregates the rows of the window, and only partitions that differ are read again. The task then reads the
@@ -123,6 +122,10 @@ class AuditWindowOperator(OffsetsOperator):
         self.save_to = save_to
         self.save_conn_id = save_conn_id
         self.window_conn_id = window_conn_id
+        self.check_parameters()
+
+    def check_parameters(self) -> None:
+        """Check also that what to audit is named, and that no parameter of a file is ignored."""
         for name, expected in (
             ("window", "give the output of PlanOffsetWindowOperator"),
             ("conn_id", "name the Airflow connection of the database"),
@@ -130,10 +133,10 @@ class AuditWindowOperator(OffsetsOperator):
         ):
             if getattr(self, name) is None:
                 raise self.parameter_error(f"{name} is missing: {expected}")
-        if save_to is None:
+        super().check_parameters()
+        if self.save_to is None:
             self.refuse_unused_unless_default("without save_to", "save_conn_id")
-        self.check_parameters()
-        if not is_template(window) and not split_window(window)[1]:
+        if not is_template(self.window) and not split_window(self.window)[1]:
             self.refuse_unused_unless_default("with a window that is not in a file", "window_conn_id")
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -141,7 +144,7 @@ class AuditWindowOperator(OffsetsOperator):
         with self.run_checked():
             undecided_is_good = self.parse_parameter("on_undecided") == "warn"
             whole = load_window(self.window, self.window_conn_id)
-            window = self._limited(whole)
+            window = self._selected_part(whole)
             at = datetime.now(tz=timezone.utc)
             names = ("table", "topic_column", "partition_column", "offset_column")
             where = {} if self.where is None else self.parse_parameter("where")
@@ -167,11 +170,12 @@ class AuditWindowOperator(OffsetsOperator):
             certificate.require_complete(self._remedy(context, window), undecided=undecided_is_good)
             return result
 
-    def _limited(self, window: OffsetWindow) -> OffsetWindow:
-        """Return the part of the window that the pipeline's names select."""
-        named, _ = self.selection().restricted_to_window(window.ranges, window.source)
-        MisnamedError.raise_if(named.unmatched_names({"window": window.end}, "the window", partitions=True))
-        return window.only(tp for tp in window.ranges if tp in named.scope)
+    def _selected_part(self, window: OffsetWindow) -> OffsetWindow:
+        """Return the part of the window that ``topics`` selects."""
+        selection, _ = self.selection().restricted_to_window(window.ranges, window.source)
+        unmatched = selection.unmatched_names({"window": window.end}, "the window", partitions=True)
+        MisnamedError.raise_if(unmatched)
+        return window.only(tp for tp in window.ranges if tp in selection.scope)
 
     def _read_table(self, table: AuditedTable, window: OffsetWindow, whole: OffsetWindow) -> TableRows:
         # Imported here so that a DAG file needs neither the extra nor SQLAlchemy.

@@ -58,7 +58,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     template_fields: Sequence[str] = ("pipelines", *PIPELINE_PARAMETERS, "grace", "min_headroom", "on_drift")
     parsers: ClassVar[Mapping[str, Parser]] = {
         "pipelines": lambda value, name: [
-            _location(_pipeline(entry)) for entry in read_pipelines(value, name)
+            _require_location(_pipeline(entry)) for entry in read_pipelines(value, name)
         ],
         "grace": parse_grace,
         "min_headroom": parse_interval,
@@ -116,7 +116,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         self, pipeline: KafkaPipeline, client_of: Callable[[str], OffsetsClient], how: dict[str, Any]
     ) -> CheckedPipeline:
         try:
-            checkpoint = spark_checkpoint(_location(pipeline), pipeline.checkpoint_conn_id)
+            checkpoint = spark_checkpoint(_require_location(pipeline), pipeline.checkpoint_conn_id)
             groups = GroupSelection.parse(pipeline.group_id, pipeline.topics)
             reports = pipeline_drift(client_of(pipeline.kafka_config_id), checkpoint, groups, **how)
         except KafkaOffsetsError as error:
@@ -165,7 +165,7 @@ def _pipeline(names: object) -> KafkaPipeline:
     return KafkaPipeline(**given)
 
 
-def _location(pipeline: KafkaPipeline) -> str:
+def _require_location(pipeline: KafkaPipeline) -> str:
     if not pipeline.checkpoint_location:
         raise UsageError(
             f"group {shorten(pipeline.group_id)!r} has no checkpoint_location to compare with: give the URI "

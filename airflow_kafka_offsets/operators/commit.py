@@ -11,7 +11,6 @@ from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import format_csv, offsets_json, parse_offsets
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
@@ -24,7 +23,7 @@ from airflow_kafka_offsets.model.parameters import (
 )
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.moving import MovingOperator
+from airflow_kafka_offsets.operators.moving import MoveContext, MovingOperator
 from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.metrics import count
 
@@ -132,104 +131,129 @@ class CommitOffsetsOperator(MovingOperator):
             )
         if store_conn_id is None:
             self.refuse_unused("without store_conn_id", "store_table", "store_pipeline")
-        self._earlier_attempt: PipelinePlan | None = None
         self.reports_lag = offsets is None
         self.check_parameters()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit, and return the receipt."""
-        # Imported here and below because a DAG file does not need the code that reads and commits.
+        with self.run_checked():
+            if self.offsets is None and self.store_conn_id is None:
+                return self._commit_checkpoint(context)
+            return self._commit_given(context)
+
+    # The code that reads and commits is imported below, because a DAG file does not need it.
+
+    def _commit_checkpoint(self, context: Context) -> dict[str, Any]:
+        """Commit the checkpoint's position; if the checkpoint is moved meanwhile, commit it again."""
+        from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
+        from airflow_kafka_offsets.moves.apply import apply_position
+        from airflow_kafka_offsets.moves.checkpoint_commit import (
+            plan_checkpoint_commit,
+            retry_while_checkpoint_moves,
+        )
+
+        checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
+        allowed = self.parse_parameters(
+            "on_out_of_range", "allow_rewind", "allow_new_cluster", "allow_new_query"
+        )
+        earlier: PipelinePlan | None = None
+        with self.open_client() as client, self._keeping_readiness(client, checkpoint):
+            for attempt in retry_while_checkpoint_moves():
+                with attempt:
+                    planned = plan_checkpoint_commit(
+                        client, checkpoint, self.selection(), commit_metadata(context), **allowed
+                    )
+                    # The receipt of a second attempt still shows the offsets from before the first attempt.
+                    plan, metadata, known_moves = planned.with_earlier_attempt(earlier)
+                    earlier = plan
+                    move = MoveContext(context, client, checkpoint, metadata)
+                    receipt = self._apply(move, plan, apply_position, known_moves=known_moves)
+        return receipt
+
+    def _commit_given(self, context: Context) -> dict[str, Any]:
+        """Commit ``offsets``, or the offsets in the job's store."""
         from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
         from airflow_kafka_offsets.moves.apply import apply_groups
-        from airflow_kafka_offsets.moves.checkpoint_commit import retry_while_checkpoint_moves
         from airflow_kafka_offsets.moves.groups import check_not_overtaken, plan_commits
         from airflow_kafka_offsets.readings.log_checks import LogCheck
         from airflow_kafka_offsets.readings.positions import assign_offsets
 
-        self._earlier_attempt = None
-        with self.run_checked():
-            offsets, source, read_at = self._given_offsets()
-            checkpoint = self.open_checkpoint() if offsets is None else None
+        offsets, source, saved_at = self._given_offsets()
+        origin = "offsets" if self.offsets is not None else "the store"
+        selection = self.selection()
+        with self.open_client() as client:
+            targets = assign_offsets(selection, {"given": offsets}, origin)
+            check = LogCheck(self.parse_parameter("allow_new_cluster"), read_at=saved_at)
             allowed = self.parse_parameters("on_out_of_range", "allow_rewind")
-            with self.open_client() as client:
-                if checkpoint is not None:
-                    allowed |= self.parse_parameters("allow_new_cluster", "allow_new_query")
-                    with self._keeping_readiness(client, checkpoint):
-                        return retry_while_checkpoint_moves()(
-                            self._commit_checkpoint, context, client, checkpoint, **allowed
-                        )
-                origin = "offsets" if self.offsets is not None else "the store"
-                named = self.selection()
-                targets = assign_offsets(named, {"given": offsets or {}}, origin)
-                check = LogCheck(self.parse_parameter("allow_new_cluster"), read_at=read_at)
-                group_plans = plan_commits(client, targets, source=source, log_check=check, **allowed)
-                check_not_overtaken(
-                    group_plans,
-                    targets,
-                    lambda: named.assign_offsets({"given": self._given_offsets()[0] or {}}, origin),
-                )
-                plan = PipelinePlan(group_plans)
-                return self._apply(context, client, plan, commit_metadata(context), apply_groups)
+            group_plans = plan_commits(client, targets, source=source, log_check=check, **allowed)
+            check_not_overtaken(
+                group_plans,
+                targets,
+                lambda: selection.assign_offsets({"given": self._given_offsets()[0]}, origin),
+            )
+            move = MoveContext(context, client, None, commit_metadata(context))
+            return self._apply(move, PipelinePlan(group_plans), apply_groups)
 
-    def _commit_checkpoint(
-        self, context: Context, client: OffsetsClient, checkpoint: SparkCheckpoint, **allowed: Any
-    ) -> dict[str, Any]:
-        from airflow_kafka_offsets.moves.apply import apply_position
-        from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
+    def _given_offsets(self) -> tuple[Offsets, dict[str, Any], int | None]:
+        """Return the offsets to commit, their source, and when they were saved, in ms since 1970."""
+        if self.offsets is not None:
+            return self.parse_parameter("offsets"), {"offsets": "given"}, None
+        from airflow_kafka_offsets.hooks.store import stored_offsets
 
-        planned = plan_checkpoint_commit(
-            client, checkpoint, self.selection(), commit_metadata(context), **allowed
-        )
-        plan, metadata, known_moves = planned.with_earlier_attempt(self._earlier_attempt)
-        # The receipt of a second attempt still shows the offsets from before the first attempt.
-        self._earlier_attempt = plan
-        how: dict[str, Any] = {"checkpoint": checkpoint, "known_moves": known_moves}
-        return self._apply(context, client, plan, metadata, apply_position, **how)
+        pipeline = self.selection().group_id if self.store_pipeline is None else self.store_pipeline
+        if not isinstance(pipeline, str):
+            raise UsageError(
+                "store_pipeline is missing: with several groups, give the pipeline name under which the job "
+                "saves its offsets"
+            )
+        source = {"store": self.store_conn_id, "table": self.store_table, "pipeline": pipeline}
+        offsets, saved_at = stored_offsets(str(self.store_conn_id), pipeline, self.store_table)
+        return offsets, source, None if saved_at is None else timestamp_ms(saved_at)
 
     def _apply(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        plan: PipelinePlan,
-        metadata: CommitMetadata,
-        apply: Callable[..., dict[str, Any]],
-        *,
-        checkpoint: SparkCheckpoint | None = None,
-        **how: Any,
+        self, move: MoveContext, plan: PipelinePlan, apply: Callable[..., dict[str, Any]], **how: Any
     ) -> dict[str, Any]:
         """Commit, then delete the offsets of topics that the pipeline has left."""
-        if self.left_topics is None:
-            return self.apply_plan(context, client, plan, metadata, apply, **how)
-        scope = self.parse_parameter("left_topics")
+        # Planned before the commit: a wrong name changes nothing.
+        deletions = None if self.left_topics is None else self._plan_deletions(move, plan)
+        receipt = self.apply_plan(move, plan, apply, **how)
+        if deletions is not None:
+            receipt["left_topics"] = {group: offsets_json(before) for group, before in deletions.items()}
+            for group_id, before in deletions.items():
+                self._delete_left(move.client, group_id, before)
+        return receipt
+
+    def _plan_deletions(self, move: MoveContext, plan: PipelinePlan) -> dict[str, Positions]:
+        """Return the offsets of ``left_topics`` to delete, by group."""
         from airflow_kafka_offsets.moves.deletion import plan_left_topics
-        from airflow_kafka_offsets.moves.write import delete_offsets
 
         read = {tp for group in plan.group_plans for tp in (*group.after, *group.skipped)}
-        if checkpoint is not None:
+        if move.checkpoint is not None:
             # The query also reads what topics leaves out.
-            read.update(*checkpoint.read().kafka_offsets.values())
-        # Before the commit: a wrong name changes nothing.
-        query = None if self.parse_parameter("allow_new_query") else metadata.query
-        deletions = plan_left_topics(client, self.selection().group_ids, scope, read, query)
-        receipt = self.apply_plan(context, client, plan, metadata, apply, **how)
-        receipt["left_topics"] = {group: offsets_json(before) for group, before in deletions.items()}
-        for group_id, before in deletions.items():
-            try:
-                errors = delete_offsets(client, group_id, before, self._log_deleted)
-            except PlanRefusedError as error:
-                why = "; ".join(error.refusals)
-                raise KafkaOffsetsError(
-                    f"the new offsets are committed, and those of left_topics stay: {why}", retriable=True
-                ) from error
-            except KafkaOffsetsError as error:
-                raise error.append("the new offsets are committed") from None
-            if failed := [f"{tp}: {error}" for tp, error in errors.items() if error is not None]:
-                raise KafkaOffsetsError(
-                    f"the new offsets are committed, and group {group_id!r} still has offsets of "
-                    f"left_topics ({'; '.join(failed)})",
-                    retriable=True,
-                )
-        return receipt
+            read.update(*move.checkpoint.read().kafka_offsets.values())
+        query = None if self.parse_parameter("allow_new_query") else move.metadata.query
+        scope = self.parse_parameter("left_topics")
+        return plan_left_topics(move.client, self.selection().group_ids, scope, read, query)
+
+    def _delete_left(self, client: OffsetsClient, group_id: str, before: Positions) -> None:
+        """Delete a group's offsets of ``left_topics``; the errors say that the commit is done."""
+        from airflow_kafka_offsets.moves.write import delete_offsets
+
+        try:
+            errors = delete_offsets(client, group_id, before, self._log_deleted)
+        except PlanRefusedError as error:
+            why = "; ".join(error.refusals)
+            raise KafkaOffsetsError(
+                f"the new offsets are committed, and those of left_topics stay: {why}", retriable=True
+            ) from error
+        except KafkaOffsetsError as error:
+            raise error.append("the new offsets are committed") from None
+        if failed := [f"{tp}: {error}" for tp, error in errors.items() if error is not None]:
+            raise KafkaOffsetsError(
+                f"the new offsets are committed, and group {group_id!r} still has offsets of left_topics "
+                f"({'; '.join(failed)})",
+                retriable=True,
+            )
 
     def _log_deleted(self, groups: Mapping[str, Positions]) -> None:
         self.log.info("Deleting these offsets of group %s:\n%s", ", ".join(groups), format_csv(groups))
@@ -266,28 +290,3 @@ class CommitOffsetsOperator(MovingOperator):
                 "The offsets are committed; the data for a failover was not kept completely: %s", error
             )
             count("unready", self._topics_by_group)
-
-    def _given_offsets(self) -> tuple[Offsets | None, dict[str, Any], int | None]:
-        """
-        Return the given offsets or the store's, their source, and the time when they were saved.
-
-        The offsets are ``None`` for a checkpoint. The time is in ms since 1970, ``None`` if it is unknown: a
-        topic may have been created again since then.
-        """
-        if self.offsets is not None:
-            return self.parse_parameter("offsets"), {"offsets": "given"}, None
-        if self.store_conn_id is None:
-            return None, {}, None
-        store, table = (self.parse_parameter(name) for name in ("store_conn_id", "store_table"))
-        named = self.store_pipeline is not None
-        pipeline = self.parse_parameter("store_pipeline") if named else self.selection().group_id
-        if not isinstance(pipeline, str):
-            raise UsageError(
-                "store_pipeline is missing: with several groups, give the pipeline name under which the job "
-                "saves its offsets"
-            )
-        from airflow_kafka_offsets.hooks.store import stored_offsets
-
-        offsets, saved_at = stored_offsets(store, pipeline, table)
-        source = {"store": store, "table": table, "pipeline": pipeline}
-        return offsets, source, None if saved_at is None else timestamp_ms(saved_at)

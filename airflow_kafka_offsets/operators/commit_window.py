@@ -5,26 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from airflow.sdk import Context, TriggerRule, XComArg
+from airflow.sdk import Context, XComArg
 
-from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.recovery_tasks import SUCCESS
-from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.window_commit import apply_window, plan_window_commits, window_targets
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.moving import MovingOperator
+from airflow_kafka_offsets.operators.moving import MoveContext, MovingOperator
 from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.parameter_checks import is_template
-from airflow_kafka_offsets.task.run_tasks import task_states
+from airflow_kafka_offsets.task.window_jobs import WindowJobs
 from airflow_kafka_offsets.task.windows import CommitMemory, load_window, split_window
-
-_MAY_HAVE_READ = frozenset({SUCCESS, "skipped", "removed"})
-"""States of the instances of a mapped job that has succeeded; Airflow removes those of a shorter list."""
-_RUNS_ANYWAY = frozenset(rule for rule in TriggerRule if "done" in rule or rule in ("none_skipped", "always"))
-"""Rules of a task whose success says nothing about the tasks before it."""
 
 
 class CommitOffsetWindowOperator(MovingOperator):
@@ -97,7 +89,8 @@ class CommitOffsetWindowOperator(MovingOperator):
         """Commit the window's end, and return the receipt."""
         with self.run_checked():
             window = load_window(self.window, self.window_conn_id)
-            self._check_job(context, window)
+            if window and self.upstream_task_ids:
+                WindowJobs(self, window).check(context)
             self.committed_window = window
             targets = window_targets(window, self.selection())
             groups = {group: offsets_json(offsets) for group, offsets in targets.items()}
@@ -114,63 +107,10 @@ class CommitOffsetWindowOperator(MovingOperator):
                     **self.parse_parameters("on_out_of_range", "allow_new_cluster"),
                     run=metadata,
                 )
+                move = MoveContext(context, client, None, metadata)
                 how = {"window": window, **self.parse_parameters("fenced")}
-                plan = PipelinePlan(group_plans)
-                receipt = self.apply_plan(context, client, plan, metadata, apply_window, **how)
+                receipt = self.apply_plan(move, PipelinePlan(group_plans), apply_window, **how)
                 # A group whose partitions were all skipped is not at the window's end.
                 if all(group_plan.after for group_plan in group_plans):
                     memory.keep()
                 return receipt
-
-    def _check_job(self, context: Context, window: OffsetWindow) -> None:
-        """Refuse a window that no task has read, although this task runs."""
-        if not window or not self.upstream_task_ids:
-            return
-        planned = self.dag.task_dict.get(str(window.source.get("task_id")))
-        unread = {planned.task_id, *planned.get_flat_relative_ids(upstream=True)} if planned else set()
-        later = set(planned.get_flat_relative_ids()) if planned else set()
-
-        def last_before(task: Any) -> list[Any]:
-            """Return the tasks that count instead of one that runs anyway: no other of them is after them."""
-            before = [each for each in task.upstream_list if each.task_id in later and not each.is_setup]
-            names = {each.task_id for each in before}
-            anyway = task.trigger_rule in _RUNS_ANYWAY
-            return [each for each in before if anyway and not names & each.get_flat_relative_ids()]
-
-        jobs = [
-            task
-            for task in self.upstream_list
-            if task.task_id not in unread
-            and not task.is_setup
-            and (last_before(task) or not task.is_teardown)
-        ]
-        if not jobs:
-            ordered = self.get_flat_relative_ids(upstream=True) | self.get_flat_relative_ids()
-            after = set(planned.downstream_task_ids) if planned else set()
-            if beside := sorted(after - ordered - {self.task_id}):
-                raise PlanRefusedError(
-                    f"only the plan is before this task, and {beside[0]!r} runs beside it. If the window's "
-                    f"job fails, the commit has skipped its records: order the job before {self.task_id!r}, "
-                    "and a task that does not read the window after it"
-                )
-        elif self.trigger_rule != TriggerRule.ALL_SUCCESS or any(map(last_before, jobs)):
-            upstream = self.get_flat_relative_ids(upstream=True)
-            found = task_states(context, self, {task.task_id for task in jobs} | later & upstream)
-            counted = set()
-
-            def states(task: Any) -> set[str | None]:
-                own = set(found.states[task.task_id])
-                if SUCCESS in own and (last := last_before(task)):
-                    # It may delete the cluster of a job that has failed.
-                    return (own - {SUCCESS}).union(*map(states, last))
-                counted.add(task.task_id)
-                return own
-
-            if not any(SUCCESS in each and _MAY_HAVE_READ.issuperset(each) for each in map(states, jobs)):
-                raise PlanRefusedError(
-                    "no task directly before this one shows that the window was read "
-                    f"({found.describe(counted)}), but this one, or a task before it, has a trigger_rule "
-                    "that lets it run anyway. A commit could skip the records: clear the job together "
-                    "with this task. If another task has read it, order that task directly before this one, "
-                    "with trigger_rule='none_failed'"
-                )

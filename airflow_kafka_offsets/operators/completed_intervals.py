@@ -158,45 +158,59 @@ class CompletedIntervalsOperator(OffsetsOperator):
             self.outlets = []
             names = ("group_id", "topics", "checkpoint_location", "kafka_config_id", "position")
             position = IntervalPosition(**{name: getattr(self, name) for name in names})
-            idle_after = None
-            if self.parse_parameter("on_idle_partition") == "ignore":
-                idle_after = IDLE_AFTER if self.idle_after is None else self.parse_parameter("idle_after")
-            start_from = self.start_from
-            if start_from is not None:
-                start_from = self.parse_parameter("start_from").astimezone(timezone.utc)
-            limits = self.parse_parameter("lateness"), self.parse_parameter("max_intervals")
-            feeds = [
-                (IntervalMemory(context, asset), IntervalFeed(asset.name, schedule, start_from, *limits))
-                for asset, schedule in zip(self._assets(), self._schedules(), strict=True)
-            ]
-            checkpoint = self.open_checkpoint()
-            completed: list[tuple[IntervalMemory, CompletedIntervals]] = []
-            with self.open_client() as client:
-                found = position.read(client, checkpoint, idle_after, [memory.emitted for memory, _ in feeds])
-                if found is None:
-                    self.log.info("The checkpoint has not finished its first batch: no interval is complete")
-                else:
-                    if not found.times.has_position:
-                        self.log.warning("The group has no committed offset: no interval is complete")
-                    for memory, feed in feeds:
-                        emitted = feed.continued(memory.emitted, found)
-                        if emitted is not None:
-                            # Kept now, so that the beginning or a reset is not forgotten if this task fails.
-                            memory.keep(emitted)
-                            completed.append((memory, feed.completed(emitted.end, found.times)))
-            token = uuid.uuid4().hex
-            emitting = [(memory, each) for memory, each in completed if each.intervals]
-            for memory, each in emitting:
-                memory.emit(each, token)
-            for memory, _ in emitting:
-                # Of tasks that have kept theirs at the same moment, only the last one emits.
-                memory.refuse_other_task()
-            self.outlets = [memory.asset for memory, _ in emitting]
+            completed = self._completed(position, self._feeds(context))
+            self._emit([(memory, each) for memory, each in completed if each.intervals])
         return {
             "version": 1,
             "position": "checkpoint" if position.position_is_checkpoint else "group",
             "assets": {each.feed.name: each.as_json() for _, each in completed},
         }
+
+    def _feeds(self, context: Context) -> list[tuple[IntervalMemory, IntervalFeed]]:
+        """Return what was emitted for each asset, and what its intervals are."""
+        start_from = self.start_from
+        if start_from is not None:
+            start_from = self.parse_parameter("start_from").astimezone(timezone.utc)
+        limits = self.parse_parameter("lateness"), self.parse_parameter("max_intervals")
+        return [
+            (IntervalMemory(context, asset), IntervalFeed(asset.name, schedule, start_from, *limits))
+            for asset, schedule in zip(self._assets(), self._schedules(), strict=True)
+        ]
+
+    def _completed(
+        self, position: IntervalPosition, feeds: Sequence[tuple[IntervalMemory, IntervalFeed]]
+    ) -> list[tuple[IntervalMemory, CompletedIntervals]]:
+        """Return the intervals of each asset that the position has completed since the last event."""
+        idle_after = None
+        if self.parse_parameter("on_idle_partition") == "ignore":
+            idle_after = IDLE_AFTER if self.idle_after is None else self.parse_parameter("idle_after")
+        checkpoint = self.open_checkpoint()
+        completed = []
+        # The position looks up the times of records when they are needed.
+        with self.open_client() as client:
+            found = position.read(client, checkpoint, idle_after, [memory.emitted for memory, _ in feeds])
+            if found is None:
+                self.log.info("The checkpoint has not finished its first batch: no interval is complete")
+                return []
+            if not found.times.has_position:
+                self.log.warning("The group has no committed offset: no interval is complete")
+            for memory, feed in feeds:
+                emitted = feed.continued(memory.emitted, found)
+                if emitted is not None:
+                    # Kept now, so that the beginning or a reset is not forgotten if this task fails.
+                    memory.keep(emitted)
+                    completed.append((memory, feed.completed(emitted.end, found.times)))
+        return completed
+
+    def _emit(self, emitting: Sequence[tuple[IntervalMemory, CompletedIntervals]]) -> None:
+        """Let Airflow send the events of the completed intervals when the task succeeds."""
+        token = uuid.uuid4().hex
+        for memory, each in emitting:
+            memory.emit(each, token)
+        for memory, _ in emitting:
+            # Of tasks that have kept theirs at the same moment, only the last one emits.
+            memory.refuse_other_task()
+        self.outlets = [memory.asset for memory, _ in emitting]
 
     def _assets(self) -> list[Asset]:
         """Return the outlets, one for each schedule, as assets."""

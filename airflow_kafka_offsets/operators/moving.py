@@ -39,6 +39,16 @@ if TYPE_CHECKING:
     from airflow_kafka_offsets.model.window import OffsetWindow
 
 
+class MoveContext(NamedTuple):
+    """Airflow's context of a task that moves offsets, and what the task has opened for the move."""
+
+    context: Context
+    client: OffsetsClient
+    checkpoint: SparkCheckpoint | None
+    metadata: CommitMetadata
+    """The metadata of the commits."""
+
+
 class MovingOperator(OffsetsOperator):
     """
     Base of the operators that move or commit groups: plan, receipt, asset events and counters.
@@ -71,26 +81,20 @@ class MovingOperator(OffsetsOperator):
         return replace(plan, provenance={**plan.provenance, **given})
 
     def apply_plan(
-        self,
-        context: Context,
-        client: OffsetsClient,
-        plan: PipelinePlan,
-        metadata: CommitMetadata,
-        apply: Callable[..., dict[str, Any]],
-        **how: Any,
+        self, move: MoveContext, plan: PipelinePlan, apply: Callable[..., dict[str, Any]], **how: Any
     ) -> dict[str, Any]:
         """
         Show a plan, store its receipt, apply it with a function of ``moves``, and return the receipt.
 
         The receipt is in XCom before the first write, and stays there if the task then fails.
         """
-        plan, planned = self._show_plan(context, client, plan)
-        batch_id = plan.stamp(metadata).batch
+        plan, planned = self._show_plan(move, plan)
+        batch_id = plan.stamp(move.metadata).batch
         planned_extras = self._event_extras(planned, batch_id)
-        self._group_outlets.set_events(context, self.groups_config_id, planned_extras)
+        self._group_outlets.set_events(move.context, self.groups_config_id, planned_extras)
         self.keep_move(planned, begun=True)
         try:
-            receipt = apply(client, plan, metadata, **how)
+            receipt = apply(move.client, plan, move.metadata, **how)
         except KafkaOffsetsError as error:
             self.keep_move(planned, begun=True, error=error)
             raise
@@ -98,7 +102,7 @@ class MovingOperator(OffsetsOperator):
         if plan.is_empty:
             self.log.warning("Nothing was written: the plan has no partitions left")
         if (extras := self._event_extras(receipt, batch_id)) != planned_extras:
-            self._group_outlets.set_events(context, self.groups_config_id, extras)
+            self._group_outlets.set_events(move.context, self.groups_config_id, extras)
         count("reset" if self.moves_on_purpose else "commit", self._topics_by_group)
         if self.reports_lag:
             report_lag(group_plan.lag for group_plan in plan.to_write)
@@ -106,12 +110,12 @@ class MovingOperator(OffsetsOperator):
         return receipt
 
     def _show_plan(
-        self, context: Context, client: OffsetsClient, plan: PipelinePlan, *, plan_only: bool = False
+        self, move: MoveContext, plan: PipelinePlan, *, plan_only: bool = False
     ) -> tuple[PipelinePlan, dict[str, Any]]:
         """Check the outlets, log the plan and push its receipt; return both."""
         plan = self.with_connections(plan)
         groups = {*self._named_groups(), *(group_plan.group_id for group_plan in plan.group_plans)}
-        self._group_outlets.check_groups(context, self.groups_config_id, groups)
+        self._group_outlets.check_groups(move.context, self.groups_config_id, groups)
         self._topics_by_group = {
             group_plan.group_id: {tp.topic for tp in group_plan.after} for group_plan in plan.to_write
         }
@@ -119,12 +123,12 @@ class MovingOperator(OffsetsOperator):
         if plan_only or self.moves_on_purpose:
             from airflow_kafka_offsets.readings.topic_times import look_up_times
 
-            plan = look_up_times(client, plan)
+            plan = look_up_times(move.client, plan)
         for table in plan.tables():
             self.log.info("%s", table)
         # A refused plan moves nothing, so its receipt must not take anything back.
         planned = plan.make_receipt(plan_only=plan_only or (bool(plan.refusals) and not plan.begun))
-        push_result(context, planned)
+        push_result(move.context, planned)
         self.keep_move(planned)
         return plan, planned
 
@@ -138,12 +142,7 @@ class MovingOperator(OffsetsOperator):
     def keep_move(
         self, receipt: Mapping[str, Any], *, begun: bool = False, error: KafkaOffsetsError | None = None
     ) -> None:
-        """
-        Keep a receipt for lineage.
-
-        :param begun: whether a write may have begun.
-        :param error: the error that ended the move.
-        """
+        """Keep a receipt for lineage, whether a write may have begun, and the error that ended the move."""
         from airflow_kafka_offsets.model.lineage import MoveRecord
 
         record = MoveRecord(
@@ -163,15 +162,6 @@ class MovingOperator(OffsetsOperator):
         return [
             event_extra(group, batch_id) for group in groups if group["group_id"] in self._topics_by_group
         ]
-
-
-class MoveContext(NamedTuple):
-    """Airflow's context of a task that moves a pipeline, and what the task has opened for the move."""
-
-    context: Context
-    client: OffsetsClient
-    checkpoint: SparkCheckpoint | None
-    metadata: CommitMetadata
 
 
 class PipelineMovingOperator(MovingOperator):
@@ -274,6 +264,7 @@ class PipelineMovingOperator(MovingOperator):
         """Apply a plan of groups and checkpoint, see :meth:`apply_plan`."""
         from airflow_kafka_offsets.moves.apply import apply_pipeline
 
-        context, client, checkpoint, metadata = move
-        how = {"checkpoint": checkpoint, "quiet_period": self.parse_parameter("quiet_period")}
-        return self.apply_plan(context, client, plan, metadata, apply_pipeline, **how)
+        quiet_period = self.parse_parameter("quiet_period")
+        return self.apply_plan(
+            move, plan, apply_pipeline, checkpoint=move.checkpoint, quiet_period=quiet_period
+        )

@@ -29,7 +29,7 @@ def event_extra(receipt: Mapping[str, Any], batch_id: int | None) -> dict[str, A
     }
     # With more topics an event has only the group's totals; the receipt in XCom has all topics.
     if len(receipt["after"]) <= 50:
-        extra["topics"] = {topic: _topic(receipt, topic) for topic in receipt["after"]}
+        extra["topics"] = {topic: _topic_totals(receipt, topic) for topic in receipt["after"]}
     return extra
 
 
@@ -44,18 +44,18 @@ class GroupOutlets:
 
     def __init__(self, declared: Iterable[Any]) -> None:
         self.declared = list(declared)
-        self.groups = [outlet for outlet in self.declared if _uri(outlet)]
+        self.groups = [outlet for outlet in self.declared if _asset_uri(outlet)]
         self.sent: list[Any] = []
 
     @property
     def outlets_with_events(self) -> list[Any]:
         """The outlets for which Airflow sends an event if the task ends now."""
-        return [outlet for outlet in self.declared if not _uri(outlet) or outlet in self.sent]
+        return [outlet for outlet in self.declared if not _asset_uri(outlet) or outlet in self.sent]
 
     def check_groups(self, context: Context, kafka_config_id: str, group_ids: Iterable[str]) -> None:
         """Refuse the asset of a group that is not the task's, unless another map index may have it."""
         own = sorted({group_uri(kafka_config_id, group_id) for group_id in group_ids if group_id})
-        others = [uri for outlet in self.groups if (uri := _uri(outlet)) not in own]
+        others = [uri for outlet in self.groups if (uri := _asset_uri(outlet)) not in own]
         if others and map_index(context) < 0:
             raise PlanRefusedError(
                 f"outlets names {join_first(others)}, the asset of a group that this task does not commit to "
@@ -68,27 +68,27 @@ class GroupOutlets:
         if "outlet_events" not in context:
             return
         by_uri = {group_uri(kafka_config_id, extra["group_id"]): extra for extra in extras}
-        self.sent = [outlet for outlet in self.groups if _uri(outlet) in by_uri]
+        self.sent = [outlet for outlet in self.groups if _asset_uri(outlet) in by_uri]
         for outlet in self.sent:
-            context["outlet_events"][outlet].extra = by_uri[_uri(outlet)]
+            context["outlet_events"][outlet].extra = by_uri[_asset_uri(outlet)]
         for alias in self.declared:
             if isinstance(alias, AssetAlias):
                 events = context["outlet_events"][alias]
                 # Remove earlier events: a commit starts again if its checkpoint was moved meanwhile.
                 events.asset_alias_events = [
-                    event for event in events.asset_alias_events if not _uri(event.dest_asset_key)
+                    event for event in events.asset_alias_events if not _asset_uri(event.dest_asset_key)
                 ]
                 for uri, extra in by_uri.items():
-                    _add(events, uri, extra)
+                    _add_event(events, uri, extra)
 
     def log_unsent(self) -> None:
         """Log the groups' assets without an event."""
-        unsent = [_uri(outlet) for outlet in self.groups if outlet not in self.sent]
+        unsent = [_asset_uri(outlet) for outlet in self.groups if outlet not in self.sent]
         if unsent:
             log.info("No event, because this task has committed nothing to the group: %s", join_first(unsent))
 
 
-def _topic(receipt: Mapping[str, Any], topic: str) -> dict[str, int]:
+def _topic_totals(receipt: Mapping[str, Any], topic: str) -> dict[str, int]:
     """Return ``from`` and ``until``, summed over the partitions of a topic, and their number."""
     # Without a commit a group reads from the log start. So until - from is the number of records.
     starts = receipt["log_start"][topic]
@@ -97,13 +97,13 @@ def _topic(receipt: Mapping[str, Any], topic: str) -> dict[str, int]:
     return {"from": sum(before), "until": sum(after), "partitions": len(after)}
 
 
-def _uri(outlet: Any) -> str:
+def _asset_uri(outlet: Any) -> str:
     """Return the URI of a group's asset, empty for any other outlet."""
     uri = getattr(outlet, "uri", None) or ""
     return uri if uri.startswith(f"{KAFKA_GROUP_SCHEME}://") else ""
 
 
-def _add(events: Any, uri: str, extra: dict[str, Any]) -> None:
+def _add_event(events: Any, uri: str, extra: dict[str, Any]) -> None:
     try:
         # The asset with this URI, whatever its name.
         events.add(Asset.ref(uri=uri), extra)

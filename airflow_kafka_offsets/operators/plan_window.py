@@ -41,7 +41,7 @@ from airflow_kafka_offsets.task.windows import MAX_ARGUMENT, WindowMemory, windo
 OnEmpty = Literal["skip", "fail", "continue"]
 """Action for an empty window: skip the downstream tasks, fail, or continue."""
 
-_ASKED = ("topics", "topics_pattern", "max_records", "on_no_commit", "kafka_config_id")
+_WINDOW_PARAMETERS = ("topics", "topics_pattern", "max_records", "on_no_commit", "kafka_config_id")
 """Parameters that determine the window, besides its bounds and the group."""
 
 WINDOW_XCOM = "kafka_offsets.window"
@@ -155,22 +155,25 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         if window_file is None:
             self.refuse_unused_unless_default("without window_file", "window_conn_id")
         self.check_parameters()
-        if every is not None:
+
+    def check_parameters(self) -> None:
+        """Check also that the bounds, or the interval, can be those of a window."""
+        super().check_parameters()
+        if self.every is not None:
             # The rest of the interval would be in no window.
             self.refuse_unused("with every", "start", "end", "max_records")
-            if not (is_template(every) or is_template(timezone)):
+            if not (is_template(self.every) or is_template(self.timezone)):
                 with with_task_name(self):
-                    IntervalSchedule.parse(every, timezone)
+                    IntervalSchedule.parse(self.every, self.timezone)
         else:
             self.refuse_unused("without every", "timezone")
-            if not (is_template(start) or is_template(end)):
+            if not (is_template(self.start) or is_template(self.end)):
                 try:
                     check_bounds(*self._bounds())
                 except PlanRefusedError as error:
                     raise self.parameter_error("; ".join(error.refusals)) from None
-        if every is not None or (
-            not is_template(start) and self.parse_parameter("start").kind != "committed"
-        ):
+        is_committed = is_template(self.start) or self.parse_parameter("start").kind == "committed"
+        if self.every is not None or not is_committed:
             self.refuse_unused("with a start that is not 'committed'", "on_no_commit")
 
     def spark_conf(self) -> dict[str, str]:
@@ -196,11 +199,11 @@ class PlanOffsetWindowOperator(OffsetsOperator):
                 if window is None:  # not "if not window": an empty window is falsy
                     refuse_used_result(context, self)
                     window = self._plan(client, memory)
-            self._show(window)
+            self._log_window(window)
             self.keep_lineage(partial(lineage_of_window, window, self.servers))
-            return self._hand_over(context, memory, window, on_empty)
+            return self._keep_for_job(context, memory, window, on_empty)
 
-    def _hand_over(
+    def _keep_for_job(
         self, context: Context, memory: WindowMemory, window: OffsetWindow, on_empty: OnEmpty
     ) -> dict[str, Any]:
         """Keep a window and push it for the job, unless it is empty and ``on_empty`` ends the task."""
@@ -233,17 +236,17 @@ class PlanOffsetWindowOperator(OffsetsOperator):
 
     def _plan(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow:
         start, end = self._bounds()
-        named = self.selection()
+        selection = self.selection()
         if self.topics_pattern is not None:
-            named = named.with_scope(topics_matching(client, self.topics_pattern))
+            selection = selection.with_scope(topics_matching(client, self.topics_pattern))
         # Times and offsets select the same records whenever they are planned.
         if not (start.traits.reproducible and end.traits.reproducible):
-            memory.refuse_other_records(client, named)
+            memory.refuse_other_records(client, selection)
         now = datetime.now(tz=timezones.utc)
         window = plan_window(
-            client, named, start, end, now=now, **self.parse_parameters("max_records", "on_no_commit")
+            client, selection, start, end, now=now, **self.parse_parameters("max_records", "on_no_commit")
         )
-        asked = {name: getattr(self, name) for name in _ASKED}
+        asked = {name: getattr(self, name) for name in _WINDOW_PARAMETERS}
         asked |= {"asked": self._parameters_digest(), "planned_at": now.isoformat(timespec="seconds")}
         source = {**window.source, **asked, **memory.run}
         # The same types as from XCom or a file, so that a later comparison does not differ by a tuple.
@@ -259,7 +262,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             if all(bound.traits.reproducible for bound in self._bounds()):
                 self.log.info("Planned again: the parameters have changed")
                 return None
-            names = ("start", "end", "group_id", *_ASKED)
+            names = ("start", "end", "group_id", *_WINDOW_PARAMETERS)
             found = {name: window.source.get(name) for name in names}
             planned = ", ".join(f"{name}={it}" for name, it in found.items() if it is not None)
             raise PlanRefusedError(
@@ -270,7 +273,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         self.log.info("The window that this run planned at %s", window.source.get("planned_at"))
         return window
 
-    def _show(self, window: OffsetWindow) -> None:
+    def _log_window(self, window: OffsetWindow) -> None:
         limited = ", limited by max_records" if window.source.get("limited") else ""
         rows = [["TOPIC", "PARTITION", "FROM", "TO", "RECORDS"]]
         for tp, offsets in sorted(window.ranges.items()):
@@ -302,5 +305,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     def _parameters_digest(self) -> str:
         """Return a digest of the parameters that determine the window: with others a run plans again."""
         start, end = (bound.as_text() for bound in self._bounds())
-        asked = {"start": start, "end": end} | {name: getattr(self, name) for name in ("group_id", *_ASKED)}
+        asked = {"start": start, "end": end} | {
+            name: getattr(self, name) for name in ("group_id", *_WINDOW_PARAMETERS)
+        }
         return digest(asked, length=12)

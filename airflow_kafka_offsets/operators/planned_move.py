@@ -129,14 +129,15 @@ class PlannedMoveOperator(PipelineMovingOperator):
         self, move: MoveContext, plan: PipelinePlan, mirror: Mapping[str, Any] | None = None, **allowed: Any
     ) -> dict[str, Any]:
         """Show a plan, with the mirror of a failover, and return it; refuse it as its move would be."""
-        context, client, checkpoint, _ = move
-        plan, _ = self._show_plan(context, client, plan, plan_only=True)
+        plan, _ = self._show_plan(move, plan, plan_only=True)
         plan.check()
         names = Names.of({name: getattr(self, name) for name in PIPELINE_PARAMETERS} | {"mirror": mirror})
-        saved = save_plan(client, checkpoint, plan, names, policy=self.checkpoint_policy(), **allowed)
+        saved = save_plan(
+            move.client, move.checkpoint, plan, names, policy=self.checkpoint_policy(), **allowed
+        )
         # A failover undoes no commits.
-        saved = saved if mirror else self.with_triggered(context, saved)
-        push_result(context, saved.value)
+        saved = saved if mirror else self.with_triggered(move.context, saved)
+        push_result(move.context, saved.value)
         self.log.info("Plan %s:\n%s", saved.digest, saved.markdown)
         return dict(saved.value)
 

@@ -261,7 +261,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
                     return self.save_shown_plan(move, plan, **self.parse_parameters("allow_new_cluster"))
-                plan = images.with_first(plan, client, metadata, has_followers=bool(work.states))
+                plan = images.with_first_offsets(plan, client, metadata, has_followers=bool(work.states))
                 # A checkpoint's archive shows whether an earlier try has moved.
                 if checkpoint is None and isinstance(target, Place) and target.traits.relative:
                     plan = images.refuse_unknown(plan, client, metadata)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator, Context, XComArg
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.lineage import Operation
@@ -22,9 +22,10 @@ from airflow_kafka_offsets.model.parameters import (
     parse_switch,
     parse_text,
 )
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.recovery import Recovery
-from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
+from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.moves.recovery import judge_recovery, plan_of_earlier_restore
 from airflow_kafka_offsets.moves.restore import plan_restore_file, plan_restore_receipt
 from airflow_kafka_offsets.moves.saved import has_moved
@@ -36,8 +37,8 @@ from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.run_tasks import (
     check_restore,
     commit_identities,
-    related_tasks,
     task_states,
+    tasks_before_restore,
     tasks_that_move,
 )
 
@@ -172,7 +173,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Restore the overwritten offsets, and return the receipt of the restore."""
         with self.run_checked():
-            work = self._recovery_tasks(context) if self.parse_parameter("restore_when") == "failed" else None
+            work = None
+            if self.parse_parameter("restore_when") == "failed":
+                work = tasks_before_restore(context, self)
             receipt = None if self.receipt is None else self.parse_parameter("receipt")
             if self._nothing_moved(context, receipt):
                 if work is not None and work.failed:
@@ -182,18 +185,11 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
             with self.open_client() as client:
                 move = MoveContext(context, client, checkpoint, metadata)
+                if receipt is None:
+                    return self._restore_file(move, work)
                 if work is None:
-                    return self._restore(move, receipt)
-                if receipt is not None:
-                    self._restore_unfinished(move, receipt, work)
-                # A file does not record what was moved, so the states of the tasks decide.
-                elif work.not_succeeded:
-                    self._restore(move, None)
-                    raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
-                else:
-                    self.log.info(
-                        "Nothing to restore: every task upstream has succeeded (restore_when='failed')"
-                    )
+                    return self._restore_receipt(move, receipt)
+                self._restore_unfinished(move, receipt, work)
                 return None
 
     def _restore_unfinished(self, move: MoveContext, receipt: Receipt, work: RecoveryTasks) -> None:
@@ -218,7 +214,9 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                     f"and the run with it: {passed}, and nothing was put back"
                 )
             return
-        restored = self._restore(move, judged.receipt_to_restore(receipt)) if judged.to_restore else None
+        restored = None
+        if judged.to_restore:
+            restored = self._restore_receipt(move, judged.receipt_to_restore(receipt))
         # An earlier try has restored everything: rebuild its receipt for this try's XCom.
         if restored is None and judged.restored:
             self._repeat_earlier_restore(move, receipt)
@@ -266,41 +264,55 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             f"the recovery was not finished{why}, so this task fails, and the run with it: {outcome}"
         )
 
-    def _restore(self, move: MoveContext, receipt: Receipt | None) -> dict[str, Any] | None:
-        """Restore a receipt or file; return the receipt of the restore, ``None`` if nothing was moved."""
-        context, client, checkpoint, metadata = move
-        allowed = self.parse_parameters("on_out_of_range", "allow_new_cluster")
-        allowed["policy"] = self.checkpoint_policy()
+    def _restore_file(self, move: MoveContext, work: RecoveryTasks | None) -> dict[str, Any] | None:
+        """Restore the offsets in ``from_file``; if it depends on tasks, only unless all have succeeded."""
+        # A file does not record what was moved, so the states of the tasks decide.
+        if work is not None and not work.not_succeeded:
+            self.log.info("Nothing to restore: every task upstream has succeeded (restore_when='failed')")
+            return None
+        file = self.parse_parameter("from_file")
+        plan = plan_restore_file(move.client, file, move.checkpoint, self.selection(), **self._permissions())
+        restored = self._apply(move, plan)
+        if work is not None:
+            raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
+        return restored
+
+    def _restore_receipt(self, move: MoveContext, receipt: Receipt) -> dict[str, Any] | None:
+        """Restore a receipt; return the receipt of the restore, ``None`` if nothing was moved."""
+        if again := self._repeat_earlier_restore(move, receipt):
+            return again
+        if receipt.checkpoint is None:
+            move = move._replace(checkpoint=None)
         always = self.parse_parameter("restore_when") == "always"
-        if receipt is None:
-            file = self.parse_parameter("from_file")
-            plan = plan_restore_file(client, file, checkpoint, self.selection(), **allowed)
-        else:
-            if again := self._repeat_earlier_restore(move, receipt):
-                return again
-            checkpoint = None if receipt.checkpoint is None else checkpoint
-            # The receipt of a saved plan is stored before the first write: the plan may have moved nothing.
-            unproven = always and receipt.plan and not receipt.verified
-            if unproven and not has_moved(client, checkpoint, receipt):
-                self.log.info("Nothing to restore: the receipt is of a plan that was not applied")
-                return None
-            plan = plan_restore_receipt(
-                client,
-                receipt,
-                checkpoint,
-                self.selection(),
-                metadata=metadata,
-                same_run=not self.upstream_task_ids.isdisjoint(tasks_that_move(self)),
-                # A teardown must also take back a recovery that has made progress without finishing.
-                allow_stale=not always or self.parse_parameter("allow_stale"),
-                **self.parse_parameters("on_no_commit"),
-                **allowed,
-            )
+        # The receipt of a saved plan is stored before the first write: the plan may have moved nothing.
+        unproven = always and receipt.plan and not receipt.verified
+        if unproven and not has_moved(move.client, move.checkpoint, receipt):
+            self.log.info("Nothing to restore: the receipt is of a plan that was not applied")
+            return None
+        plan = plan_restore_receipt(
+            move.client,
+            receipt,
+            move.checkpoint,
+            self.selection(),
+            metadata=move.metadata,
+            same_run=not self.upstream_task_ids.isdisjoint(tasks_that_move(self)),
+            # A teardown must also take back a recovery that has made progress without finishing.
+            allow_stale=not always or self.parse_parameter("allow_stale"),
+            **self.parse_parameters("on_no_commit"),
+            **self._permissions(),
+        )
+        return self._apply(move, plan)
+
+    def _permissions(self) -> dict[str, Any]:
+        """Return what the restore may do, whatever it restores."""
+        allowed = self.parse_parameters("on_out_of_range", "allow_new_cluster")
+        return {**allowed, "policy": self.checkpoint_policy()}
+
+    def _apply(self, move: MoveContext, plan: PipelinePlan) -> dict[str, Any]:
+        """Apply a plan, and push its receipt, which is then in XCom even if this task fails."""
         # A teardown does not fail if there is nothing to restore.
-        plan = replace(plan, may_be_empty=True)
-        restored = self.apply_pipeline_plan(move._replace(checkpoint=checkpoint), plan)
-        # Pushed here so that the receipt is in XCom even if this task then fails.
-        push_result(context, restored)
+        restored = self.apply_pipeline_plan(move, replace(plan, may_be_empty=True))
+        push_result(move.context, restored)
         return restored
 
     def _repeat_earlier_restore(self, move: MoveContext, receipt: Receipt) -> dict[str, Any] | None:
@@ -332,20 +344,3 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         """
         super().as_teardown(setups=setups, on_failure_fail_dagrun=on_failure_fail_dagrun)
         return self
-
-    def _recovery_tasks(self, context: Context) -> RecoveryTasks:
-        """Return the tasks between the reset and this task, and other failed tasks upstream."""
-        upstream = related_tasks(context, self, upstream=True)
-        if not upstream.states:
-            raise UsageError(
-                f"task {self.task_id} has no upstream task that could have failed: make it the teardown of "
-                "the reset, or set restore_when='always'"
-            )
-        resets = [task for task in self.upstream_list if task.is_setup]
-        between = {name for task in resets for name in task.get_flat_relative_ids(upstream=False)}
-        states = {
-            name: states
-            for name, states in upstream.states.items()
-            if not resets or name in between or FAILED.intersection(states)
-        }
-        return RecoveryTasks(states, upstream.downstream)

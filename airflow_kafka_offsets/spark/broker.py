@@ -70,12 +70,7 @@ def kafka_settings(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def librdkafka_config(options: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    Return the source's settings under librdkafka's names, see
-    :func:`~airflow_kafka_offsets.model.kafka_security.librdkafka_settings`.
-
-    The client itself leaves out settings that only a consumer needs.
-    """
+    """Return the source's settings under librdkafka's names; the client leaves out those of consumers."""
     return librdkafka_settings(kafka_settings(options), _only_in_java)
 
 

@@ -15,8 +15,7 @@ from airflow_kafka_offsets.model.text import describe_type
 
 def pipeline_names(spark: SparkSession) -> Mapping[str, Any]:
     """
-    Return the pipeline's names that the DAG has passed to this job: ``group_id``, ``checkpoint_location``,
-    ...
+    Return the pipeline's names that the DAG has passed to this job, such as ``group_id``.
 
     They come from ``KafkaPipeline.spark_conf()`` or ``KafkaPipeline.spark_submit_parameters()``.
 

@@ -67,8 +67,7 @@ def starting_offsets(
     quiet_period: timedelta | float | str = QUIET_PERIOD,
 ) -> dict[str, str]:
     """
-    Return options that start a query with a *new* checkpoint at the position of an old checkpoint, a group
-    or a store.
+    Return options that start a query with a *new* checkpoint where an old one, a group or a store is.
 
     With an old checkpoint, for a query that was changed so that Spark refuses the checkpoint, the query
     starts at the end of the newest committed batch. Stop the old query first. An old checkpoint with a
@@ -259,11 +258,7 @@ def _in_logs(
     on_no_commit: StartMissingCommitPolicy,
     on_out_of_range: OutOfRange,
 ) -> Offsets:
-    """
-    Return the offset in its log at which each partition in the scope starts.
-
-    :param known: the offsets of the source; its topics are the default of the scope.
-    """
+    """Return the offset in its log at which each partition of the scope, by default of ``known``, starts."""
     topics = {tp.topic for tp in known}
     wanted = scope.restricted_to(topics if scope.topics is None else scope.topics)
     partitions = {*partitions_in_scope(kafka, wanted), *(tp for tp in known if tp in wanted)}

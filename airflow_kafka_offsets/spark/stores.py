@@ -86,7 +86,6 @@ class SqlOffsetStore:
         """
         Return the next offset of each partition that was ever saved; empty if none was.
 
-        :param pipeline: the name that the job saves under.
         :raises OffsetsFormatError: if a row has a value that no job has saved.
         """
         with self._connection() as connection:
@@ -96,7 +95,6 @@ class SqlOffsetStore:
         """
         Return when the pipeline has saved last, by the database's clock.
 
-        :param pipeline: the name that the job saves under.
         :return: ``None`` if nothing was saved, or if the database's times have no zone.
         """
         newest = sa.select(sa.func.max(self.table.c.updated_at)).where(self.table.c.pipeline == pipeline)

@@ -65,7 +65,7 @@ class BeforeImages:
     def _is_retry(self) -> bool:
         return self._kept.get("mark") == self._mark
 
-    def with_first(
+    def with_first_offsets(
         self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata, *, has_followers: bool
     ) -> PipelinePlan:
         """

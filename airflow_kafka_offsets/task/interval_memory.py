@@ -78,8 +78,6 @@ class IntervalMemory:
             "task_token": self._task_token,
         }
         self._set({**self._found, "announced": announced})
-        if "outlet_events" not in self._context:
-            return
         events: Any = self._context["outlet_events"][self.asset]
         # All keys share one extra: each interval follows from its key.
         extra = {

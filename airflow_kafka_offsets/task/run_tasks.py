@@ -13,7 +13,7 @@ from airflow.sdk import DAG, BaseOperator, Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
+from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
 from airflow_kafka_offsets.task.identity import clear_mark, iteration, map_index
 from airflow_kafka_offsets.task.mapped import operator_class, values_of
 
@@ -69,6 +69,24 @@ def refuse_used_result(context: Context, task: BaseOperator) -> None:
             "window that it had is not kept, or its parameters have changed, so a commit could skip records. "
             "Clear it as well (with Downstream), or trigger a new run"
         )
+
+
+def tasks_before_restore(context: Context, restore: BaseOperator) -> RecoveryTasks:
+    """Return the tasks between a restore and its resets, and other failed tasks before the restore."""
+    upstream = related_tasks(context, restore, upstream=True)
+    if not upstream.states:
+        raise UsageError(
+            f"task {restore.task_id} has no upstream task that could have failed: make it the teardown of "
+            "the reset, or set restore_when='always'"
+        )
+    resets = [task for task in restore.upstream_list if task.is_setup]
+    between = {name for task in resets for name in task.get_flat_relative_ids(upstream=False)}
+    states = {
+        name: states
+        for name, states in upstream.states.items()
+        if not resets or name in between or FAILED.intersection(states)
+    }
+    return RecoveryTasks(states, upstream.downstream)
 
 
 def task_states(context: Context, task: BaseOperator, task_ids: Collection[str]) -> RecoveryTasks:

@@ -14,8 +14,8 @@ from airflow_kafka_offsets.pipeline import group_uri
 
 log = logging.getLogger(__name__)
 
-MOST = 50
-"""Most events of a group to read, the newest ones."""
+MOST_EVENTS = 50
+"""Maximum number of a group's events to read; the newest ones are read."""
 
 
 def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[dict[str, Any]] | None:
@@ -45,11 +45,11 @@ def triggered_by_commits(context: Context, task: Any, saved: SavedPlan) -> list[
         verdicts = [_is_beyond(event.extra or {}, group.after) for event in events]
         unclear = unclear or None in verdicts
         beyond = [event for event, is_beyond in zip(events, verdicts, strict=True) if is_beyond]
-        if len(beyond) == MOST:
+        if len(beyond) == MOST_EVENTS:
             log.warning(
                 "Group %r has at least %d commits beyond the plan: runs that earlier ones have triggered are "
                 "not listed",
-                *(group.group_id, MOST),
+                *(group.group_id, MOST_EVENTS),
             )
         found += [run for event in beyond for run in _runs_of(event)]
     return found if found or (known and not unclear) else None
@@ -77,8 +77,8 @@ def _is_beyond(extra: Mapping[str, Any], after: Offsets) -> bool | None:
 def _newest(accessor: Any) -> list[Any]:
     """Return the newest events of an asset, from new to old."""
     if hasattr(accessor, "ascending") and hasattr(accessor, "limit"):
-        return list(accessor.ascending(False).limit(MOST))
-    return list(accessor)[::-1][:MOST]  # Airflow 3.1
+        return list(accessor.ascending(False).limit(MOST_EVENTS))
+    return list(accessor)[::-1][:MOST_EVENTS]  # Airflow 3.1
 
 
 def _runs_of(event: Any) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ async def poll_repeatedly(
     """
     ends = math.inf if ends_in is None else time.monotonic() + ends_in
     request = PollRequest(wait, interval, longest or interval, ends, asyncio.get_running_loop())
-    known = False
+    was_found = False
     while True:
         pause = max(FLOOR, interval)
         # Outcomes of an earlier poller, which may come late, are of earlier settings.
@@ -65,10 +65,10 @@ async def poll_repeatedly(
         except Exception as error:  # noqa: BLE001  # the caller handles every error of a connection
             # A connection that was found before may be found again: Airflow also reports "not defined" if its
             # secrets backend is unavailable.
-            yield BrokerUnavailableError(str(error)) if known else error
+            yield BrokerUnavailableError(str(error)) if was_found else error
         else:
             # From now on, "connection not found" counts as a temporary error.
-            known = True
+            was_found = True
             try:
                 while True:
                     outcome = await request.outcomes.get()

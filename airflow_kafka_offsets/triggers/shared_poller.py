@@ -90,11 +90,7 @@ class PollRequest:
 
 
 class SharedPoller:
-    """
-    The thread that polls for all waits of one Kafka connection.
-
-    :param config: the connection's configuration.
-    """
+    """The thread that polls for all waits of one Kafka connection."""
 
     def __init__(self, name: str, config: Mapping[str, Any]) -> None:
         self.broken: Exception | None = None

@@ -178,12 +178,7 @@ class AsUser:
         return await run_in_thread(json.loads, body) if len(body) > _LARGE else json.loads(body)
 
     async def pages(self, most: int, *steps: str, of: str, **parameters: Any) -> list[Any]:
-        """
-        Return the first entries of a list.
-
-        :param most: maximum number of entries.
-        :param of: key of the entries in the response.
-        """
+        """Return the first entries of a list, at most ``most``; ``of`` is their key in the response."""
         found: list[Any] = []
         while len(found) < most:
             limit = min(INSTANCES if of == "task_instances" else PAGE, most - len(found))

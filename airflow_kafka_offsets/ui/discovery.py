@@ -37,12 +37,7 @@ _MOST_TRIED = 50
 
 @dataclass
 class DagPipelines:
-    """
-    The pipelines of a DAG.
-
-    :param tasks: the tasks that name the pipelines.
-    :param problems: a sentence for each task whose names are not a pipeline.
-    """
+    """The pipelines of a DAG, the tasks that name them, and a sentence for each task with invalid names."""
 
     tasks: Sequence[NamedTask] = ()
     pipelines: list[Pipeline] = field(default_factory=list)

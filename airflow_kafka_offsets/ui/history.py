@@ -47,7 +47,6 @@ class PipelineHistory:
     """
     Reads the past moves of one pipeline.
 
-    :param outcomes: results of task instances.
     :param ids: the DAGs that Airflow shows to the user.
     :param elsewhere: the pipelines of other DAGs that the user may read.
     """

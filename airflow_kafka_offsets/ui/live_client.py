@@ -75,9 +75,6 @@ class LiveClient:
     Equal requests at the same time, or within :data:`FRESH` seconds, are made once. Failures are shared too,
     so that an unreachable broker is not called for each viewer. The child process starts with the first
     request, and ends after some time without requests.
-
-    :param worker: module that the child process runs.
-    :param max_bytes: maximum bytes of cached answers.
     """
 
     def __init__(
@@ -99,11 +96,7 @@ class LiveClient:
             child.end()
 
     async def ask(self, question: Question, pipeline: Pipeline, **more: Any) -> Answer:
-        """
-        Return the answer about a pipeline within the deadline; an error is part of the answer.
-
-        :param more: further values of the request, as plain JSON.
-        """
+        """Return the answer about a pipeline within the deadline; an error is part of the answer."""
         if pipeline.unresolved_parameters:
             unknown = ", ".join(pipeline.unresolved_parameters)
             return Answer(error=f"no run has rendered {unknown} yet, or Airflow has cut it off or masked it")

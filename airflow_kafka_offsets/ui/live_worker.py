@@ -84,11 +84,7 @@ class ClusterClient:
 
     @contextmanager
     def lend(self, end: float) -> Iterator[OffsetsClient]:
-        """
-        Lend the client.
-
-        :raises KafkaOffsetsError: with a text that all viewers may see.
-        """
+        """Lend the client; the text of its errors may be seen by all viewers."""
         if not self._lock.acquire(timeout=max(0.0, end - time.monotonic())):
             raise KafkaOffsetsError(_BUSY)
         try:
@@ -164,14 +160,14 @@ class LiveWorker:
 
     def _now(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         names = request["names"]
-        named = GroupSelection.parse(names["group_id"], names["topics"], required=False)
+        selection = GroupSelection.parse(names["group_id"], names["topics"], required=False)
         checkpoint = None
         if names["checkpoint_location"]:
             checkpoint = ReadAhead(
                 spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
             )
         with self._lend(names["kafka_config_id"], end) as client:
-            reading = PipelineNow(client, named, checkpoint, end).read()
+            reading = PipelineNow(client, selection, checkpoint, end).read()
             # The connection may lead to another cluster by now, with other offsets.
             pace = self._progress.rates({**names, "servers": client.servers}, reading)
         return {**reading, "pace": pace}

@@ -89,13 +89,7 @@ _RESERVE = 0.5
 
 @dataclass
 class PipelineNow:
-    """
-    One reading of a pipeline.
-
-    :param selection: groups and topics of the pipeline.
-    :param checkpoint: checkpoint of the pipeline, if any.
-    :param end: deadline of the reading, by ``time.monotonic()``.
-    """
+    """One reading of a pipeline, which ends in time for ``end`` by ``time.monotonic()``."""
 
     client: OffsetsClient
     selection: GroupSelection
@@ -116,39 +110,20 @@ class PipelineNow:
         """
         reports = [self._with_times(report) for report in self._reports()]
         compared = self.checkpoint is not None and bool(self.selection.group_ids)
-        rows = [row for report in reports for row in report.partitions]
         lines = [
             _line(report.group_id or None, row, compared=compared)
             for report in reports
             for row in report.partitions
         ]
+        rows = [row for report in reports for row in report.partitions]
+        totals = _totals(rows, of_groups=bool(self.selection.group_ids))
         state, members = self._members(self.selection.group_ids and [report.group_id for report in reports])
-        lags = [lag for row in rows if (lag := row.lag) is not None]
-        uncounted = sum(row.uncounted for row in rows)
-        ages = [row.time_lag for row in rows if row.lag]
-        rooms = [row.headroom for row in rows if row.headroom is not None]
-        worst = headrooms_json(rooms)
-        worst["headroom"] = min((left for room in rooms if (left := room.at_most) is not None), default=None)
-        without = sum(row.committed is None for row in rows) if self.selection.group_ids else None
-        if (without or uncounted) and worst["headroom_state"] != "lost":
-            # Without a position the number of unread records is unknown.
-            worst["headroom_state"] = "unknown"
         return {
-            "totals": {
-                "lag": sum(lags) if lags else None,
-                "time_lag": None if uncounted else _oldest(ages, 0.0 if lags else None),
-                "headroom": worst["headroom"],
-                "headroom_state": worst["headroom_state"] or "unknown",
-                "partitions": len(rows),
-                "without_commit": without,
-                "unknown_lag": len(rows) - len(lags),
-                "uncounted": uncounted,
-                "over": partition_set(row.topic_partition for row in rows),
-            },
+            "totals": totals,
             "state": state,
             "members": members,
             "drift": _drift(reports) if compared else None,
-            "remedies": _remedies(reports, _verdicts(reports) if compared else (), worst),
+            "remedies": _remedies(reports, _verdicts(reports) if compared else (), totals),
             "checkpoint": _batch(reports[0].batch) if self.checkpoint is not None and reports else None,
             "commits": makers_of(reports),
             "topics": sorted({row.topic_partition.topic for row in rows})[:_MOST_TOPICS],
@@ -301,6 +276,30 @@ def _line(group: str | None, row: PartitionState, *, compared: bool) -> tuple[An
     )
 
 
+def _totals(rows: Collection[PartitionState], *, of_groups: bool) -> dict[str, Any]:
+    """Return the totals of partitions, see :meth:`PipelineNow.read`."""
+    lags = [lag for row in rows if (lag := row.lag) is not None]
+    uncounted = sum(row.uncounted for row in rows)
+    ages = [row.time_lag for row in rows if row.lag]
+    rooms = [row.headroom for row in rows if row.headroom is not None]
+    state = headrooms_json(rooms)["headroom_state"] or "unknown"
+    without = sum(row.committed is None for row in rows) if of_groups else None
+    if (without or uncounted) and state != "lost":
+        # Without a position the number of unread records is unknown.
+        state = "unknown"
+    return {
+        "lag": sum(lags) if lags else None,
+        "time_lag": None if uncounted else _oldest(ages, 0.0 if lags else None),
+        "headroom": min((left for room in rooms if (left := room.at_most) is not None), default=None),
+        "headroom_state": state,
+        "partitions": len(rows),
+        "without_commit": without,
+        "unknown_lag": len(rows) - len(lags),
+        "uncounted": uncounted,
+        "over": partition_set(row.topic_partition for row in rows),
+    }
+
+
 def _oldest(ages: Collection[float | None], default: float | None) -> float | None:
     """Return the age of the oldest record; ``None`` if one is unknown."""
     known = [age for age in ages if age is not None]
@@ -314,11 +313,11 @@ def _verdicts(reports: Collection[DriftReport]) -> list[str]:
 
 
 def _remedies(
-    reports: Collection[DriftReport], verdicts: Collection[str], worst: Mapping[str, Any]
+    reports: Collection[DriftReport], verdicts: Collection[str], totals: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return the remedy for each verdict, and for records that retention has deleted or will delete."""
-    lost = ["records lost"] if worst["headroom_state"] == "lost" else []
-    soon = ["expiring"] if worst["headroom"] is not None and worst["headroom_state"] != "none" else []
+    lost = ["records lost"] if totals["headroom_state"] == "lost" else []
+    soon = ["expiring"] if totals["headroom"] is not None and totals["headroom_state"] != "none" else []
     known = {str(verdict): text for report in reports for verdict, text in report.remedies.items()}
     known[MOVE_UNFINISHED] = _FINISH
     return {verdict: known[verdict] for verdict in (*lost, *verdicts, *soon)}

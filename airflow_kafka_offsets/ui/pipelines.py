@@ -59,11 +59,7 @@ NamingTask = tuple[NamedTask, "frozenset[int] | None"]
 
 @dataclass(frozen=True)
 class Pipeline:
-    """
-    A pipeline of one DAG.
-
-    :param names: the five names of the pipeline.
-    """
+    """A pipeline of one DAG, by its five names."""
 
     dag_id: str
     names: PipelineNames
@@ -144,11 +140,9 @@ def is_unknown(value: object) -> bool:
 
 def named_tasks(dag_id: str, listed: Iterable[Mapping[str, Any]]) -> list[NamedTask]:
     """
-    Return the tasks of a DAG that name a pipeline.
+    Return those of a DAG's tasks, as Airflow's API lists them, that name a pipeline.
 
     These are tasks of this package's classes and of subclasses, which have the same templated parameters.
-
-    :param listed: the DAG's tasks as Airflow's API returns them.
     """
     found = []
     for task in listed:

@@ -38,8 +38,6 @@ def receipt_question(rows: Sequence[ReceiptRow], log_ids: LogIds, *, plan_only: 
     Return the question about a receipt, as plain JSON; its ``offsets`` are empty if nothing can be asked.
 
     Of many rows only the times of those that moved furthest are read.
-
-    :param log_ids: the ids of the receipt's topics.
     """
     shown, _ = furthest_moves(list(enumerate(rows)), lambda row: _moved_by(row[1]))
     offsets = [
@@ -102,9 +100,7 @@ def read_times(
     """
     Read the times of the records at offsets of a receipt.
 
-    :param question: see :func:`receipt_question`.
     :param others: result of :func:`other_topics`.
-    :param within: seconds for reading.
     :return: ``times``, the columns ``before`` and ``after`` with a value for each row of the receipt: a time,
         ``deleted`` if retention has deleted the record, ``end`` if no record follows, or ``None`` if unknown;
         and ``problems``.

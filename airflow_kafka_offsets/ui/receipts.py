@@ -36,8 +36,7 @@ class TaskOutcome:
     """
     The result of a task instance: a move of a pipeline, or a reading.
 
-    :param groups: the groups in the result; empty for a checkpoint alone.
-    :param checkpoint: the checkpoint in the result, if the result names one.
+    :param groups: empty for a checkpoint alone.
     :param moved_by: number of offsets by which the groups moved, or that are in the window.
     :param offset: sum of the offsets after the move; ``log_end`` is the sum of the log ends.
     :param over: identifies the partitions of these sums.

@@ -83,11 +83,7 @@ class TaskOutcomes:
 
 
 class Budget:
-    """
-    Time limit for reading values; values that are not read in time are read at a later request.
-
-    :param seconds: total seconds for all values.
-    """
+    """Time limit for reading all values; values that are not read in time are read at a later request."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -220,11 +216,7 @@ async def newest_instances_of_dags(ask: AsUser, tasks: Collection[NamedTask]) ->
 
 
 async def with_rendered_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row]:
-    """
-    Return task instances of one task with their rendered fields.
-
-    :param rows: instances, the newest first. Airflow 3.1 leaves the rendered fields out of its lists.
-    """
+    """Add the rendered fields, which Airflow 3.1 does not list, to instances of a task, the newest first."""
     if not rows or any(row["rendered_fields"] for row in rows):
         return rows
     named = [row for row in rows if row["map_index"] >= 0 or row["dag_run_id"] == rows[0]["dag_run_id"]]
@@ -239,11 +231,7 @@ async def with_rendered_fields(ask: AsUser, rows: Sequence[Row]) -> Sequence[Row
 async def past_instances(
     ask: AsUser, task: NamedTask, indexes: Collection[int] | None, limit: int
 ) -> list[Row]:
-    """
-    Return the newest instances of one task, the newest first.
-
-    :param indexes: map indexes of the task, ``None`` for all.
-    """
+    """Return the newest instances of one task, of all or of given map indexes, the newest first."""
     named = sorted(indexes) if indexes is not None and len(indexes) <= _MOST_NAMED else None
     return await begun_instances(ask, task.dag_id, limit, task_id=task.task_id, map_index=named)
 

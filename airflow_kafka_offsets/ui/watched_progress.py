@@ -69,7 +69,6 @@ class WatchedProgress:
 
         :param question: ``kind``, ``parameters`` as the task has rendered them, and ``began``: when the wait
             began and how many records remained then, ``None`` if unknown.
-        :param end: deadline of the poll.
         :return: ``done``; ``moving``, whether the target moves like the log end; the ``remaining`` records,
             their number at the beginning (``of``), and the ``pace`` as text, each ``None`` if unknown.
         """

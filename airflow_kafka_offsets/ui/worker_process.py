@@ -46,8 +46,6 @@ class WorkerProcess:
     in any order, ``{"id", ...}``. Its first line is ``{"ready": true}``. If the process answers no request at
     all, or has left several requests unanswered, it gets no more requests. It is killed after the other
     requests are answered or overdue.
-
-    :param module: module whose ``main`` the process runs.
     """
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:

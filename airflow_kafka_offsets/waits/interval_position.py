@@ -61,7 +61,7 @@ class IntervalPosition(Wait):
         """
         seen = [each.move for each in kept if each is not None and each.move is not None]
         # Read before the position: a move in between counts in the next run.
-        move, led = self._moved_to(checkpoint, min(seen, default=None))
+        move, targets = self._moved_to(checkpoint, min(seen, default=None))
         known = self.read_checkpoint(checkpoint)
         found = self.find_positions(client, known)
         if not found:
@@ -80,7 +80,9 @@ class IntervalPosition(Wait):
                 "read"
             )
         times = RecordProgress(client, positions, logs, now=int(time.time() * 1000), idle_after=idle_after)
-        moved = RecordProgress(client, {tp: at for tp, at in led.items() if tp in logs}, logs, now=times.now)
+        moved = RecordProgress(
+            client, {tp: at for tp, at in targets.items() if tp in logs}, logs, now=times.now
+        )
         of_logs = UNKNOWN_LOGS
         if self.position_is_checkpoint:
             of_logs = self.logs_now(client, {tp.topic for tp in logs})
@@ -107,11 +109,11 @@ class IntervalPosition(Wait):
         archive = ArchivedMoves(checkpoint)
         unfinished = archive.unfinished()
         moves = [each for each in archive if each is not unfinished]
-        led: list[Positions] = []
+        targets: list[Positions] = []
         for move in moves:
             if since is None or move.number <= since or move.undone or move.abandoned:
                 continue
             if self.position_is_checkpoint or read_attachment(checkpoint, move, "after.csv"):
-                led += [dict(offsets) for offsets in move.after.values()]
+                targets += [dict(offsets) for offsets in move.after.values()]
         newest = moves[-1].number if moves else 0
-        return newest, furthest_behind(led)
+        return newest, furthest_behind(targets)

@@ -80,29 +80,9 @@ class ReachedWait(Wait):
             time comes soon.
         :raises DriftError: for a receipt of another cluster, or of a topic that was recreated since.
         """
-        scope = self.selection.scope
         if isinstance(self.target, Mapping):
-            target = parameter_text("target")
-            groups = Receipt.parse(self.target).groups if _is_receipt(self.target) else ()
-            recorded = LogIds.union(each.log_ids for each in groups)
-            remedy = "give the receipt of a task that moved the group there"
-            DriftError.raise_if(current_logs_refusals(client, target, recorded, remedy=remedy))
-            named = {"target": self._target}
-            unmatched = GroupSelection(None, scope).unmatched_names(named, "the target", partitions=True)
-            UsageError.raise_if(unmatched)
-            return self._frozen(client, {tp: at for tp, at in self._target.items() if tp in scope})
-        if self.group_id is not None and not self.checkpoint_location:
-            self.selection.scopes()
-        if scope.topics is not None:
-            partitions = partitions_in_scope(client, scope)
-        else:
-            found = self.positions_in(client, self.read_checkpoint(checkpoint), scope)
-            partitions = sorted({tp for each in found.values() for tp in each})
-            if not partitions:
-                raise UsageError(
-                    "the checkpoint has finished no batch, so its topics are unknown and there is no target "
-                    f"to freeze: name {parameter_text('topics', ...)}"
-                )
+            return self._frozen(client, self._own_offsets(client, self.target))
+        partitions = self._partitions(client, checkpoint)
         logs = client.log_ranges(partitions, isolation_level=self.isolation_level)
         place = Place.parse(self.target, "target")
         if place.time is None:
@@ -112,6 +92,37 @@ class ReachedWait(Wait):
         since = records_since(client, partitions, timestamp_ms(place.time), logs)
         # Behind a record that is ahead of the clock, there may be records before the target.
         return self._frozen(client, since.offsets | {tp: logs[tp].end for tp in since.ahead})
+
+    def _own_offsets(self, client: OffsetsReader, given: Mapping[str, Any]) -> Offsets:
+        """Return the given offsets, or a receipt's, that ``topics`` names; refuse those of other logs."""
+        scope = self.selection.scope
+        groups = Receipt.parse(given).groups if _is_receipt(given) else ()
+        recorded = LogIds.union(each.log_ids for each in groups)
+        remedy = "give the receipt of a task that moved the group there"
+        refusals = current_logs_refusals(client, parameter_text("target"), recorded, remedy=remedy)
+        DriftError.raise_if(refusals)
+        targets = {"target": self._target}
+        UsageError.raise_if(
+            GroupSelection(None, scope).unmatched_names(targets, "the target", partitions=True)
+        )
+        return {tp: at for tp, at in self._target.items() if tp in scope}
+
+    def _partitions(
+        self, client: OffsetsReader, checkpoint: SparkCheckpoint | None
+    ) -> Sequence[TopicPartition]:
+        """Return the partitions of the named topics, or of those that the checkpoint or the group reads."""
+        scope = self.selection.scope
+        if self.group_id is not None and not self.checkpoint_location:
+            self.selection.scopes()
+        if scope.topics is not None:
+            return partitions_in_scope(client, scope)
+        found = self.positions_in(client, self.read_checkpoint(checkpoint), scope)
+        if not any(found.values()):
+            raise UsageError(
+                "the checkpoint has finished no batch, so its topics are unknown and there is no target to "
+                f"freeze: name {parameter_text('topics', ...)}"
+            )
+        return sorted({tp for each in found.values() for tp in each})
 
     def _frozen(self, client: OffsetsReader, target: Offsets) -> ReachedWait:
         return replace(self, target=offsets_json(target), cluster=client.cluster_id())

@@ -54,7 +54,6 @@ class Reading:
     """
     The result of one poll.
 
-    :param done: whether the wait is over.
     :param text: the reading as lines for the log.
     :param positions: the positions of each group or source.
     :param news: the text without constantly changing parts, such as an age; by default the text.
@@ -260,14 +259,14 @@ class Wait:
                 DriftError.raise_if(check.refusals(self.logs_now(client, moved.log_ids.topics)))
         if self.position_is_checkpoint:
             return _checkpoint_positions(client, sources, scope) if sources else {}
-        named = self.selection.with_scope(scope)
+        selection = self.selection.with_scope(scope)
         # The topics of a source are known only after its first batch.
-        if not sources and self.checkpoint_location and named.names_sources:
+        if not sources and self.checkpoint_location and selection.names_sources:
             return {}
         # The query may have moved to another cluster. Then nothing moves its group here any more.
         check = LogCheck(moves=moves, remedy=_if_moved())
         positions = {}
-        for group, partitions in named.scopes(sources or None).items():
+        for group, partitions in selection.scopes(sources or None).items():
             commits = group_commits(client, group, partitions)
             now = self.logs_now(client, {tp.topic for tp in commits})
             DriftError.raise_if(check.refusals(now, group, commits))

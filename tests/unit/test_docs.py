@@ -6,6 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
+import click
 import doc_examples
 import pytest
 import tomllib
@@ -13,6 +14,7 @@ from airflow.providers.common.compat.sdk import redact
 from sqlalchemy import make_url
 
 import airflow_kafka_offsets
+from airflow_kafka_offsets.cli import cli
 from airflow_kafka_offsets.kafka.config import client_config, dropped_keys
 from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator
 
@@ -63,6 +65,36 @@ def test_a_page_can_be_read_in_the_repository_and_pastes_no_code_that_could_be_a
         assert "--8<--" not in text or page == ROOT / "docs" / "changelog.md", page
         pasted = doc_examples.SHOWN.sub("", text)
         assert not any("Operator" in code for code in block.findall(pasted)), page
+
+
+def commands_of(group, path=()):
+    """The command line's commands, each with its words."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from commands_of(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_the_page_of_the_command_line_has_each_option_in_its_commands_section_or_one_that_this_links():
+    general, *parts = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").split("\n## ")
+    sections = {part.partition("\n")[0]: part for part in parts}
+    anchors = {f"(#{re.sub('[^a-z ]', '', heading).replace(' ', '-')})": heading for heading in sections}
+
+    def linked(text):
+        return "".join(sections[heading] for anchor, heading in anchors.items() if anchor in text)
+
+    missing = {}
+    for path, command in commands_of(cli):
+        own = [heading for heading in sections if {*path} <= {*re.findall("[a-z-]+", heading)}] or [path[0]]
+        text = "".join(map(sections.__getitem__, own))
+        named = set(
+            re.findall("--[a-z-]*[a-z]", "".join((general, text, linked(text), linked(linked(text)))))
+        )
+        missing[path] = {name for each in command.params for name in each.opts if name[:2] == "--"} - named
+    assert len(missing) > 20
+    assert not {path: names for path, names in missing.items() if names}
 
 
 @pytest.mark.parametrize("name", ["connection.md", "production.md"])

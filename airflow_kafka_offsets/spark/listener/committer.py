@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
@@ -21,18 +22,13 @@ from airflow_kafka_offsets.model.commit_metadata import LISTENER
 from airflow_kafka_offsets.model.commit_origins import check_group_follows, moves_elsewhere, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
-from airflow_kafka_offsets.model.offsets import Commits, Offsets
+from airflow_kafka_offsets.model.offsets import Commits
 from airflow_kafka_offsets.moves.write import commit_forward
 from airflow_kafka_offsets.spark.commit import driver_metadata
-from airflow_kafka_offsets.spark.listener.queries import (
-    RunningQuery,
-    Settings,
-    Target,
-    TargetOffsets,
-    group_targets,
-)
+from airflow_kafka_offsets.spark.listener.queries import RunningQuery
 from airflow_kafka_offsets.spark.listener.read_topics import check_topics_at_end, identify_topics
-from airflow_kafka_offsets.spark.listener.runs import Outcomes, Run, answer_of
+from airflow_kafka_offsets.spark.listener.runs import Attempt, Outcomes, Run, answer_or_none
+from airflow_kafka_offsets.spark.listener.targets import Settings, Target, TargetOffsets, group_targets
 
 log = logging.getLogger(__name__)
 
@@ -83,11 +79,11 @@ class Committer:
 
     def follow(self, run_id: str, query: RunningQuery) -> None:
         """Follow a query from now on."""
-        run = Run(query, checkpoint_move=answer_of(query.newest_move))
+        run = Run(query, checkpoint_move=answer_or_none(query.newest_move))
         with self._noting:
             self._runs.setdefault(run_id, run)
 
-    def record_finished(self, run_id: str, batch: int | None, ended: float | None = None) -> None:
+    def record_finished(self, run_id: str, batch: int | None, ended_at: float | None = None) -> None:
         """Record that a query has finished a batch, and when it has ended: its offsets are committed."""
         with self._noting:
             run = self._runs.get(run_id)
@@ -95,10 +91,10 @@ class Committer:
                 # A batch that is not committed yet came after any move of the checkpoint.
                 run.batch = run.batch if run.wanted and batch is None else batch
                 run.wanted = True
-                run.first = batch if run.first is None else run.first
-                run.ended = run.ended or ended
-                if ended and not run.attempts:
-                    run.due = 0.0
+                run.first_batch = batch if run.first_batch is None else run.first_batch
+                run.ended_at = run.ended_at or ended_at
+                if ended_at and not run.attempts:
+                    run.due_at = 0.0
 
     def record_idle(self, run_id: str) -> None:
         """Record that a query waits for data: commit new finished offsets, and the same after some time."""
@@ -107,14 +103,14 @@ class Committer:
             if run is None:
                 return
             run.idle = True
-            due = run.committed is None or run.committed + run.refresh < time.monotonic()
+            due = run.committed_at is None or run.committed_at + run.refresh < time.monotonic()
         # Under load Spark drops events, also the event of a batch.
-        if due or answer_of(run.query.sources) != run.sources:
+        if due or answer_or_none(run.query.sources) != run.sources:
             self.record_finished(run_id, None)
 
     def record_ended(self, run_id: str) -> None:
         """Record that a query has ended; commit its offsets a last time, then forget it."""
-        self.record_finished(run_id, None, ended=time.monotonic())
+        self.record_finished(run_id, None, ended_at=time.monotonic())
 
     def commit_due(self) -> float | None:
         """Commit all due queries; return the seconds until the next is due, ``None`` without a query."""
@@ -126,7 +122,7 @@ class Committer:
         deadline = self._flush_until = time.monotonic() + timeout
         self._notice_ends()
         with self._noting:
-            running = [run_id for run_id, run in self._runs.items() if run.ended is None]
+            running = [run_id for run_id, run in self._runs.items() if run.ended_at is None]
         for run_id in running:
             # Under load Spark drops events, also the event of a batch.
             self.record_finished(run_id, None)
@@ -158,7 +154,7 @@ class Committer:
             runs = list(self._runs.values())
             self._runs.clear()
         for run in runs:
-            if run.ended is not None:
+            if run.ended_at is not None:
                 run.query.forget()
         if self._committing.acquire(timeout=timeout):
             try:
@@ -174,14 +170,14 @@ class Committer:
             self._notice = now + QUIET_PERIOD
             self._notice_ends()
         for run in wanted or self._wanted():
-            if at_once or run.due <= now:
+            if at_once or run.due_at <= now:
                 self._commit(run)
         if not at_once:
             self._ask_retention()
         self._forget_done()
         self._close_unused_clients()
         now = time.monotonic()
-        pauses = [run.due - now if run.wanted else run.refresh for run in self._followed()]
+        pauses = [run.due_at - now if run.wanted else run.refresh for run in self._followed()]
         return max(0.0, min(pauses)) if pauses else None
 
     def _followed(self) -> list[Run]:
@@ -196,7 +192,7 @@ class Committer:
         with self._noting:
             runs = dict(self._runs)
         for run_id, run in runs.items():
-            if run.ended is None and not answer_of(run.query.is_active):
+            if run.ended_at is None and not answer_or_none(run.query.is_active):
                 self.record_ended(run_id)
 
     def _commit(self, run: Run) -> None:
@@ -208,9 +204,9 @@ class Committer:
         finally:
             run.busy = False
         run.attempts = run.attempts + 1 if retry else 0
-        run.due = 0.0 if run.committed is None else run.committed + PAUSE
+        run.due_at = 0.0 if run.committed_at is None else run.committed_at + PAUSE
         if retry:
-            run.due = time.monotonic() + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (run.attempts - 1))
+            run.due_at = time.monotonic() + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (run.attempts - 1))
             with self._noting:
                 run.wanted = True
 
@@ -248,7 +244,7 @@ class Committer:
             self.outcomes.record_error(run.query, refusal)
             return {}, batch
         except Exception as failure:  # noqa: BLE001  # py4j, or a Spark that shuts down, may raise anything
-            if run.first is None:
+            if run.first_batch is None:
                 log.debug("Query %s does not report its finished offsets: %s", run.query.name, failure)
             else:
                 text = f"Spark does not report the finished offsets, so nothing is committed: {failure}"
@@ -261,14 +257,13 @@ class Committer:
     def _commit_one(self, run: Run, target: Target, wanted: TargetOffsets, batch: int | None) -> None:
         """Commit to one group, and check at the query's end that it has read the group's topics."""
         run.refuse_second(target, wanted.offsets, self._followed())
-        client = self._client(run, wanted.settings)
+        attempt = Attempt(run, target, self._client(run, wanted.settings), wanted.offsets, batch)
         compares = not self._allow_new_cluster
-        log_ids = identify_topics(run, target, client, wanted.offsets, batch, compares=compares)
-        self._write(run, target, client, wanted.offsets, batch, log_ids)
-        run.committed = time.monotonic()
+        self._write(attempt, identify_topics(attempt, compares=compares))
+        run.committed_at = time.monotonic()
         self.outcomes.record_commit(run.query, target)
-        if run.ended is not None and compares:
-            check_topics_at_end(run, target, client)
+        if run.ended_at is not None and compares:
+            check_topics_at_end(attempt)
 
     def _client(self, run: Run, settings: Settings) -> CommitPort:
         if settings not in self._clients:
@@ -276,47 +271,43 @@ class Committer:
         run.clients.add(settings)
         return self._clients[settings]
 
-    def _write(
-        self,
-        run: Run,
-        target: Target,
-        client: CommitPort,
-        offsets: Offsets,
-        batch: int | None,
-        log_ids: LogIds,
-    ) -> None:
+    def _write(self, attempt: Attempt, log_ids: LogIds) -> None:
         """Commit and read back, unless the group's commits show that the query must not commit to it."""
-        group_id, query = target.group_id, run.query
-        metadata = driver_metadata(LISTENER, query=query.query_id, batch=batch)
-
-        def check(found: Commits) -> Mapping[str, str]:
-            follows = "" if self._allow_new_query else query.query_id
-            check_group_follows(
-                group_id, found, follows, UNKNOWN_LOGS if self._allow_new_cluster else log_ids
-            )
-            move = newest_move(found, query.query_id)
-            elsewhere = move in moves_elsewhere(found, query.query_id, batch, offsets, run.began)
-            # The group alone is elsewhere after a restore of both, or a later move of the checkpoint alone.
-            elsewhere = elsewhere and not run.is_at_checkpoint(batch, offsets)
-            run.refuse_overtaken(target, move, elsewhere=elsewhere)
-            run.claims.setdefault(target, set()).update(offsets)
-            # So this commit does not hide the move from the late commit of an earlier run.
-            return replace(metadata, move=move or None).texts(offsets, log_ids)
-
+        group_id, query = attempt.target.group_id, attempt.run.query
+        check = partial(self._check_commits, attempt, log_ids)
         try:
-            commit_forward(client, group_id, offsets, query=query.name, check=check)
+            commit_forward(attempt.client, group_id, attempt.offsets, query=query.name, check=check)
         except CommitError as error:
             if error.written:
-                self.outcomes.record_commit(query, target, wholly=False)
+                self.outcomes.record_commit(query, attempt.target, wholly=False)
             raise
-        log.debug("Committed and read back: group %r, query %s, batch %s", group_id, query.name, batch)
+        log.debug(
+            "Committed and read back: group %r, query %s, batch %s", group_id, query.name, attempt.batch
+        )
+
+    def _check_commits(self, attempt: Attempt, log_ids: LogIds, found: Commits) -> Mapping[str, str]:
+        """Refuse an attempt that must not overwrite the group's commits; return its metadata by topic."""
+        run, target, _, offsets, batch = attempt
+        query_id = run.query.query_id
+        follows = "" if self._allow_new_query else query_id
+        known = UNKNOWN_LOGS if self._allow_new_cluster else log_ids
+        check_group_follows(target.group_id, found, follows, known)
+        move = newest_move(found, query_id)
+        elsewhere = move in moves_elsewhere(found, query_id, batch, offsets, run.began)
+        # The group alone is elsewhere after a restore of both, or a later move of the checkpoint alone.
+        elsewhere = elsewhere and not run.is_at_checkpoint(batch, offsets)
+        run.refuse_overtaken(target, move, elsewhere=elsewhere)
+        run.claims.setdefault(target, set()).update(offsets)
+        # With the move, this commit does not hide the move from the late commit of an earlier run.
+        metadata = driver_metadata(LISTENER, query=query_id, batch=batch)
+        return replace(metadata, move=move or None).texts(offsets, log_ids)
 
     def _ask_retention(self) -> None:
         """Ask the brokers of idle queries, once, how long they keep offsets: this takes a while."""
-        asked = (run for run in self._followed() if run.idle and run.retention is None and run.committed)
+        asked = (run for run in self._followed() if run.idle and run.retention is None and run.committed_at)
         for run in asked:
             minutes = [
-                answer_of(self._clients[settings].offsets_retention_minutes) for settings in run.clients
+                answer_or_none(self._clients[settings].offsets_retention_minutes) for settings in run.clients
             ]
             run.retention = min((60.0 * each for each in minutes if each is not None), default=math.inf)
 
@@ -326,8 +317,8 @@ class Committer:
             now, unfinished = time.monotonic(), set[str]()
             for run_id, run in list(self._runs.items()):
                 # During a flush, its timeout decides how long to retry.
-                done = run.ended is not None and (
-                    not run.wanted or max(run.ended + GIVE_UP, self._flush_until) < now
+                done = run.ended_at is not None and (
+                    not run.wanted or max(run.ended_at + GIVE_UP, self._flush_until) < now
                 )
                 # A late commit of an earlier run must find this one.
                 if done and run.query.query_id not in unfinished:
@@ -338,4 +329,4 @@ class Committer:
     def _close_unused_clients(self) -> None:
         used = {settings for run in self._followed() for settings in run.clients}
         for settings in self._clients.keys() - used:
-            answer_of(self._clients.pop(settings).close)
+            answer_or_none(self._clients.pop(settings).close)

@@ -32,28 +32,8 @@ def main(arguments: list[str]) -> None:
     Run a job with the listener attached, and commit the remaining offsets when the job has ended.
 
     The process ends with the job's exit status or exception. A failed commit changes neither; it is logged.
-
-    :param arguments: options of the launcher, the job's file, and the job's own arguments.
     """
-    from airflow_kafka_offsets.spark.listener.refusals import topic_groups
-
-    def groups(text: str) -> Any:
-        try:
-            return topic_groups(text)
-        except ValueError as error:
-            # argparse shows the text of this error only.
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    about = "Run a Spark job whose Kafka offsets are committed."
-    parser = argparse.ArgumentParser(prog="launcher.py", description=about)
-    add = parser.add_argument
-    add("--group-id", type=groups, help="the group of sources whose options name none")
-    add("--allow-new-query", action="store_true", help="use a group that has followed another query")
-    add("--allow-new-cluster", action="store_true", help="commit on another cluster than the last commit")
-    add("--timeout", type=float, default=60.0, help="seconds for the last commits after the job has ended")
-    add("job", help="the job's Python file")
-    add("arguments", nargs=argparse.REMAINDER, help="the job's own arguments")
-    options = parser.parse_args(arguments)
+    options = _read_options(arguments)
     job = Path(options.job)
     if not job.is_file():
         raise SystemExit(f"launcher: file {job} does not exist: expected the Python file of a Spark job")
@@ -75,6 +55,29 @@ def main(arguments: list[str]) -> None:
                 "Kafka offsets: nothing was committed, because no streaming query was followed: the launcher "
                 "does not see those of Spark Connect sessions, of Java and of Scala"
             )
+
+
+def _read_options(arguments: list[str]) -> argparse.Namespace:
+    """Read the launcher's options, the job's file, and the job's own arguments."""
+    from airflow_kafka_offsets.spark.listener.refusals import topic_groups
+
+    def groups(text: str) -> Any:
+        try:
+            return topic_groups(text)
+        except ValueError as error:
+            # argparse shows the text of this error only.
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    about = "Run a Spark job whose Kafka offsets are committed."
+    parser = argparse.ArgumentParser(prog="launcher.py", description=about)
+    add = parser.add_argument
+    add("--group-id", type=groups, help="the group of sources whose options name none")
+    add("--allow-new-query", action="store_true", help="use a group that has followed another query")
+    add("--allow-new-cluster", action="store_true", help="commit on another cluster than the last commit")
+    add("--timeout", type=float, default=60.0, help="seconds for the last commits after the job has ended")
+    add("job", help="the job's Python file")
+    add("arguments", nargs=argparse.REMAINDER, help="the job's own arguments")
+    return parser.parse_args(arguments)
 
 
 def _attach_before_each_start(listeners: list[tuple[Any, Any]], options: argparse.Namespace) -> None:

@@ -34,12 +34,7 @@ def token_targets(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def refuse_delegation_tokens(jvm: Any, targets: Mapping[str, str], settings: Mapping[str, str]) -> None:
-    """
-    Refuse to connect if only Spark's own sources have the credentials.
-
-    :param targets: the result of :func:`token_targets`.
-    :param settings: the client's settings, without the prefix ``kafka.``.
-    """
+    """Refuse a client's settings if only Spark's own sources have the credentials, by their tokens."""
     # A client with its own login needs no token.
     if "sasl.jaas.config" in settings or jvm.java.lang.System.getProperty(_GLOBAL_LOGIN) is not None:
         return

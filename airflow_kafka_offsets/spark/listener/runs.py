@@ -18,11 +18,13 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     UsageError,
 )
+from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, furthest_behind, summarize
 from airflow_kafka_offsets.moves.write import AHEAD
-from airflow_kafka_offsets.spark.listener.queries import RunningQuery, Settings, SourceState, Target
+from airflow_kafka_offsets.spark.listener.queries import RunningQuery, SourceState
+from airflow_kafka_offsets.spark.listener.targets import Settings, Target
 
 log = logging.getLogger(__name__)
 
@@ -63,23 +65,28 @@ class Run:
     """When the listener began to follow it, in seconds since 1970."""
     batch: int | None = None
     """Id of the newest finished batch; ``None`` if it must be read from the query."""
-    first: int | None = None
+    first_batch: int | None = None
     """Id of the first batch that is known to have finished."""
     wanted: bool = False
     """Whether a commit is needed."""
     busy: bool = False
     """Whether a commit is in progress."""
-    due: float = 0.0
+    due_at: float = 0.0
+    """When the next commit is due; this and the other times are of the monotonic clock."""
     attempts: int = 0
-    ended: float | None = None
-    committed: float | None = None
+    """Number of attempts that have failed since the last commit."""
+    ended_at: float | None = None
+    committed_at: float | None = None
     sources: list[SourceState] | None = None
     """The offsets of the last attempt to commit."""
     idle: bool = False
+    """Whether the query has waited for data."""
     retention: float | None = None
     """Seconds that brokers keep the groups' offsets: ``None`` before asking, infinite if unknown."""
     claims: dict[Target, set[TopicPartition]] = field(default_factory=dict)
+    """Partitions of each group that the run has committed, which no other query may commit."""
     clients: set[Settings] = field(default_factory=set)
+    """Settings of the clients that the run uses."""
     log_ids: dict[Target, tuple[set[str], LogIds]] = field(default_factory=dict)
     """Topics of each target's last commit, and their ids from when the query began to read them."""
     group_moves: dict[Target, int] = field(default_factory=dict)
@@ -106,7 +113,7 @@ class Run:
 
     def is_at_checkpoint(self, batch: int | None, ends: Offsets) -> bool:
         """Whether the checkpoint has these ends of a batch: no move has changed them since the run began."""
-        plan = None if batch is None else answer_of(partial(self.query.planned, batch))
+        plan = None if batch is None else answer_or_none(partial(self.query.planned, batch))
         kept = {} if plan is None else furthest_behind(plan.kafka_offsets.values())
         return all(kept.get(tp) == end for tp, end in ends.items())
 
@@ -120,9 +127,9 @@ class Run:
         """
         query = self.query
         self._note_passed_move()
-        ended = not answer_of(query.is_active)
+        ended = not answer_or_none(query.is_active)
         # Later commits of other tools hide a move from the group, but not from the checkpoint.
-        archived = answer_of(query.newest_move) if ended else None
+        archived = answer_or_none(query.newest_move) if ended else None
         # If the first attempt after the end has failed, the group may have been moved since.
         unknown = elsewhere or (ended and self.attempts)
         known = self.group_moves.setdefault(target, 0 if unknown else max(newest, self.checkpoint_move or 0))
@@ -139,22 +146,33 @@ class Run:
         if self.batch is None or self.attempts or elsewhere:
             raise PlanRefusedError(text)
         # The query writes its own position into the checkpoint with its next batch.
-        self.group_moves[target], self.checkpoint_move = newest, answer_of(query.newest_move)
+        self.group_moves[target], self.checkpoint_move = newest, answer_or_none(query.newest_move)
         log.warning("Kafka offsets: %s", text)
 
     def _note_passed_move(self) -> None:
         """Note a move of the checkpoint while the query was idle: its next batch goes past the move."""
         # A checkpoint is moved after a time without batches, so a busy query need not list the archive.
-        paused = self.committed is not None and self.committed + QUIET_PERIOD <= time.monotonic()
+        paused = self.committed_at is not None and self.committed_at + QUIET_PERIOD <= time.monotonic()
         # After a failed attempt the batch may be older than the move.
         if paused and self.batch is not None and not self.attempts:
-            newest = answer_of(self.query.newest_move)
+            newest = answer_or_none(self.query.newest_move)
             # In this order: a move that is seen before the query is active was made while it ran.
-            if newest is not None and answer_of(self.query.is_active):
+            if newest is not None and answer_or_none(self.query.is_active):
                 self.checkpoint_move = newest
 
 
-def answer_of(function: Callable[[], T]) -> T | None:
+class Attempt(NamedTuple):
+    """An attempt to commit the finished offsets of a run to one group."""
+
+    run: Run
+    target: Target
+    client: CommitPort
+    offsets: Offsets
+    batch: int | None
+    """Id of the newest batch that the run has finished."""
+
+
+def answer_or_none(function: Callable[[], T]) -> T | None:
     """Return a function's result, or ``None`` if the JVM, the server or the broker does not answer."""
     try:
         return function()

@@ -21,16 +21,9 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.listener import committer as committer_module
 from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
-from airflow_kafka_offsets.spark.listener.queries import (
-    ClassicQuery,
-    ConnectQuery,
-    SinceMove,
-    SourceState,
-    Target,
-    commit_group,
-    group_targets,
-)
+from airflow_kafka_offsets.spark.listener.queries import ClassicQuery, ConnectQuery, SinceMove, SourceState
 from airflow_kafka_offsets.spark.listener.runs import Counts
+from airflow_kafka_offsets.spark.listener.targets import Target, commit_group, group_targets
 from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
 
 ORDERS = TopicPartition("orders", 0)
@@ -555,7 +548,7 @@ def test_the_last_offsets_of_an_ended_query_are_not_committed_over_a_move_of_its
     finish(committer)
     # The broker is away at the last batch, and a reset is faster than the next attempt.
     query.ends, query.active, group.failures = {ORDERS: 9}, active, 1
-    committer.record_finished("run-1", 1, ended=None if active else time.monotonic())
+    committer.record_finished("run-1", 1, ended_at=None if active else time.monotonic())
     committer.commit_due()
     group.held["g", ORDERS], query.move = moved(), then
     committer.flush(2)

@@ -90,7 +90,7 @@ def test_an_airflow_that_does_not_answer_is_not_known_and_no_error():
 
 
 def test_a_list_that_is_cut_says_so(monkeypatch, caplog):
-    monkeypatch.setattr(triggered, "MOST", 2)
+    monkeypatch.setattr(triggered, "MOST_EVENTS", 2)
     assert len(listed(79)) == 3
     assert "at least 2 commits beyond the plan" in caplog.text
     caplog.clear()

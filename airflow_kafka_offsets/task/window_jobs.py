@@ -1,0 +1,89 @@
+"""Checks that a task before the commit of an offset window has read the window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Context, TriggerRule
+
+from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.recovery_tasks import SUCCESS, RecoveryTasks
+from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.task.run_tasks import task_states
+
+_MAY_HAVE_READ = frozenset({SUCCESS, "skipped", "removed"})
+"""States of the instances of a mapped job that has succeeded; Airflow removes those of a shorter list."""
+_RUNS_ANYWAY = frozenset(rule for rule in TriggerRule if "done" in rule or rule in ("none_skipped", "always"))
+"""Rules of a task whose success says nothing about the tasks before it."""
+
+
+class WindowJobs:
+    """The tasks directly before the task that commits a window, one of which must have read the window."""
+
+    def __init__(self, commit: Any, window: OffsetWindow) -> None:
+        self._commit = commit
+        plan = commit.dag.task_dict.get(str(window.source.get("task_id")))
+        before_plan = {plan.task_id, *plan.get_flat_relative_ids(upstream=True)} if plan else set()
+        self._after_plan = set(plan.get_flat_relative_ids()) if plan else set()
+        self._directly_after_plan = set(plan.downstream_task_ids) if plan else set()
+        self._jobs = [
+            task
+            for task in commit.upstream_list
+            if task.task_id not in before_plan
+            and not task.is_setup
+            and (self._counted_before(task) or not task.is_teardown)
+        ]
+
+    def check(self, context: Context) -> None:
+        """Refuse the commit if no task has read the window, although the commit runs."""
+        runs_anyway = self._commit.trigger_rule != TriggerRule.ALL_SUCCESS
+        if not self._jobs:
+            self._refuse_job_beside()
+        elif runs_anyway or any(map(self._counted_before, self._jobs)):
+            self._refuse_unread(context)
+
+    def _counted_before(self, task: Any) -> list[Any]:
+        """Return the last tasks before one that runs anyway, which count in its place; none for others."""
+        if task.trigger_rule not in _RUNS_ANYWAY:
+            return []
+        before = [
+            each for each in task.upstream_list if each.task_id in self._after_plan and not each.is_setup
+        ]
+        names = {each.task_id for each in before}
+        return [each for each in before if not names & each.get_flat_relative_ids()]
+
+    def _refuse_job_beside(self) -> None:
+        """Refuse the commit if a task that may be the window's job runs at the same time."""
+        commit = self._commit
+        ordered = commit.get_flat_relative_ids(upstream=True) | commit.get_flat_relative_ids()
+        if beside := sorted(self._directly_after_plan - ordered - {commit.task_id}):
+            raise PlanRefusedError(
+                f"only the plan is before this task, and {beside[0]!r} runs beside it. If the window's "
+                f"job fails, the commit has skipped its records: order the job before {commit.task_id!r}, "
+                "and a task that does not read the window after it"
+            )
+
+    def _refuse_unread(self, context: Context) -> None:
+        """Refuse the commit if the states of the tasks before it do not show that the window was read."""
+        upstream = self._commit.get_flat_relative_ids(upstream=True)
+        asked = {task.task_id for task in self._jobs} | self._after_plan & upstream
+        found = task_states(context, self._commit, asked)
+        counted: set[str] = set()
+        states = [self._states(task, found, counted) for task in self._jobs]
+        if not any(SUCCESS in each and _MAY_HAVE_READ.issuperset(each) for each in states):
+            raise PlanRefusedError(
+                "no task directly before this one shows that the window was read "
+                f"({found.describe(counted)}), but this one, or a task before it, has a trigger_rule "
+                "that lets it run anyway. A commit could skip the records: clear the job together "
+                "with this task. If another task has read it, order that task directly before this one, "
+                "with trigger_rule='none_failed'"
+            )
+
+    def _states(self, task: Any, found: RecoveryTasks, counted: set[str]) -> set[str | None]:
+        """Return the states that show whether a task has read the window; add the counted tasks' names."""
+        own = set(found.states[task.task_id])
+        if SUCCESS in own and (last := self._counted_before(task)):
+            # The task may delete the cluster of a job that has failed.
+            return (own - {SUCCESS}).union(*(self._states(each, found, counted) for each in last))
+        counted.add(task.task_id)
+        return own
