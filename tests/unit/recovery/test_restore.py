@@ -276,6 +276,17 @@ def test_an_offset_that_is_outside_the_log_by_now_goes_for_both_as_the_policy_sa
     assert committed() == COMMITTED | {0: to, 2: ENDS[2]}
 
 
+def test_a_group_with_a_member_is_refused_and_neither_is_changed(
+    topic, group, query, committed, reset, restore, member
+):
+    receipt = reset()
+    before = query.files()
+    member(group, topic)
+    with pytest.raises(AirflowFailException, match="nothing was changed: .* 1 member .*a-reader"):
+        restore(receipt)
+    assert (query.files(), committed()) == (before, RESET)
+
+
 def test_a_restore_that_ended_between_checkpoint_and_group_is_finished_by_its_retry(
     query, committed, reset, restore
 ):
