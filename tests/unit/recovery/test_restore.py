@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import Any
 
@@ -169,7 +170,7 @@ def test_a_restore_that_leaves_everything_alone_goes_on_and_writes_nothing(
 def test_a_group_that_the_reset_left_alone_is_left_alone(topic, group, committed, restore):
     moved = {"group_id": group, "before": {topic: {"0": 4}}, "after": {topic: {"0": 5}}}
     left = {"group_id": "others", "before": {}, "after": {}}
-    restore({"version": 1, "groups": [moved, left]})
+    restore(json.dumps({"version": 1, "groups": [moved, left]}))
     assert committed() == COMMITTED | {0: 4}
 
 
