@@ -278,13 +278,15 @@ def test_an_offset_that_is_outside_the_log_by_now_goes_for_both_as_the_policy_sa
 
 
 def test_a_group_with_a_member_is_refused_and_neither_is_changed(
-    topic, group, query, committed, reset, restore, member
+    topic, group, query, committed, reset, restore, member, tmp_path
 ):
-    receipt = reset()
+    receipt, file = reset(), tmp_path / "before.csv"
+    file.write_text(f"{topic},0,5\n")
     before = query.files()
     member(group, topic)
-    with pytest.raises(AirflowFailException, match="nothing was changed: .* 1 member .*a-reader"):
-        restore(receipt)
+    for given in ({"receipt": receipt}, {"from_file": str(file)}):
+        with pytest.raises(AirflowFailException, match="nothing was changed: .* 1 member .*a-reader"):
+            restore(**given)
     assert (query.files(), committed()) == (before, RESET)
 
 
