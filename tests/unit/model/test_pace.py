@@ -125,6 +125,10 @@ def test_no_end_is_said_while_the_partition_that_is_furthest_behind_does_not_mov
     assert pace.as_json()["seconds_left"] is None
 
 
+def test_nothing_is_said_when_nothing_remains() -> None:
+    assert polled(every(10, 6), falling(2_000, start=100_000)).pace is None
+
+
 def test_amounts_that_are_not_known_begin_again() -> None:
     descent = polled(every(10, 6), falling(310))
 

@@ -19,7 +19,12 @@ from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.readiness_file import READINESS
-from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError, UnknownTopicPartitionError
+from airflow_kafka_offsets.errors import (
+    MisnamedError,
+    MoveUnfinishedError,
+    PlanRefusedError,
+    UnknownTopicPartitionError,
+)
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
@@ -153,6 +158,8 @@ def test_an_interrupted_failover_is_finished_by_the_same_request_of_another_tool
     """On the command line the mirror has no Airflow connection."""
     with killed():
         pipeline.move(pipeline.plan())
+    with pytest.raises(MoveUnfinishedError, match="0001-failover .* was begun and not finished"):
+        pipeline.plan(mirror=Mirror(prefix="primary."))
     pipeline.move(pipeline.plan(mirror=Mirror()))
     assert pipeline.moves() == {"0001-failover": True}
 

@@ -77,6 +77,13 @@ def test_a_plan_says_what_it_would_write_and_what_that_means(pipeline, plan):
     assert "| Sink | not named: a sink that appends gets the records twice" in text
 
 
+def test_a_plan_of_a_group_with_a_member_is_refused_and_neither_is_moved(pipeline, plan, member):
+    member(pipeline.names["group_id"], pipeline.topic)
+    with pytest.raises(AirflowFailException, match="nothing was changed: .* 1 member .*a-reader"):
+        carry_out(pipeline, plan)
+    assert pipeline.at() == (READ, READ)
+
+
 def test_who_approved_is_in_the_receipt_and_beside_each_offset(pipeline, plan, client):
     receipt = carry_out(pipeline, plan, approval=approval(plan), **pipeline.names)
     assert receipt["approval"] == {"by": "ada", "user_id": "ada", "at": "2026-03-02T10:40:00Z"}

@@ -133,12 +133,21 @@ def test_the_hook_of_ones_own_task_says_the_same(connect):
     assert KafkaOffsetsHook("other").test_connection()[0] is False
 
 
+UNUSABLE = "has no usable hook .*store_conn_id"
+
+
 @pytest.mark.parametrize(
-    ("store_conn_id", "error"), [("nowhere", UsageError), ("of_no_type", AirflowFailException)]
+    ("store_conn_id", "error", "says"),
+    [
+        ("nowhere", UsageError, UNUSABLE),
+        ("of_no_type", AirflowFailException, UNUSABLE),
+        ("of_kafka", AirflowFailException, "expected a connection to a database"),
+    ],
 )
-def test_a_store_that_is_not_there_fails_at_once(context, monkeypatch, store_conn_id, error):
-    # Airflow finds no hook of this type, and raises an AttributeError.
-    monkeypatch.setenv("AIRFLOW_CONN_OF_NO_TYPE", '{"conn_type": "generic"}')
+def test_a_store_that_is_not_there_fails_at_once(context, monkeypatch, store_conn_id, error, says):
+    # Airflow finds no hook of the type "generic", and raises an AttributeError.
+    for name, kind in (("OF_NO_TYPE", "generic"), ("OF_KAFKA", "kafka")):
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps({"conn_type": kind}))
     task = CommitOffsetsOperator(task_id="c", group_id="g", store_conn_id=store_conn_id, store_pipeline="p")
-    with pytest.raises(error, match=f"connection '{store_conn_id}' has no usable hook .*store_conn_id"):
+    with pytest.raises(error, match=f"connection '{store_conn_id}'.*{says}"):
         task.execute(context)

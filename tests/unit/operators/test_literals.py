@@ -295,6 +295,7 @@ def test_templates_may_fill_in_the_scenario(scenarios):
         (CommitOffsetsOperator, OFFSETS | {"store_conn_id": "db"}, "offsets and store_conn_id are both"),
         (CheckMirrorOperator, ORDERS, "mirror is missing"),
         (CheckMirrorOperator, GROUP | MIRROR, "checkpoint_location is missing"),
+        (FailOverOperator, ORDERS, "mirror is missing"),
         (
             PlanOffsetWindowOperator,
             GROUP | {"every": "PT15M", "timezone": "Europe/Berlin"},

@@ -11,10 +11,10 @@ from memory_broker import MemoryBroker
 from airflow_kafka_offsets.errors import BrokerUnavailableError, PlanRefusedError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.readings.topic_times import first_records, records_since
-from airflow_kafka_offsets.readings.window import plan_window
+from airflow_kafka_offsets.readings.window import partitions_cut_off, plan_window
 from airflow_kafka_offsets.waits.reached import ReachedWait
 from airflow_kafka_offsets.waits.topic import TopicWait
 
@@ -83,9 +83,12 @@ def test_a_record_ahead_of_the_clock_is_named():
     assert since(Log(NOON - MINUTE, MS + MINUTE // 2)) == (1, False)
 
 
-def test_times_that_cannot_be_read_are_an_error():
+@pytest.mark.parametrize(
+    "ask", [since, lambda log: partitions_cut_off(log, {TP: 1}, {TP: LogRange(1, 2)}, TARGET)]
+)
+def test_times_that_cannot_be_read_are_an_error(ask):
     with pytest.raises(BrokerUnavailableError, match=r"the times of records in orders-0 .* try again"):
-        since(Log(NOON, unreadable=True))
+        ask(Log(NOON, unreadable=True))
 
 
 def test_records_behind_a_marker_that_cannot_be_read_in_time_are_an_error():

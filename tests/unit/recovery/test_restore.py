@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import Any
 
@@ -169,7 +170,7 @@ def test_a_restore_that_leaves_everything_alone_goes_on_and_writes_nothing(
 def test_a_group_that_the_reset_left_alone_is_left_alone(topic, group, committed, restore):
     moved = {"group_id": group, "before": {topic: {"0": 4}}, "after": {topic: {"0": 5}}}
     left = {"group_id": "others", "before": {}, "after": {}}
-    restore({"version": 1, "groups": [moved, left]})
+    restore(json.dumps({"version": 1, "groups": [moved, left]}))
     assert committed() == COMMITTED | {0: 4}
 
 
@@ -274,6 +275,19 @@ def test_an_offset_that_is_outside_the_log_by_now_goes_for_both_as_the_policy_sa
     restore(receipt, on_out_of_range=policy)
     assert query.stands() == READ | {0: to}
     assert committed() == COMMITTED | {0: to, 2: ENDS[2]}
+
+
+def test_a_group_with_a_member_is_refused_and_neither_is_changed(
+    topic, group, query, committed, reset, restore, member, tmp_path
+):
+    receipt, file = reset(), tmp_path / "before.csv"
+    file.write_text(f"{topic},0,5\n")
+    before = query.files()
+    member(group, topic)
+    for given in ({"receipt": receipt}, {"from_file": str(file)}):
+        with pytest.raises(AirflowFailException, match="nothing was changed: .* 1 member .*a-reader"):
+            restore(**given)
+    assert (query.files(), committed()) == (before, RESET)
 
 
 def test_a_restore_that_ended_between_checkpoint_and_group_is_finished_by_its_retry(

@@ -521,9 +521,9 @@ def test_the_marker_of_a_transaction_is_within_the_tolerance(group, make_topic, 
 
 def test_a_topic_with_old_records_behind_a_marker_is_judged_by_its_last_one(make_topic, send_in_transaction):
     tp = TopicPartition(make_topic(partitions=1, config=FOREVER), 0)
-    # The first lookup finds the first marker, and behind it a record that is older than the target.
+    # The lookup finds the first marker: nothing is behind it, then a record that is older than the target.
     for time_of_record in (now_ms() - 7_200_000, now_ms() - 3_600_000):
         send_in_transaction(tp, time_of_record)
-    assert reading_of(topic_sensor(tp.topic, a_minute_ago()))[0] is False
+        assert reading_of(topic_sensor(tp.topic, a_minute_ago()))[0] is False
     send_in_transaction(tp, now_ms())
     assert reading_of(topic_sensor(tp.topic, a_minute_ago()))[0] is True
