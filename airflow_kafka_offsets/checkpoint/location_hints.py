@@ -30,7 +30,7 @@ def _describe(fs: AbstractFileSystem, root: str) -> str:
         return f"the {name} of a checkpoint; give the directory above it"
     if fs.isfile(root):
         return "a file"
-    names = sorted(name for name in list_names(fs, root) or [] if name)
+    names = sorted(name for name in list_names(fs, root) if name)
     if not names:
         return _describe_empty(fs, root, parent)
     for output, what in _OUTPUTS.items():
@@ -50,7 +50,7 @@ def _describe(fs: AbstractFileSystem, root: str) -> str:
 
 def _describe_empty(fs: AbstractFileSystem, root: str, parent: str) -> str:
     what = "an empty directory" if fs.isdir(root) else "nothing"
-    neighbours = sorted(name for name in list_names(fs, parent) or [] if name) if parent else []
+    neighbours = sorted(name for name in list_names(fs, parent) if name) if parent else []
     checkpoints = _checkpoints(fs, parent, neighbours)
     if checkpoints:
         return f"{what}, but beside it checkpoints ({join_first(checkpoints, show=shorten)})"

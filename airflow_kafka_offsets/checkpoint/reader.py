@@ -172,7 +172,7 @@ class SparkCheckpoint:
 
     def list_names(self, directory: str) -> list[str]:
         """Return the current names in a directory of the checkpoint; empty if it does not exist."""
-        return list_names(self.fs, f"{self.root}/{directory}") or []
+        return list_names(self.fs, f"{self.root}/{directory}")
 
     def write_file(self, path: str, data: bytes) -> None:
         """Write a file of the checkpoint atomically; refuse a path that leads out of the checkpoint."""

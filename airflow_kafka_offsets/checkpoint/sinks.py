@@ -38,7 +38,7 @@ class _Directory(NamedTuple):
 
     def names(self) -> list[str]:
         """Return the names in the directory; empty if it does not exist."""
-        return list_names(self.fs, self.path) or []
+        return list_names(self.fs, self.path)
 
     def inner(self, name: str) -> _Directory:
         """Return a directory inside this one."""
