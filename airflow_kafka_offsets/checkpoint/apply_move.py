@@ -74,7 +74,7 @@ def apply_checkpoint_plan(
     else:
         # A plan without changes must not hide that another move was begun and not finished.
         ArchivedMoves(checkpoint).refuse_unfinished(plan.archive, plan.undoes)
-        if last_check is not None and not plan.resumes:
+        if last_check is not None:
             last_check()
     if commit is not None:
         try:
