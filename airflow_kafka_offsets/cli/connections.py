@@ -146,9 +146,20 @@ class BrokerOptions:
                 f"{' and '.join(self.option_names)} one broker for all: leave it out to use Airflow's "
                 "connections, or give each cluster a separate file"
             )
-        return cache(
-            lambda name: open_client(self.client_config_or(name, option), self.timeout, limited=limited)
-        )
+
+        @cache
+        def opened(name: str) -> OffsetsClient | KafkaOffsetsError:
+            try:
+                return open_client(self.client_config_or(name, option), self.timeout, limited=limited)
+            except KafkaOffsetsError as error:
+                return error
+
+        def client_of(name: str) -> OffsetsClient:
+            if isinstance(client := opened(name), KafkaOffsetsError):
+                raise client
+            return client
+
+        return client_of
 
 
 def start_admin_process() -> None:

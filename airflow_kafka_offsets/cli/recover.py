@@ -38,12 +38,12 @@ from airflow_kafka_offsets.cli.recovery_file import (
 from airflow_kafka_offsets.cli.saved_plans import max_age_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
-from airflow_kafka_offsets.model.fleet import Failure, Fleet
+from airflow_kafka_offsets.model.fleet import Failure, Fleet, Member
 from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.text import plural, shorten
 
 if TYPE_CHECKING:
-    from airflow_kafka_offsets.moves.fleet import Open
+    from airflow_kafka_offsets.moves.fleet import Open, Opened
 
 
 @click.group(cls=CommandGroup)
@@ -146,20 +146,25 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
 
     Exit 1 if that is unknown for a pipeline, such as on another cluster than that of the plan.
     """
+    from airflow_kafka_offsets.moves.fleet import call_each
     from airflow_kafka_offsets.readings.pipeline_state import pipeline_state
+
+    def state_of(member: Member, opened: Opened | KafkaOffsetsError) -> tuple[str, str] | Failure:
+        try:
+            if isinstance(opened, KafkaOffsetsError):
+                raise opened
+            now, behind = pipeline_state(*opened, member.plan)
+        except KafkaOffsetsError as error:
+            return Failure(member.name, error)
+        return now, f"{behind:,}"
 
     fleet = StateFile(file).require()
     open_one = _connect(fleet, broker)
+    found = call_each(state_of, fleet.members, lambda member: open_one(member.plan.target_names))
     header = ["PIPELINE", "STAGE", "NOW", "LAG", "ERROR"]
     rows: list[tuple[str, str, str, str, str | None]] = []
-    unknown: list[Failure] = []
-    for member in fleet.members:
-        now, lag = "unknown", "-"
-        try:
-            now, behind = pipeline_state(*open_one(member.plan.target_names), member.plan)
-            lag = f"{behind:,}"
-        except KafkaOffsetsError as error:
-            unknown.append(Failure(member.name, error))
+    for member, state in zip(fleet.members, found, strict=True):
+        now, lag = ("unknown", "-") if isinstance(state, Failure) else state
         rows.append((member.name, member.stage, now, lag, member.error))
     rows += [(name, "refused", "-", "-", why) for name, why in fleet.refused]
     keys = [*map(str.lower, header)]
@@ -172,7 +177,7 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     shown = [[*row, shorten(error or "-")] for *row, error in rows]
     title = f"Plan {fleet.digest} on cluster {', '.join(clusters)}"
     print_result(output, value, [title, *align_rows([header, *shown]), "", *_stages(fleet)])
-    report_failures(unknown, "could not be compared")
+    report_failures([each for each in found if isinstance(each, Failure)], "could not be compared")
 
 
 def _run_moves(

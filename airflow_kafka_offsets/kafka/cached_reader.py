@@ -71,8 +71,8 @@ class CachedReader:
 
     def __init__(self, client: OffsetsClient) -> None:
         self._client = client
-        # Not cached here: the client keeps the answer itself, waits ask for different times, or no poll asks.
-        self.cluster_id, self.log_ids = client.cluster_id, client.log_ids
+        # Not cached here: the client keeps the answer itself, or waits rarely ask, or for different times.
+        self.cluster_id, self.log_ids = client.cluster_id, _starting_admin_process()(client.log_ids)
         self.sees_all_topics = client.sees_all_topics  # cached for each round
         self.offsets_for_time, self.first_since = client.offsets_for_time, client.first_since
         self._commits: dict[str, dict[TopicPartition, Commit] | BrokerError] = {}

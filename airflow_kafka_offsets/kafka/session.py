@@ -22,7 +22,7 @@ from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import TopicPartition, refuse_invalid_partitions
 from airflow_kafka_offsets.model.parameters import parse_seconds
-from airflow_kafka_offsets.model.wording import parameter_text, unexpected
+from airflow_kafka_offsets.model.wording import dag_text, parameter_text, unexpected
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata
@@ -114,8 +114,8 @@ class Session:
         """Keep out calls of other threads, and all calls after the client was closed."""
         if not self._lock.acquire(timeout=call.seconds_left):
             raise BrokerUnavailableError(
-                f"{call.what}: another call of this client took all of {call.timeout:g} s: try again, or use "
-                "two clients"
+                f"{call.what}: another call of this client took all of {call.timeout:g} s: check why "
+                f"the broker answers slowly, then try again{dag_text(', or use two clients')}"
             )
         try:
             if self._closed:

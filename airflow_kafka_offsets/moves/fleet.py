@@ -44,6 +44,8 @@ AT_ONCE = 8
 Keep = Callable[[Fleet], None]
 """Saves a fleet so that it survives the end of this process."""
 
+R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
 
 Opened = tuple["OffsetsClient", "SparkCheckpoint | None"]
@@ -59,12 +61,32 @@ BothClusters = tuple["OffsetsClient | None", "OffsetsClient"]
 """Clients of the cluster that pipelines leave (``None`` if it does not answer) and of the mirror."""
 
 
-def open_or_error(open_one: Callable[[Names], T], names: Names) -> T | KafkaOffsetsError:
-    """Return what a function opens for a pipeline, or why it cannot be opened."""
-    try:
-        return open_one(names)
-    except KafkaOffsetsError as error:
-        return error
+def call_each(
+    function: Callable[[S, T | KafkaOffsetsError], R],
+    pipelines: Sequence[S],
+    open_one: Callable[[S], T],
+    at_once: int = AT_ONCE,
+    *,
+    none_without_all: bool = False,
+) -> list[R]:
+    """
+    Call a function for each pipeline with what is opened for it, or the error; several at a time.
+
+    :param open_one: is called in this thread, see :data:`Open`.
+    :param none_without_all: whether to pass only those that cannot be opened, if there are any.
+    """
+
+    def open_or_error(pipeline: S) -> T | KafkaOffsetsError:
+        try:
+            return open_one(pipeline)
+        except KafkaOffsetsError as error:
+            return error
+
+    opened = [(each, open_or_error(each)) for each in pipelines]
+    if none_without_all:
+        opened = [each for each in opened if isinstance(each[1], KafkaOffsetsError)] or opened
+    with ThreadPoolExecutor(min(at_once, len(opened) or 1)) as threads:
+        return list(threads.map(lambda each: function(*each), opened))
 
 
 def plan_resets(
@@ -154,9 +176,7 @@ def _plan_each(
         except KafkaOffsetsError as error:
             return Failure(", ".join(GroupSelection.parse(names.group_id).group_ids), error)
 
-    with ThreadPoolExecutor(min(at_once, len(pipelines))) as threads:
-        opened = [open_or_error(open_one, names) for names in pipelines]
-        found = list(threads.map(plan, pipelines, opened))
+    found = call_each(plan, pipelines, open_one, at_once)
     plans = [each for each in found if isinstance(each, SavedPlan)]
     return plans, [each for each in found if isinstance(each, Failure)]
 
@@ -303,9 +323,12 @@ class FleetMoves:
                 raise
             return None
 
-        with ThreadPoolExecutor(min(at_once, len(numbers) or 1)) as threads:
-            opened = [open_or_error(self._open, members[number].plan.target_names) for number in numbers]
-            return [each for each in threads.map(attempt, numbers, opened) if each is not None]
+        def open_one(number: int) -> Opened:
+            return self._open(members[number].plan.target_names)
+
+        # What cannot be opened is known before the first move, and would stop a reset half-way.
+        found = call_each(attempt, numbers, open_one, at_once, none_without_all=stop_after_failure)
+        return [each for each in found if each is not None]
 
     def _note(self, number: int, **changes: Any) -> None:
         """Save the progress of a pipeline before its next step."""

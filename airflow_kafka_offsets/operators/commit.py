@@ -137,22 +137,21 @@ class CommitOffsetsOperator(MovingOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit, and return the receipt."""
         with self.run_checked():
-            if self.offsets is None and self.store_conn_id is None:
-                return self._commit_checkpoint(context)
-            return self._commit_given(context)
+            is_given = self.offsets is not None or self.store_conn_id is not None
+            if is_given or (checkpoint := self.open_checkpoint()) is None:
+                return self._commit_given(context)
+            return self._commit_checkpoint(context, checkpoint)
 
     # The code that reads and commits is imported below, because a DAG file does not need it.
 
-    def _commit_checkpoint(self, context: Context) -> dict[str, Any]:
+    def _commit_checkpoint(self, context: Context, checkpoint: SparkCheckpoint) -> dict[str, Any]:
         """Commit the checkpoint's position; if the checkpoint is moved meanwhile, commit it again."""
-        from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
         from airflow_kafka_offsets.moves.apply import apply_position
         from airflow_kafka_offsets.moves.checkpoint_commit import (
             plan_checkpoint_commit,
             retry_while_checkpoint_moves,
         )
 
-        checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)
         allowed = self.parse_parameters(
             "on_out_of_range", "allow_rewind", "allow_new_cluster", "allow_new_query"
         )

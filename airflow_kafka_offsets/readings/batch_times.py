@@ -73,7 +73,7 @@ def recreated_since(
     client: PositionsReader,
     batches: Iterable[OffsetLogEntry],
     positions: Collection[TopicPartition],
-    silent: Collection[TopicPartition],
+    silent: Offsets,
 ) -> list[TopicPartition]:
     """
     Return the partitions that were created again after a batch had read them.
@@ -81,10 +81,12 @@ def recreated_since(
     The proof is that all records of the log are newer than the first batch that had read some.
 
     :param batches: Spark's plans of batches, oldest first.
-    :param silent: the positions that no commit confirms; one that is confirmed shows the topic of all.
+    :param silent: the positions that no commit confirms; one that is confirmed shows the topic of all, and
+        one at 0 has skipped no record.
     """
     confirmed = {tp.topic for tp in positions if tp not in silent}
-    wanted, found = {tp for tp in silent if tp.topic not in confirmed}, list[TopicPartition]()
+    wanted = {tp for tp, at in silent.items() if at and tp.topic not in confirmed}
+    found = list[TopicPartition]()
     for batch in batches:
         if not wanted:
             break

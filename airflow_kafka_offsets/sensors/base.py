@@ -100,8 +100,7 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         if "target" in asked:
             # Its value may be fixed, or be another one in each poll. Its text shows whether it was corrected.
             written = (self._templates or {}).get("target", getattr(self, "target", None))
-            known = isinstance(written, str | datetime | Mapping)
-            asked["target"] = str(written) if known else None
+            asked["target"] = str(written) if isinstance(written, str | datetime | Mapping) else None
             # No sensor's parameter; earlier versions have kept targets without it.
             asked.pop("cluster", None)
         return asked

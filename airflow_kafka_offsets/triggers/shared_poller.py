@@ -68,6 +68,8 @@ class PollRequest:
     early: float = 0.0
     """Time from which the request may join a round for other requests, to be in step with them."""
     in_trouble: bool = False
+    checked: Mapping[str, Positions] | None = field(default=None, init=False)
+    """The positions whose topics were checked last: an event trigger polls on after its wait is over."""
 
     def set_outcome(self, outcome: Reading | Exception) -> None:
         """Pass an outcome to the wait's event loop."""
@@ -203,8 +205,9 @@ class SharedPoller:
                 find(request)
                 if found[request] != before:
                     reading = request.wait.judge(reader, found[request])
-            if reading.done:
+            if reading.done and found[request] != request.checked:
                 request.wait.check_topics(reader, checkpoint_of(request), found[request])
+                request.checked = found[request]
             request.set_outcome(reading)
 
         _for_each(batch, find)

@@ -232,6 +232,13 @@ def test_the_plans_and_the_newest_move_of_a_querys_checkpoint_are_known_in_the_d
         *((LogIds("cluster-1", {name: "id-1"}), {name}, []) for name in ("moved", topic)),
         (LogIds(), {"other"}, [plan]),
     ]
+    # An archive of an early version does not name its logs: it may have moved all topics.
+    early = {"query_id": query.query_id, "files": {"offsets/0": {"before": None, "after": "sha256"}}}
+    (location / "_kafka_offsets/0001-seek/manifest.json").write_text(json.dumps(early))
+    assert [since[:2] for since in query.since_moves(1, topics)][1:] == [
+        (LogIds(), {topic, "other"}),
+        (LogIds(), set()),
+    ]
     (location / "_kafka_offsets/0001-seek/manifest.json").unlink()
     assert [(*since[:2], [*since.batches]) for since in query.since_moves(1, {topic})][-1] == (
         LogIds(),

@@ -142,7 +142,7 @@ class ClassicQuery:
             written = [path for path, digests in manifest["files"].items() if digests["after"] is not None]
             # An archive may be of a query that this one has replaced.
             if written and manifest["query_id"] == self.query_id:
-                logs = LogIds.parse(manifest["logs"])
+                logs = LogIds.parse(manifest.get("logs"))
                 # A move that names no topics may have moved all.
                 moved = left & logs.topics.keys() if logs.topics else left
                 moves.append((logs, moved, max(int(path.partition("/")[2]) for path in written)))

@@ -5,6 +5,8 @@ import json
 import pytest
 from written_query import QUERY_ID
 
+from airflow_kafka_offsets.checkpoint import apply_move
+from airflow_kafka_offsets.errors import StorageUnavailableError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -234,6 +236,22 @@ def test_a_checkpoint_is_moved_alone_and_back(do, topic, query):
     assert query.stands() == {0: 6, 1: 3}
     assert do("checkpoint restore URI --archive 0001-seek --execute --quiet-period 0").code == 0
     assert query.sparks_files() == before
+
+
+def test_a_seek_that_was_interrupted_is_finished_by_the_same_command_only(do, topic, query, monkeypatch):
+    def fail(*_):
+        raise StorageUnavailableError("the storage went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(apply_move, "_apply_step", fail)
+        done = do(f"{SEEK} --shift-by -2 --execute")
+    assert (done.code, query.stands()) == (1, READ)
+    assert "running it again finishes the rest" in done.err
+    assert "was begun and not finished" in do(f"{SEEK} --to-earliest --execute").err
+    # Not a second shift.
+    assert do(f"{SEEK} --shift-by -2 --execute").code == 0
+    assert query.stands() == {0: 6, 1: 1}
+    assert [each.name for each in (query.root / "_kafka_offsets").iterdir()] == ["0001-seek"]
 
 
 def test_a_checkpoint_is_moved_to_the_end_of_a_batch_with_its_group_or_alone(do, topic, query, committed):

@@ -6,11 +6,13 @@ import json
 import os
 import re
 import shutil
+from threading import Event
 
 import click
 import pytest
 from moved_fleet import BACK, READ, SHIFT
 
+from airflow_kafka_offsets.cli.connections import connection_config
 from airflow_kafka_offsets.errors import StorageError
 
 pytestmark = pytest.mark.usefixtures("memory")
@@ -241,19 +243,50 @@ def test_one_that_was_taken_back_and_has_run_since_is_left_alone(applied, recove
 
 
 def test_a_connection_that_is_gone_concerns_its_own_pipelines_only(pipelines, recovering, monkeypatch):
-    few = pipelines(2)
+    few, asked = pipelines(3), list[str]()
     monkeypatch.delenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER")
-    monkeypatch.setenv("AIRFLOW_CONN_OTHER", os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"])
-    few.list([few.entry(few.names[0], kafka_config_id="other"), few.entry(few.names[1])])
+    there = os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"]
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", there)
+    mine, *others = few.names
+    few.list([few.entry(mine), *(few.entry(name, kafka_config_id="other") for name in others)])
     assert recovering("plan", few, *SHIFT).code == 0
+    monkeypatch.delenv("AIRFLOW_CONN_OTHER")
+    # A reset that is known to stop half-way does not begin.
+    assert recovering("apply", few, "--execute", "--max-active", "1").code == 1
+    assert (few.at(), few.stages()) == ({READ: 3}, {"planned": 3})
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", there)
     assert recovering("apply", few, "--execute").code == 0
     monkeypatch.delenv("AIRFLOW_CONN_OTHER")
+
+    def ask(name, option):
+        asked.append(name)
+        return connection_config(name, option)
+
+    monkeypatch.setattr("airflow_kafka_offsets.cli.connections.connection_config", ask)
     shown = recovering("status", few, "--output", "json")
     assert (shown.code, "connection 'other' is not defined" in shown.err) == (1, True)
-    assert [each["now"] for each in json.loads(shown.out)["pipelines"]] == ["unknown", "moved"]
+    assert [each["now"] for each in json.loads(shown.out)["pipelines"]] == ["moved", "unknown", "unknown"]
+    # Perhaps the secrets backend does not answer.
+    assert asked == ["kafka_default", "other"]
     done = recovering("restore", few, "--execute")
-    assert (done.code, f"Error: group {few.names[0]}: FILE: connection 'other'" in done.err) == (1, True)
-    assert (few.at(), few.stages()) == ({BACK: 1, READ: 1}, {"applied": 1, "restored": 1})
+    assert (done.code, f"Error: group {others[0]}: FILE: connection 'other'" in done.err) == (1, True)
+    assert (few.at(), few.stages()) == ({BACK: 2, READ: 1}, {"applied": 2, "restored": 1})
+
+
+def test_the_status_asks_several_at_once_and_shows_them_as_planned(planned, recovering, monkeypatch):
+    few = planned(3)
+    answered = {name: Event() for name in few.names}
+
+    def ask(_client, _checkpoint, plan):
+        number = few.names.index(plan.groups[0].group_id)
+        # The last one answers first.
+        assert number == 2 or answered[few.names[number + 1]].wait(10)
+        answered[few.names[number]].set()
+        return "moved", number
+
+    monkeypatch.setattr("airflow_kafka_offsets.readings.pipeline_state.pipeline_state", ask)
+    shown = json.loads(recovering("status", few, "--output", "json").out)["pipelines"]
+    assert [(each["pipeline"], each["lag"]) for each in shown] == [*zip(few.names, "012", strict=True)]
 
 
 @pytest.mark.parametrize("with_checkpoints", [True, False])

@@ -6,7 +6,7 @@ import pytest
 from memory_broker import LISTENERS, Listener, MemoryBroker
 from memory_clients import open_client
 
-from airflow_kafka_offsets.errors import BrokerAuthenticationError
+from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerUnavailableError, SetupError
 from airflow_kafka_offsets.kafka import cached_reader
 from airflow_kafka_offsets.kafka.cached_reader import CachedReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -92,3 +92,21 @@ def test_the_lag_of_an_added_partition_ends_no_wait(broker, reader, monkeypatch)
     reader.next_round()
     reading = wait.poll(reader, None)
     assert (reading.done, reading.remaining[0]) == (False, 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "ask"),
+    [
+        ("log_ids", lambda reader: reader.log_ids(["orders"])),
+        ("topic_settings", lambda reader: reader.topic_settings(["orders"])),
+        ("committed_groups", lambda reader: reader.committed("g", [FIRST])),
+    ],
+)
+def test_an_admin_process_that_cannot_be_started_now_ends_no_wait(broker, monkeypatch, name, ask):
+    def refuse(*_: object, **__: object) -> None:
+        raise SetupError("cannot be started")
+
+    client: Any = open_client(broker)
+    monkeypatch.setattr(client, name, refuse)
+    with pytest.raises(BrokerUnavailableError, match="cannot be started"):
+        ask(CachedReader(client))

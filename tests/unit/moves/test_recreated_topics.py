@@ -31,6 +31,7 @@ from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
 from airflow_kafka_offsets.moves.groups import plan_commits, plan_group_resets
 from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek, plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_file
+from airflow_kafka_offsets.readings.batch_times import recreated_since
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.waits.lag import LagWait
 
@@ -241,6 +242,14 @@ def test_an_earlier_batch_is_checked_although_the_group_was_committed_in_the_new
     with pytest.raises(PlanRefusedError, match="the first record of orders-0 is newer than the batch"):
         pipeline.to_batch()
     pipeline.shift()
+
+
+def test_no_batch_is_searched_for_a_partition_that_was_never_read(pipeline):
+    pipeline.run()
+    batches = ArchivedMoves(pipeline.checkpoint).batches_after(-1)
+    ends = {ORDERS: 55, TopicPartition("orders", 1): 0}
+    assert recreated_since(pipeline.client, batches, ends, ends) == []
+    assert len([*batches]) == 1, "the first batch shows the topic, and the second one is not compared"
 
 
 def test_the_same_offset_of_the_new_topic_is_its_own_after_a_seek(pipeline):

@@ -72,6 +72,19 @@ def test_a_time_that_does_not_come_does_not_hide_that_records_are_deleted_elsewh
     assert holds(group)[0] == 5
 
 
+@pytest.mark.parametrize(
+    ("policy", "after", "says"),
+    [("skip", {0: 5, 1: 0}, "left alone"), ("clamp", {0: 3, 1: 0}, "moved to the log start")],
+)
+def test_a_partition_whose_records_of_the_time_are_deleted_is_left_alone_or_moved_to_its_log_start(
+    policy, after, says, topic, group, delete_records, holds, context, capsys
+):
+    delete_records(topic, {0: 3})
+    reset(context, to_datetime=NOON, group_id=group, topics=f"{topic}:0,1", on_out_of_range=policy)
+    assert holds(group) == after | {2: 0}
+    assert says in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("filled", "shift"), [("", ""), ("1", "-1")])
 def test_templates_fill_in_exactly_one_scenario(filled, shift, group, context):
     task = ResetOffsetsOperator(task_id="reset", group_id=group, to_offset="{{ to }}", shift_by="{{ by }}")

@@ -64,6 +64,10 @@ class CountingClient(OffsetsClient):
         self.asked.append(("partitions", tuple(topics or ())))
         return super().partitions(topics)
 
+    def log_ids(self, topics):
+        self.asked.append(("log_ids", len(set(topics))))
+        return super().log_ids(topics)
+
 
 @pytest.fixture
 def clients(memory, monkeypatch):
@@ -198,6 +202,26 @@ def test_a_partition_that_was_added_since_the_last_poll_ends_no_wait(
     assert all(each.done for each in after)
     (client,) = clients
     assert sum(question == "partitions" for question, _ in client.asked) <= 5
+
+
+def test_the_topics_of_a_checkpoint_without_backlog_are_checked_once_for_each_position(
+    clients, make_topic, produce, new_query
+):
+    """An event trigger polls on after each poll without a backlog."""
+    topic = make_topic(partitions=1)
+    produce(topic, {0: 6})
+    query = new_query({topic: {0: 5}})
+    wait = LagWait(checkpoint_location=query.location, max_lag=1)
+
+    async def run():
+        async with aclosing(poll_repeatedly(wait, 0.1)) as outcomes:
+            for batch in (2, 3):
+                found = [await asyncio.wait_for(anext(outcomes), DEADLINE) for _ in range(4)]
+                assert all(isinstance(outcome, Reading) and outcome.done for outcome in found)
+                query.run(batch, {topic: {0: 6}})
+        return clients[0].asked.count(("log_ids", 1))
+
+    assert asyncio.run(run()) == 2
 
 
 def test_a_topic_that_is_not_there_is_the_error_of_its_own_wait_only(groups, clients):
