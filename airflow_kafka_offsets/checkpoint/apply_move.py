@@ -74,7 +74,7 @@ def apply_checkpoint_plan(
     else:
         # A plan without changes must not hide that another move was begun and not finished.
         ArchivedMoves(checkpoint).refuse_unfinished(plan.archive, plan.undoes)
-        if last_check is not None and not plan.resumes:
+        if last_check is not None:
             last_check()
     if commit is not None:
         try:
@@ -98,7 +98,7 @@ def _finish(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
             )
     # A restore that names no archive would take back the move before, if the mark was written nevertheless.
     again = "running it" if plan.undoes is None else f"restoring archive {plan.undoes}"
-    with _explained(f"everything was moved, but the archive could not be marked as done: {again} again does"):
+    with _explained(f"all was moved, but the archive may not be marked as done: {again} again marks it"):
         # In this order: if the process dies in between, running the restore again sets the second mark.
         if plan.archive is not None:
             mark_done(checkpoint, plan.archive)

@@ -47,7 +47,7 @@ def test_a_restore_whose_end_may_be_noted_names_its_move(three, monkeypatch):
         raise StorageUnavailableError("read timeout")
 
     monkeypatch.setattr(apply_move, "mark_undone", lose_the_answer)
-    with pytest.raises(StorageUnavailableError, match="restoring archive 0002-seek again does$"):
+    with pytest.raises(StorageUnavailableError, match="restoring archive 0002-seek again marks it$"):
         apply_plan(three, restore(three))
     monkeypatch.undo()
     assert apply_plan(three, restore(three, "0002-seek")).steps == ()

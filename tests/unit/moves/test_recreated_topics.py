@@ -272,6 +272,18 @@ def test_a_reset_that_was_interrupted_before_its_commits_is_finished(pipeline, k
     pipeline.commit()
 
 
+def test_a_reset_is_not_finished_in_a_topic_that_is_created_again_while_it_is_planned(pipeline, killed):
+    pipeline.broker.forget("etl")
+    with killed():
+        pipeline.reset()
+    how: Any = {"now": Clock.now(), "metadata": by_next_step("reset")}
+    plan = plan_reset(pipeline.client, pipeline.checkpoint, ETL, Place("offset", 20), **how)
+    pipeline.recreate()
+    with pytest.raises(PlanRefusedError, match="topic 'orders' was deleted and created again"):
+        pipeline.move(plan, "reset")
+    assert pipeline.client.committed("etl", [ORDERS]) == {ORDERS: None}
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_batch_with_a_record_that_is_newer_than_its_start_is_moved_and_taken_back(pipeline, kept):
     """The clock of a producer is ahead, or the query is in real-time mode; no commit names the topic."""
