@@ -110,7 +110,7 @@ class ArchivedMoves:
         """
         Return the query's newest move that names its cluster; no failover that was taken back or abandoned.
 
-        :param topics: topics of which the move has moved at least one; without topics, every move counts.
+        :param topics: the move has moved at least one of these topics; without topics, every move counts.
         """
         found = (each for each in self.of_query if each.has_failed_over or not each.is_failover)
         return next((each for each in found if each.log_ids.cluster and each.concerns(topics)), None)

@@ -131,7 +131,7 @@ def plan_reset_to(
 
 
 class _CheckpointReset:
-    """The reset of a checkpoint and its groups: what was read before it, and the checkpoint's part."""
+    """Plans the reset of a checkpoint and its groups, from one reading of the checkpoint and its moves."""
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
 """Complete hours of a pipeline: topics that are created again, checkpoints, resets, the windows of runs."""
 
+from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
@@ -178,3 +179,18 @@ def test_a_checkpoint_whose_topic_was_created_again_is_refused_until_it_is_moved
     reset(query, group, "earliest", context, topics=recorded)
     query.run(2, {recorded: {0: 5}})
     assert runs.run() == ["03", "04"]
+
+
+def test_a_topic_that_was_created_again_before_the_first_run_completes_no_hour(
+    make_topic, write, new_query, recreate
+):
+    topic = make_topic(1, FOREVER)
+    query = new_query({topic: {0: 3}})
+    query.plan(1, {topic: {0: 3}}, at=datetime(2026, 2, 1, tzinfo=timezone.utc).timestamp())
+    recreate(topic, 1)
+    write(topic, {0: [0.5, 1.5, 2.5, 3.5, 4.5]})
+    # Spark does not notice it, and never reads the first 3 records.
+    query.run(2, {topic: {0: 5}})
+    runs = Runs(checkpoint_location=query.location)
+    with pytest.raises(AirflowFailException, match=f"has not read the first records of {topic}-0"):
+        runs.run()
