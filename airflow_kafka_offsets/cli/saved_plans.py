@@ -53,7 +53,7 @@ def save_to_file(
 
     :param group_id: the groups as given; ``None`` for several groups without a checkpoint.
     :param mirror: the mirror of a failover, as plain JSON.
-    :param allowed: further fields of the saved plan, see :func:`~airflow_kafka_offsets.moves.saved.save_plan`.
+    :param allowed: further fields of the plan, see :func:`~airflow_kafka_offsets.moves.saved.save_plan`.
     :raises UsageError: if the file exists, or cannot be written.
     """
     from airflow_kafka_offsets.moves.saved import save_plan
