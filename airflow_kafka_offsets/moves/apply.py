@@ -21,7 +21,6 @@ from airflow_kafka_offsets.moves.write import (
     commit_groups,
     overwrite,
     prove_commits,
-    recommit_overtaken,
     write_plan,
 )
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
@@ -101,7 +100,6 @@ def apply_pipeline(
         commit_groups(client, groups, stamped, overwrite if moved.steps else write_plan)
         # After the commits, because a query that was started in the meantime has read from the old position.
         verify_checkpoint(checkpoint, moved)
-        recommit_overtaken(client, groups, stamped)
 
     apply_checkpoint_plan(
         checkpoint,
