@@ -1,4 +1,4 @@
-"""Starts child processes and talks to them; has few imports, so that the admin worker can start early."""
+"""Starts child processes and talks to them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,18 +40,20 @@ class AdminWorker:
     """
     The admin worker in another Python process, which ends with this process.
 
-    Call :meth:`configure` before the first request.
+    :param settings: the first line of the worker's standard input: it may contain a password, so it must not
+        be an argument.
+    :param token: the worker's token, if it needs one, with its expiry time in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: str, token: Sequence[Any] | None) -> None:
         if not sys.executable:
             raise SetupError(
                 "sys.executable is not set, expected the path of this Python: group calls run in a child "
                 "process and need it"
             )
         self._owner = os.getpid()
-        self._expires = float("inf")
-        self._settings = b""
+        self._expires = float("inf") if token is None else token[1] - _LEAST_TOKEN
+        self._settings = settings.encode() + b"\n"
         # A file, not a pipe: a pipe would fill up, because its content is read only at the end.
         self._errors = _temporary_file()
         try:
@@ -67,17 +69,6 @@ class AdminWorker:
         self._finalizer = weakref.finalize(
             self, _end, self._process, self._socket, self._errors, self._owner, GRACE
         )
-
-    def configure(self, settings: str, token: Sequence[Any] | None) -> None:
-        """
-        Give the worker its settings.
-
-        :param settings: the first line of the worker's standard input: it may contain a password, so it must
-            not be an argument.
-        :param token: the worker's token, if it needs one, with its expiry time in seconds.
-        """
-        self._expires = float("inf") if token is None else token[1] - _LEAST_TOKEN
-        self._settings = settings.encode() + b"\n"
 
     @property
     def is_usable(self) -> bool:
@@ -176,30 +167,3 @@ def _end(
             status = process.wait()
         errors.seek(0)
         return status, errors.read().decode("utf-8", "replace")
-
-
-_early: list[AdminWorker] = []
-
-
-@contextmanager
-def start_worker_early() -> Iterator[None]:
-    """
-    Start the worker of this process's next client early, so that it is ready when the client needs it.
-
-    Importing the client takes 0.15 s in either process, so both import it in parallel. A worker that is not
-    used is killed at the end. If it cannot be started, the call that needs it reports the reason.
-    """
-    with suppress(SetupError):
-        _early.append(AdminWorker())
-    try:
-        yield
-    finally:
-        while _early:
-            _early.pop().end(0)
-
-
-def take_worker(settings: str, token: Sequence[Any] | None) -> AdminWorker:
-    """Return the worker that was started early, or a new one."""
-    worker = _early.pop() if _early and _early[-1].is_usable else AdminWorker()
-    worker.configure(settings, token)
-    return worker
