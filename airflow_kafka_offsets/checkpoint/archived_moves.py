@@ -298,7 +298,10 @@ def next_archive_name(checkpoint: SparkCheckpoint, kind: str) -> str:
     taken, last = set(map(archive_number, names)), _last_move(checkpoint, names)
     number = next(number for number in count(last + 1) if number not in taken)
     if not ARCHIVE_NAME.fullmatch(name := f"{number:04d}-{kind}"):
-        raise _no_number(checkpoint, max(names, key=archive_number))
+        raise CheckpointError(
+            f"{checkpoint.name(DIRECTORY)}: found {names[-1]}, and archives are numbered from 0001 in the "
+            "order of their moves: check the directory, and move it away if no move created it"
+        )
     return name
 
 
@@ -311,10 +314,3 @@ def _last_move(checkpoint: SparkCheckpoint, names: Iterable[str]) -> int:
         ):
             return archive_number(name)
     return 0
-
-
-def _no_number(checkpoint: SparkCheckpoint, name: str) -> CheckpointError:
-    return CheckpointError(
-        f"{checkpoint.name(DIRECTORY)}: found {name}, and archives are numbered from 0001 in the "
-        "order of their moves: check the directory, and move it away if no move created it"
-    )

@@ -166,8 +166,9 @@ def plan_put_back_archive(
         groups, _ = moves.group_offsets(archived)
         # The query may have read on in the others, whose groups stay where they are.
         back = archived.offsets_moved({tp for positions in groups.values() for tp in positions})
-        plan = plan_seek(checkpoint, back, policy, kind="restore", **how)
-        return replace(plan, log_ids=archived.logs_before)
+        return replace(
+            plan_seek(checkpoint, back, policy, kind="restore", **how), log_ids=archived.logs_before
+        )
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     # The archive of a restore records that the query returns to other logs, also without a change.
     steps = [step for step in known if archived.leaves_logs or checkpoint.read_file(step.path) != step.data]
