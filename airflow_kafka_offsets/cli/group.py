@@ -10,11 +10,7 @@ from typing import Any
 import click
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
-from airflow_kafka_offsets.cli.connections import (
-    BrokerOptions,
-    admin_client_options,
-    broker_options,
-)
+from airflow_kafka_offsets.cli.connections import BrokerOptions, admin_client_options, broker_options
 from airflow_kafka_offsets.cli.execution import (
     REFUSED,
     Execution,
