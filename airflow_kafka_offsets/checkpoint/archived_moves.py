@@ -27,7 +27,7 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
     ArchivedMove,
     archive_number,
 )
-from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
+from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
@@ -181,7 +181,7 @@ class ArchivedMoves:
             f"{'name one of them' if there else 'correct the location'}{instead}"
         )
 
-    def unfinished(self, batches: CheckpointBatches | None = None) -> ArchivedMove | None:
+    def unfinished(self) -> ArchivedMove | None:
         """
         Return the move that was begun and not finished, ``None`` if every move is finished.
 
@@ -189,13 +189,13 @@ class ArchivedMoves:
         in whose place this one has begun: nothing of it can be finished.
         """
         newest = self.newest
-        if newest is None or newest.is_over or self.has_run_since(newest, batches):
+        if newest is None or newest.is_over or self.has_run_since(newest):
             return None
         return newest
 
-    def has_run_since(self, move: ArchivedMove, batches: CheckpointBatches | None = None) -> bool:
+    def has_run_since(self, move: ArchivedMove) -> bool:
         """Return whether the query has planned or finished a batch since a move."""
-        batches = batches or read_checkpoint_batches(self.checkpoint)
+        batches = read_checkpoint_batches(self.checkpoint)
         if move.has_newer_batches(batches.planned, batches.committed):
             return True
         # In an interrupted move each file still has one of the two known contents.
@@ -226,16 +226,14 @@ class ArchivedMoves:
         if unfinished is not None and unfinished.name not in allowed:
             raise self.unfinished_error(unfinished)
 
-    def begun_by(
-        self, request: str, batches: CheckpointBatches | None = None, undoes: str | None = None
-    ) -> ArchivedMove | None:
+    def begun_by(self, request: str, undoes: str | None = None) -> ArchivedMove | None:
         """
         Return the unfinished move that the same request began, ``None`` if no move is unfinished.
 
         :param undoes: name of a move that may be unfinished: this request takes it back.
         :raises MoveUnfinishedError: if another request began the unfinished move.
         """
-        unfinished = self.unfinished(batches)
+        unfinished = self.unfinished()
         if unfinished is None or unfinished.name == undoes:
             return None
         if unfinished.request != request:

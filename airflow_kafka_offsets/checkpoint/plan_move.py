@@ -159,7 +159,7 @@ def plan_put_back_archive(
     newest = archived.newest_committed
     # A copy of the checkpoint may lack the newest batch: with its files back, another batch is the newest.
     lost = newest not in batches.committed and f"commits/{newest}" not in archived.files
-    moved = begun or archived.carried or lost or moves.has_run_since(archived, batches)
+    moved = begun or archived.carried or lost or moves.has_run_since(archived)
     refuse_past_failover(moves, archived, moved=bool(moved))
     if moved or left:
         how: Any = {"undoes": archived.name, "request": request, "left": left}
@@ -261,7 +261,7 @@ def _plan(
     **more: Any,
 ) -> CheckpointPlan:
     """Return the plan of a move, or the rest of it if the request has begun it; ``more`` are its fields."""
-    checkpoint, begun = moves.checkpoint, moves.begun_by(request, batches, undoes)
+    checkpoint, begun = moves.checkpoint, moves.begun_by(request, undoes)
     plan = CheckpointPlan(
         kind=kind,
         location=checkpoint.location,

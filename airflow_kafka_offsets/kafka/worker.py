@@ -54,17 +54,17 @@ class AdminWorker:
         self._owner = os.getpid()
         self._expires = float("inf") if token is None else token[1] - _LEAST_TOKEN
         self._settings = settings.encode() + b"\n"
-        # A file, not a pipe: a pipe would fill up, because its content is read only at the end.
-        self._errors = _temporary_file()
+        what = "a temporary file cannot be created, see TMPDIR"
         try:
             with ExitStack() as undo:
-                undo.push(self._errors)
+                # A file, not a pipe: a pipe would fill up, because its content is read only at the end.
+                self._errors = undo.enter_context(tempfile.TemporaryFile())
+                what = f"{sys.executable} cannot be started"
                 self._process, self._socket = start_child(MODULE, os.environ, self._errors)
                 undo.pop_all()
         except OSError as error:
-            raise _not_started(
-                f"{sys.executable} cannot be started ({error}): group calls need it", error
-            ) from error
+            retriable = error.errno in _BUSY
+            raise SetupError(f"{what} ({error}): group calls need it", retriable=retriable) from error
         # Ends the worker if the client is never closed; also at the end of this process.
         self._finalizer = weakref.finalize(
             self, _end, self._process, self._socket, self._errors, self._owner, GRACE
@@ -136,18 +136,6 @@ def start_child(
         )
         undo.pop_all()
     return process, ours
-
-
-def _temporary_file() -> IO[bytes]:
-    try:
-        return tempfile.TemporaryFile()
-    except OSError as error:
-        text = f"cannot create a temporary file ({error}): set TMPDIR; group calls need one"
-        raise _not_started(text, error) from error
-
-
-def _not_started(text: str, error: OSError) -> SetupError:
-    return SetupError(text, retriable=error.errno in _BUSY)
 
 
 def _end(

@@ -132,8 +132,8 @@ class LogCheck:
         for read_at, last, ends in self.by_last_move(silent):
             found += newer_than_batch(client, ends, read_at, only_whole=self.only_whole)
             if not found and not self.only_whole:
-                if gone_on := recreated_since(client, self.moves.batches_after(last), positions, ends):
-                    found.append(_read_on(self.moves, gone_on))
+                gone_on = recreated_since(client, self.moves.batches_after(last), positions, ends)
+                found += [_read_on(self.moves, gone_on)] if gone_on else []
         return found
 
     def by_last_move(self, positions: Offsets) -> list[tuple[int, int, Offsets]]:
