@@ -30,6 +30,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, Step
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import modified_at
 
@@ -55,9 +56,10 @@ def apply_checkpoint_plan(
     :param last_check: called after other moves can see this one and before the first write; an exception from
         it ends the move.
     :param commit: commits the groups, after the checkpoint was moved. The move is finished when it returns.
-    :raises PlanRefusedError: if the query is running; no file was changed.
+    :raises PlanRefusedError: if the plan is refused, or the query is running; no file was changed.
     :raises CheckpointError: if the files that are read back differ from the plan.
     """
+    PipelinePlan((), plan).check()
     remedy = f"running it again finishes the rest, restoring archive {plan.archive} takes the move back"
     if plan.steps:
         wait_until_quiet(checkpoint, quiet_period)
