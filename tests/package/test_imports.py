@@ -4,7 +4,7 @@ import ast
 import json
 import os
 import pkgutil
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 
 import airflow.sdk
@@ -142,7 +142,7 @@ def test_what_a_spark_job_imports_is_in_python_3_10_too(bare):
     names = ", ".join(spark.__all__)
     for name in modules_of(bare, f"from airflow_kafka_offsets.spark import {names}"):
         if name.startswith("airflow_kafka_offsets"):
-            tree = ast.parse(Path(str(find_spec(name).origin)).read_text(encoding="utf-8"))
+            tree = ast.parse(Path(str(import_module(name).__file__)).read_text(encoding="utf-8"))
             imports = (each for each in tree.body if isinstance(each, ast.ImportFrom))
             assert not {each.name for found in imports for each in found.names} & newer, name
 
