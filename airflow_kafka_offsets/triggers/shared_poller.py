@@ -110,7 +110,8 @@ class SharedPoller:
         self._requests: set[PollRequest] = set()
         self._changed = threading.Condition()
         self._closed = False
-        self._reading: dict[StorageKey, Future[Any]] = {}
+        self._reading: dict[StorageKey, Future[KnownCheckpoint | None]] = {}
+        self._hung: dict[StorageKey, Future[Any]] = {}
         self._thread = threading.Thread(target=self._run, name=f"kafka offsets of {name}", daemon=True)
         self._thread.start()
 
@@ -194,7 +195,7 @@ class SharedPoller:
             answer = storage.submit(question, copy(reader), known, *more)
             wait_for_futures([answer], timeout=give_up - time.monotonic())
             if not answer.done():
-                self._reading[_storage_key(request)] = answer
+                self._hung[_storage_key(request)] = answer
                 self._checkpoint_of(request)
             return answer.result()
 
@@ -222,22 +223,23 @@ class SharedPoller:
     def _checkpoint_of(self, request: PollRequest) -> KnownCheckpoint | None:
         if request.checkpoint is None:
             return None
-        if not (read := self._reading[_storage_key(request)]).done():
+        key = _storage_key(request)
+        if key in self._hung or not (read := self._reading[key]).done():
             raise StorageUnavailableError(
                 f"{request.wait.checkpoint_location}: the storage did not answer within "
                 f"{PATIENCE:g} s: check whether the triggerer can reach it"
             )
-        known: KnownCheckpoint | None = read.result()
-        return known
+        return read.result()
 
     def _read_checkpoints(self, batch: Sequence[PollRequest], storage: ThreadPoolExecutor) -> None:
         wanted = {_storage_key(request): request for request in batch if request.checkpoint is not None}
         # A checkpoint whose earlier read has not finished is not read again, and not waited for.
         late = {key: read for key, read in self._reading.items() if not read.done()}
+        self._hung = {key: answer for key, answer in self._hung.items() if not answer.done()}
         new = {
             key: storage.submit(request.wait.read_checkpoint, request.checkpoint)
             for key, request in wanted.items()
-            if key not in late
+            if key not in late | self._hung
         }
         wait_for_futures(new.values(), timeout=PATIENCE)
         self._reading = late | new

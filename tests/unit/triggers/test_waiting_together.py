@@ -35,7 +35,7 @@ from airflow_kafka_offsets.triggers.shared_poller import PollRequest
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
-from airflow_kafka_offsets.waits.wait import Reading
+from airflow_kafka_offsets.waits.wait import KnownCheckpoint, Reading
 
 pytestmark = pytest.mark.usefixtures("fast_polls")
 
@@ -281,6 +281,32 @@ def test_a_storage_that_hangs_while_its_moves_are_read_keeps_nobody_else_waiting
     assert all("the storage did not answer within 0.5 s" in str(each) for found in silent for each in found)
     assert all(isinstance(outcome, Reading) for outcome in answer)
     assert took < 5
+
+
+def test_a_late_answer_about_a_topic_is_not_taken_for_the_checkpoint_of_another_wait(
+    clients, make_topic, produce, new_query, monkeypatch
+):
+    monkeypatch.setattr(shared_poller, "PATIENCE", 0.2)
+    produce(topic := make_topic(partitions=1), {0: 5})
+    location = new_query({topic: {0: 5}}).location
+    judged, answered = [], threading.Event()
+
+    class Judged(LagWait):
+        def judge(self, client, positions):
+            judged.append(self)
+            if len(judged) == 2:
+                answered.wait(DEADLINE)
+            return super().judge(client, positions)
+
+        def check_topics(self, client, checkpoint, positions):
+            assert isinstance(checkpoint, KnownCheckpoint)
+            if len(judged) == 1:
+                time.sleep(0.5)
+                answered.set()
+
+    outcomes = poll_for([Judged(checkpoint_location=location, max_lag=0)] * 2, times=2)
+    assert all("the storage did not answer" in str(first) for first, _ in outcomes)
+    assert all(second.done for _, second in outcomes)
 
 
 def test_a_storage_that_refuses_is_opened_again_because_its_connection_may_be_corrected(
