@@ -950,3 +950,42 @@ def test_a_query_without_its_offsets_is_an_error_if_a_batch_has_finished(finishe
     assert [str(error) for error in committer.outcomes.errors] == [
         "Spark does not report the finished offsets, so nothing is committed: the JVM is gone"
     ] * finished
+
+
+def test_a_damaged_archive_hides_only_topics_that_no_newer_move_names_and_hundreds_are_not_read(caplog):
+    texts = {
+        "0401-seek": json.dumps(
+            {
+                "query_id": "q-1",
+                "files": {"offsets/3": {"before": None, "after": "digest"}},
+                "logs": {"cluster": "c", "topics": {"orders": "id-1"}},
+            }
+        ),
+        **{f"{number:04}-seek": "{" for number in range(400, 0, -1)},
+    }
+    read = []
+
+    class Archive(str):
+        suffix = str.__add__
+
+    class Archived(ClassicQuery):
+        _execution = SimpleNamespace(offsetLog=lambda: SimpleNamespace(metadataPath=lambda: ""))
+        _files = SimpleNamespace(list=lambda _: ())
+
+        def _archives(self):
+            return map(Archive, texts)
+
+        def _text(self, path):
+            read.append(path)
+            return texts[path.removesuffix("/manifest.json")]
+
+    query = Archived(SimpleNamespace(id="q-1", name=None))
+    moved = (LogIds("c", {"orders": "id-1"}), {"orders"})
+    assert [since[:2] for since in query.since_moves(9, {"orders", "returns"})] == [moved, (LogIds(), set())]
+    assert "0400-seek: cannot be read" in caplog.text
+    assert "returns" in caplog.text
+    # What another query has moved names no topic of this one.
+    texts |= dict.fromkeys([*texts][1:], json.dumps({"query_id": "q-2", "files": {}}))
+    read.clear()
+    assert query.since_moves(9, {"returns"})[-1].topics == {"returns"}
+    assert len(read) == 100
