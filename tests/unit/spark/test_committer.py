@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -588,12 +589,20 @@ def test_an_ended_query_commits_nothing_over_a_run_in_another_process_that_follo
     assert len(committer.outcomes.errors) == 1
 
 
+@pytest.mark.parametrize("partitions", [1, 2_500])
 @pytest.mark.parametrize("tool", ["spark listener", "reset"])
 def test_with_spark_connect_a_first_commit_after_the_end_is_not_made_over_a_later_batch(
-    committer, group, query, tool
+    group, tool, partitions
 ):
-    later = CommitMetadata(tool=tool, query="q-1", batch=8, move=1, at=int(time.time()))
-    group.held["g", ORDERS] = Commit(3, later.text())
+    query = Query("0f8fad5b-d9cb-469f-a165-70867728950e")
+    committer = following(query, group.client)
+    run = "asset_triggered__2026-01-01T00:00:00.123456+00:00_AbCdEfGh"
+    later = CommitMetadata(
+        dag="orders", run=run, task="stream", tool=tool, query=query.query_id, batch=8, move=1
+    )
+    later = replace(later, at=int(time.time()), token="t" * 12, started=int(time.time()), request="r" * 16)
+    (text,) = later.texts([ORDERS] * partitions, LogIds("cluster-1", {"orders": "id of orders"})).values()
+    group.held["g", ORDERS] = Commit(3, text)
     query.ends, query.active = {ORDERS: 9}, False
     committer.record_ended("run-1")
     committer.flush(2)
