@@ -23,13 +23,13 @@ MAX_BYTES = 4_000
 """Below Kafka's default ``offset.metadata.max.bytes``, 4,096; the client adds a NUL byte."""
 # For more partitions the metadata is shortened, because Kafka stores it once for each partition.
 MANY_PARTITIONS = 100
-MAX_BYTES_OF_MANY = 268
+MAX_BYTES_OF_MANY = 284
 """Limit for commits of many partitions, which must fit into one record batch."""
 _LEAST_IMPORTANT = (
-    *("before", "try_number", "user", "approved_at", "partitions", "at", "approved_by", "task", "dag"),
+    *("before", "try_number", "user", "approved_at", "partitions", "approved_by", "task", "dag"),
     # The tool tells a move from a pipeline's progress, also in another run.
     *("request", "map_index", "iteration", "clears", "started", "batch", "tool", "run", "move", "plan"),
-    *("token", "key", "topic", "cluster", "query"),
+    *("token", "key", "at", "topic", "cluster", "query"),
 )
 """Fields in the order in which a text that is too long loses them."""
 _LAST_SECOND = 253_402_300_799

@@ -311,8 +311,9 @@ def remedies() -> Mapping[Verdict, str]:
         "topic recreated": (
             "the topic was deleted and created again, an unclean leader election has cut off its log, or the "
             "connection leads to another cluster: correct the connection, or give the query a new "
-            "checkpoint; if the offsets are right there, commit once with "
-            f"{parameter_text('allow_new_cluster', True)}"
+            "checkpoint; if the offsets are right there, as with producers whose clocks are ahead or in "
+            f"real-time mode, commit once with {parameter_text('allow_new_cluster', True)} to the "
+            f"{parameter_text('group_id')} that this pipeline names"
         ),
         "not read": (
             "the query no longer reads the topic, so its new records are not read: let the query read the "

@@ -286,7 +286,7 @@ def _follows(made: CommitMetadata, archive: ArchivedMove | None) -> bool:
         return True
     if made.query != archive.query_id:
         return False
-    if made.is_move or made.at is None:  # a commit of many partitions has no time
+    if made.is_move or made.at is None:  # an early commit of many partitions has no time
         return (made.move or 0) >= archive.number + made.is_move
     return made.at >= archive.created_at
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.operators.links import LINKS
@@ -29,6 +31,8 @@ from airflow_kafka_offsets.task.parameter_checks import PipelineTask, check_lite
 from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.waits.progress import Progress
 from airflow_kafka_offsets.waits.wait import Reading, Wait
+
+_CLOCK = re.compile(r"\b((utc)?now|today|time)\(|\bstart_date\b")
 
 
 class OffsetsSensor(PipelineTask, BaseSensorOperator):
@@ -98,12 +102,14 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         """Return the parameters that decide when a wait is over, which must not change while it lasts."""
         asked = wait.parameters | {"stalled_after": None}
         if "target" in asked:
-            # Its value may be fixed, or be another one in each poll. Its text shows whether it was corrected.
-            written = (self._templates or {}).get("target", getattr(self, "target", None))
-            asked["target"] = str(written) if isinstance(written, str | datetime | Mapping) else None
+            # The wait may have the target that was frozen.
+            target = getattr(self, "target", None)
+            asked["target"] = str(target) if isinstance(target, str | datetime) else digest(target)
             # No sensor's parameter; earlier versions have kept targets without it.
             asked.pop("cluster", None)
-        return asked
+        # A template that reads the clock has another value each time it is rendered.
+        written = {name: str(each) for name, each in (self._templates or {}).items() if name in asked}
+        return asked | {name: text for name, text in written.items() if _CLOCK.search(text)}
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll once; when the wait is over, the reading is the task's XCom; else defer if the sensor does."""

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_futures
+from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.errors import BrokerUnavailableError, KafkaOffsetsError, StorageUnavailableError
@@ -43,6 +44,7 @@ GATHER = 0.1
 PATIENCE = 15.0
 """Seconds after which a round gives up on a broker or storage that does not answer."""
 
+T = TypeVar("T")
 StorageKey = tuple[str | None, str | None, bool]
 """Checkpoint, connection of its storage, and whether the checkpoint has to exist."""
 
@@ -109,6 +111,7 @@ class SharedPoller:
         self._changed = threading.Condition()
         self._closed = False
         self._reading: dict[StorageKey, Future[KnownCheckpoint | None]] = {}
+        self._hung: dict[StorageKey, Future[Any]] = {}
         self._thread = threading.Thread(target=self._run, name=f"kafka offsets of {name}", daemon=True)
         self._thread.start()
 
@@ -183,18 +186,21 @@ class SharedPoller:
         self._read_checkpoints(batch, storage)
         found: dict[PollRequest, Mapping[str, Positions]] = {}
 
-        def checkpoint_of(request: PollRequest) -> KnownCheckpoint | None:
-            if request.checkpoint is None:
-                return None
-            if not (read := self._reading[_storage_key(request)]).done():
-                raise StorageUnavailableError(
-                    f"{request.wait.checkpoint_location}: the storage did not answer within "
-                    f"{PATIENCE:g} s: check whether the triggerer can reach it"
-                )
-            return read.result()
+        def ask(request: PollRequest, question: Callable[..., T], *more: object) -> T:
+            """Ask what may read archives and batches of the checkpoint, whose storage may hang by now."""
+            known = self._checkpoint_of(request)
+            if known is None:
+                return question(reader, None, *more)
+            # With a reader of its own: a late answer must not get into a later round.
+            answer = storage.submit(question, copy(reader), known, *more)
+            wait_for_futures([answer], timeout=give_up - time.monotonic())
+            if not answer.done():
+                self._hung[_storage_key(request)] = answer
+                self._checkpoint_of(request)
+            return answer.result()
 
         def find(request: PollRequest) -> None:
-            found[request] = request.wait.find_positions(reader, checkpoint_of(request))
+            found[request] = ask(request, request.wait.find_positions)
 
         def judge(request: PollRequest) -> None:
             before = found[request]
@@ -206,29 +212,41 @@ class SharedPoller:
                 if found[request] != before:
                     reading = request.wait.judge(reader, found[request])
             if reading.done and found[request] != request.checked:
-                request.wait.check_topics(reader, checkpoint_of(request), found[request])
+                ask(request, request.wait.check_topics, found[request])
                 request.checked = found[request]
             request.set_outcome(reading)
 
-        _for_each(batch, find)
-        _for_each(found, judge)
+        for requests, step in ((batch, find), (found, judge)):
+            give_up = time.monotonic() + PATIENCE
+            _for_each(requests, step, give_up)
+
+    def _checkpoint_of(self, request: PollRequest) -> KnownCheckpoint | None:
+        if request.checkpoint is None:
+            return None
+        key = _storage_key(request)
+        if key in self._hung or not (read := self._reading[key]).done():
+            raise StorageUnavailableError(
+                f"{request.wait.checkpoint_location}: the storage did not answer within "
+                f"{PATIENCE:g} s: check whether the triggerer can reach it"
+            )
+        return read.result()
 
     def _read_checkpoints(self, batch: Sequence[PollRequest], storage: ThreadPoolExecutor) -> None:
         wanted = {_storage_key(request): request for request in batch if request.checkpoint is not None}
         # A checkpoint whose earlier read has not finished is not read again, and not waited for.
         late = {key: read for key, read in self._reading.items() if not read.done()}
+        self._hung = {key: answer for key, answer in self._hung.items() if not answer.done()}
         new = {
             key: storage.submit(request.wait.read_checkpoint, request.checkpoint)
             for key, request in wanted.items()
-            if key not in late
+            if key not in late | self._hung
         }
         wait_for_futures(new.values(), timeout=PATIENCE)
         self._reading = late | new
 
 
-def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], None]) -> None:
+def _for_each(requests: Iterable[PollRequest], step: Callable[[PollRequest], None], give_up: float) -> None:
     """Call a step for each request. An error becomes the outcome of that request's wait only."""
-    give_up = time.monotonic() + PATIENCE
     silent: BrokerUnavailableError | None = None
     for request in requests:
         if silent is not None and time.monotonic() > give_up:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import logging
 import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.checkpoint.archived_move import (
@@ -19,10 +21,13 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
     archive_number,
 )
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
+from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
+
+log = logging.getLogger(__name__)
 
 _KAFKA_SOURCES = re.compile(r"org\.apache\.spark\.sql\.kafka010\.")
 _V2 = re.compile(r"StreamingDataSourceV2(Scan)?Relation")
@@ -135,17 +140,27 @@ class ClassicQuery:
         :param batch: the first batch that is left out.
         """
         left, moves = {*topics}, list[tuple[LogIds, set[str], int]]()
-        for archive in self._archives():
+        # Each archive takes calls to the storage, and Spark keeps no batch from before so many moves.
+        for archive in islice(self._archives(), BATCHES_COMPARED):
             if not left:
                 break
-            manifest = json.loads(self._text(archive.suffix(f"/{MANIFEST}")))
-            written = [path for path, digests in manifest["files"].items() if digests["after"] is not None]
+            try:
+                manifest = json.loads(self._text(archive.suffix(f"/{MANIFEST}")))
+                paths = [path for path, digests in manifest["files"].items() if digests["after"] is not None]
+                written = [int(path.partition("/")[2]) for path in paths]
+                of_query, logs = manifest["query_id"] == self.query_id, LogIds.parse(manifest.get("logs"))
+            except (ValueError, LookupError, TypeError, AttributeError, OffsetsFormatError) as error:
+                log.warning(
+                    "%s: cannot be read (%s), so it is not noticed if %s was created again: move it away",
+                    *(archive, error, ", ".join(sorted(left))),
+                )
+                left = set()
+                break
             # An archive may be of a query that this one has replaced.
-            if written and manifest["query_id"] == self.query_id:
-                logs = LogIds.parse(manifest.get("logs"))
+            if written and of_query:
                 # A move that names no topics may have moved all.
                 moved = left & logs.topics.keys() if logs.topics else left
-                moves.append((logs, moved, max(int(path.partition("/")[2]) for path in written)))
+                moves.append((logs, moved, max(written)))
                 left = left - moved
         root = self._execution.offsetLog().metadataPath()
         names = [str(each.getPath().getName()) for each in self._files.list(root)]

@@ -37,9 +37,9 @@ def test_metadata_reads_back(value):
     assert CommitMetadata.parse(value.text()) == value
 
 
-def test_the_time_of_the_commit_goes_before_what_names_its_run():
+def test_a_commit_of_many_partitions_keeps_its_time_and_what_names_its_run():
     value = CommitMetadata(
-        dag="d" * 40,
+        dag="d" * 80,
         run="r" * 60,
         task="t",
         query="q" * 36,
@@ -50,7 +50,7 @@ def test_the_time_of_the_commit_goes_before_what_names_its_run():
     )
     assert parsed(value.text(1)).at == 1_767_225_600
     many = parsed(value.text(10_000))
-    assert (many.at, many.run) == (None, "r" * 60)
+    assert (many.at, many.run, many.task) == (1_767_225_600, "r" * 60, "")
 
 
 @pytest.mark.parametrize("number", [2, 100, 101])

@@ -5,6 +5,7 @@ import json
 import re
 import threading
 import time
+from datetime import datetime, timezone
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -401,6 +402,34 @@ def test_a_wait_for_something_else_than_the_task_has_by_now_is_tried_again(
     with pytest.raises(KafkaOffsetsError, match="the wait was for .*, and the task now has ") as refused:
         sensor(**given | corrected).execute_complete(context, **kwargs)
     assert refused.value.retriable
+
+
+def by_now():
+    """A time that the records before this line have reached, and another one at each call."""
+    return datetime.now(tz=timezone.utc).isoformat(timespec="microseconds")
+
+
+@pytest.mark.parametrize(
+    ("target", "is_tried_again"), [("{{ var }}", True), ("{{ clock.now() }}", False), ("latest", False)]
+)
+def test_a_target_whose_variable_was_changed_is_tried_again_and_one_that_the_clock_changes_is_not(
+    target, is_tried_again, behind, commit, broker, context
+):
+    topic = next(tp.topic for tp in broker.committed_everywhere(behind))
+
+    def render(until, **parameters):
+        sensor = reached_sensor(behind, target, **parameters)
+        sensor.render_template_fields({"clock": SimpleNamespace(now=by_now), "var": until})
+        return sensor
+
+    first = by_now()
+    with pytest.raises(TaskDeferred) as deferral:
+        render(first, deferrable=True, poke_interval=0.1).execute(context)
+    event = end_of(deferral.value.trigger, lambda: commit(behind, topic, {0: 5}))
+    kwargs = json.loads(json.dumps({**(deferral.value.kwargs or {}), "event": event}))
+    assert render(first).execute_complete(context, **kwargs)["reached"]
+    with pytest.raises(KafkaOffsetsError) if is_tried_again else contextlib.nullcontext():
+        render(by_now()).execute_complete(context, **kwargs)
 
 
 def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, commit, broker, context):

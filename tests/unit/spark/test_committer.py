@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -588,12 +589,20 @@ def test_an_ended_query_commits_nothing_over_a_run_in_another_process_that_follo
     assert len(committer.outcomes.errors) == 1
 
 
+@pytest.mark.parametrize("partitions", [1, 2_500])
 @pytest.mark.parametrize("tool", ["spark listener", "reset"])
 def test_with_spark_connect_a_first_commit_after_the_end_is_not_made_over_a_later_batch(
-    committer, group, query, tool
+    group, tool, partitions
 ):
-    later = CommitMetadata(tool=tool, query="q-1", batch=8, move=1, at=int(time.time()))
-    group.held["g", ORDERS] = Commit(3, later.text())
+    query = Query("0f8fad5b-d9cb-469f-a165-70867728950e")
+    committer = following(query, group.client)
+    run = "asset_triggered__2026-01-01T00:00:00.123456+00:00_AbCdEfGh"
+    later = CommitMetadata(
+        dag="orders", run=run, task="stream", tool=tool, query=query.query_id, batch=8, move=1
+    )
+    later = replace(later, at=int(time.time()), token="t" * 12, started=int(time.time()), request="r" * 16)
+    (text,) = later.texts([ORDERS] * partitions, LogIds("cluster-1", {"orders": "id of orders"})).values()
+    group.held["g", ORDERS] = Commit(3, text)
     query.ends, query.active = {ORDERS: 9}, False
     committer.record_ended("run-1")
     committer.flush(2)
@@ -950,3 +959,42 @@ def test_a_query_without_its_offsets_is_an_error_if_a_batch_has_finished(finishe
     assert [str(error) for error in committer.outcomes.errors] == [
         "Spark does not report the finished offsets, so nothing is committed: the JVM is gone"
     ] * finished
+
+
+def test_a_damaged_archive_hides_only_topics_that_no_newer_move_names_and_hundreds_are_not_read(caplog):
+    texts = {
+        "0401-seek": json.dumps(
+            {
+                "query_id": "q-1",
+                "files": {"offsets/3": {"before": None, "after": "digest"}},
+                "logs": {"cluster": "c", "topics": {"orders": "id-1"}},
+            }
+        ),
+        **{f"{number:04}-seek": "{" for number in range(400, 0, -1)},
+    }
+    read = []
+
+    class Archive(str):
+        suffix = str.__add__
+
+    class Archived(ClassicQuery):
+        _execution = SimpleNamespace(offsetLog=lambda: SimpleNamespace(metadataPath=lambda: ""))
+        _files = SimpleNamespace(list=lambda _: ())
+
+        def _archives(self):
+            return map(Archive, texts)
+
+        def _text(self, path):
+            read.append(path)
+            return texts[path.removesuffix("/manifest.json")]
+
+    query = Archived(SimpleNamespace(id="q-1", name=None))
+    moved = (LogIds("c", {"orders": "id-1"}), {"orders"})
+    assert [since[:2] for since in query.since_moves(9, {"orders", "returns"})] == [moved, (LogIds(), set())]
+    assert "0400-seek: cannot be read" in caplog.text
+    assert "returns" in caplog.text
+    # What another query has moved names no topic of this one.
+    texts |= dict.fromkeys([*texts][1:], json.dumps({"query_id": "q-2", "files": {}}))
+    read.clear()
+    assert query.since_moves(9, {"returns"})[-1].topics == {"returns"}
+    assert len(read) == 100

@@ -15,6 +15,7 @@ from memory_broker import MemoryBroker
 from memory_clients import open_client
 from waiting import again
 
+from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     BrokerError,
@@ -34,7 +35,7 @@ from airflow_kafka_offsets.triggers.shared_poller import PollRequest
 from airflow_kafka_offsets.triggers.wait import ConsumerGroupLagTrigger
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
-from airflow_kafka_offsets.waits.wait import Reading
+from airflow_kafka_offsets.waits.wait import KnownCheckpoint, Reading
 
 pytestmark = pytest.mark.usefixtures("fast_polls")
 
@@ -249,6 +250,63 @@ def test_a_checkpoint_that_does_not_answer_keeps_nobody_else_waiting(groups, cli
     assert all("the storage did not answer within 0.5 s" in str(outcome) for outcome in no_answer)
     assert all(outcome.retriable for outcome in no_answer)
     assert all(isinstance(outcome, Reading) for outcome in answer)
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_a_storage_that_hangs_while_its_moves_are_read_keeps_nobody_else_waiting(
+    groups, clients, monkeypatch, new_query, at_end
+):
+    monkeypatch.setattr(shared_poller, "PATIENCE", 0.5)
+    (group,), (topic,) = groups(1)
+    release = threading.Event()
+
+    def hang(*_):
+        release.wait(DEADLINE)
+        return iter(())
+
+    location = new_query({topic: {0: 5}}).location
+    if at_end:
+        waits = [LagWait(checkpoint_location=location, max_lag=0, tolerance=each) for each in range(3)]
+        monkeypatch.setattr(ArchivedMoves, "batches_after", hang)
+    else:
+        # The newest move that names a cluster is read with the checkpoint, and that of the topics later.
+        waits = [LagWait(group_id=group, checkpoint_location=location, max_lag=0)]
+        monkeypatch.setattr(ArchivedMoves, "on_cluster", lambda _, topics=(): hang() if topics else None)
+    began = time.monotonic()
+    try:
+        *silent, answer = poll_for([*waits, LagWait(group_id=group, topics=topic, max_lag=0)], times=3)
+        took = time.monotonic() - began
+    finally:
+        release.set()
+    assert all("the storage did not answer within 0.5 s" in str(each) for found in silent for each in found)
+    assert all(isinstance(outcome, Reading) for outcome in answer)
+    assert took < 5
+
+
+def test_a_late_answer_about_a_topic_is_not_taken_for_the_checkpoint_of_another_wait(
+    clients, make_topic, produce, new_query, monkeypatch
+):
+    monkeypatch.setattr(shared_poller, "PATIENCE", 0.2)
+    produce(topic := make_topic(partitions=1), {0: 5})
+    location = new_query({topic: {0: 5}}).location
+    judged, answered = [], threading.Event()
+
+    class Judged(LagWait):
+        def judge(self, client, positions):
+            judged.append(self)
+            if len(judged) == 2:
+                answered.wait(DEADLINE)
+            return super().judge(client, positions)
+
+        def check_topics(self, client, checkpoint, positions):
+            assert isinstance(checkpoint, KnownCheckpoint)
+            if len(judged) == 1:
+                time.sleep(0.5)
+                answered.set()
+
+    outcomes = poll_for([Judged(checkpoint_location=location, max_lag=0)] * 2, times=2)
+    assert all("the storage did not answer" in str(first) for first, _ in outcomes)
+    assert all(second.done for _, second in outcomes)
 
 
 def test_a_storage_that_refuses_is_opened_again_because_its_connection_may_be_corrected(

@@ -1,5 +1,6 @@
 """What several groups, sources and partitions are together."""
 
+import json
 import time
 from datetime import datetime, timezone
 from typing import get_args
@@ -7,6 +8,7 @@ from typing import get_args
 import pytest
 from checkpoint_moves import TimelessFileSystem, interrupt
 from memory_clients import open_client
+from written_query import QUERY_ID
 
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -87,15 +89,21 @@ def test_a_position_beyond_the_log_end_has_no_lag_of_0(
 
 
 def test_a_checkpoint_alone_is_not_compared_with_a_topic_that_was_created_again(
-    broker, make_topic, produce, new_query
+    memory, broker, make_topic, produce, new_query, new_group
 ):
-    topic = make_topic(1)
+    topic, group = make_topic(1), new_group()
     query = new_query({topic: {0: 4}})
     query.plan(1, {topic: {0: 4}}, at=time.time() - 600)
     produce(topic, {0: 10})
     found = now(broker, GroupSelection(), SparkCheckpoint(query.location))
     assert found["partitions"]["lag"] == [None]
     assert "the topic was deleted and created again" in found["problems"][0]
+    # If the query is in real-time mode, or the clock of a producer is ahead.
+    assert "allow_new_cluster=True to the group_id that this pipeline names" in found["problems"][0]
+    made = CommitMetadata(query=QUERY_ID, batch=1, cluster=memory.cluster_id)
+    broker.commit(group, {TopicPartition(topic, 0): 4}, json.dumps(made.as_json()))
+    found = now(broker, GroupSelection(group), SparkCheckpoint(query.location))
+    assert (found["drift"]["verdict"], found["partitions"]["lag"]) == ("in step", [6])
 
 
 def test_a_checkpoint_alone_is_not_compared_with_fewer_partitions(broker, make_topic, produce, new_query):
