@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.kafka.worker import start_worker_early
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.operators.links import LINKS
@@ -127,6 +126,9 @@ class OffsetsOperator(PipelineTask):
     @contextmanager
     def run_checked(self) -> Iterator[None]:
         """Check the rendered options, count refusals, and let Airflow retry only temporary errors."""
+        # Imported here because a DAG file does not need it.
+        from airflow_kafka_offsets.kafka.worker import start_worker_early
+
         # If a task runs twice in one process, the first run has left its lineage, and removed some outlets.
         self.servers, self._lineage = {}, None
         self._topics_by_group = {group: set() for group in self._named_groups()}

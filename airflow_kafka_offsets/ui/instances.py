@@ -275,15 +275,12 @@ def wait_question(fields: Mapping[str, Any], reading: Value) -> dict[str, Any] |
         # Progress is measured in records. Time lag and headroom do not decrease like a number of records.
         kind = "lag" if parameters.get("max_time_lag") is parameters.get("min_headroom") is None else None
     elif "target" in parameters and "tolerance" in parameters:
-        parameters["target"] = reading.get("target") or parameters["target"]
-        kind = "reached" if _is_frozen(parameters["target"]) else None
+        parameters["target"] = target = reading.get("target") or parameters["target"]
+        # The meaning of latest or of a time was fixed when the wait began.
+        frozen = isinstance(target, Mapping) or (isinstance(target, str) and target.lstrip().startswith("{"))
+        kind = "reached" if frozen else None
     else:
         kind = None
     if kind is None or any(map(is_unknown, parameters.values())):
         return None
     return {"kind": kind, "parameters": parameters}
-
-
-def _is_frozen(target: object) -> bool:
-    # The meaning of latest or of a time was fixed when the wait began.
-    return isinstance(target, Mapping) or (isinstance(target, str) and target.lstrip().startswith("{"))

@@ -87,7 +87,9 @@ class LiveClient:
         self._worker = worker
         self._deadline = deadline
         self._child: WorkerProcess | None = None
-        self._answers: SingleFlightCache[str, Answer] = SingleFlightCache(max_age, max_bytes, _size)
+        self._answers: SingleFlightCache[str, Answer] = SingleFlightCache(
+            max_age, max_bytes, lambda answer: len(answer.packed) + _BESIDE
+        )
 
     def close(self) -> None:
         """End the child process."""
@@ -132,7 +134,3 @@ class LiveClient:
 
 async def _run_here(work: Callable[..., T], *arguments: Any) -> T:
     return work(*arguments)
-
-
-def _size(answer: Answer) -> int:
-    return len(answer.packed) + _BESIDE

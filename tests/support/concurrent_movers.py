@@ -21,6 +21,7 @@ from airflow_kafka_offsets.checkpoint import apply_move, archive
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.kafka import worker
 from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators import base, reset
@@ -149,7 +150,7 @@ def deterministic() -> Iterator[None]:
         patch.setattr(time, "time", lambda: NOW)
         patch.setattr(time, "sleep", lambda seconds: None)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=Script.random.getrandbits(128)))
-        patch.setattr(base, "start_worker_early", nullcontext)
+        patch.setattr(worker, "start_worker_early", nullcontext)
         patch.setattr(base.OffsetsOperator, "log", logging.getLogger("silent"), raising=False)
         for module in (apply_move, archive, reset):
             patch.setattr(module, "datetime", _StoppedClock)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -41,7 +40,4 @@ def _no_worker_before_it_is_needed():
     """The in-memory broker needs no admin process, and each start costs as much as a test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "start_worker_early", nullcontext)
-        # What is imported later takes it from there. Airflow, which comes with it, is not imported here.
-        if base := sys.modules.get("airflow_kafka_offsets.operators.base"):
-            patch.setattr(base, "start_worker_early", nullcontext)
         yield
