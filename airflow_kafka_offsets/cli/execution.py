@@ -156,7 +156,7 @@ class Execution:
         """Finish a plan for groups and checkpoint, or without a client for a checkpoint alone."""
         from airflow_kafka_offsets.moves.apply import apply_checkpoint, apply_pipeline
 
-        how = metadata or self.metadata, checkpoint, self.quiet_period
+        how: Any = (metadata or self.metadata, checkpoint, self.quiet_period)
         apply = apply_checkpoint if client is None else partial(apply_pipeline, client)
         self.finish_plan(plan, lambda plan: apply(plan, *how), client=client, **shown)
 
