@@ -105,14 +105,14 @@ def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome
                 return TaskOutcome(
                     instance,
                     "window",
-                    _texts(mapping_in(value, "source").get("group_id")),
+                    _source_groups(value),
                     moved_by=int_or_none(value.get("records")),
                     offset=sum(ends.values()) if ends else None,
                     plan_only=True,
                 )
             case "certificate":
                 certificate = Certificate.parse(value)
-                groups = _texts(mapping_in(certificate.window, "source").get("group_id"))
+                groups = _source_groups(certificate.window)
                 moved_by, verdict = certificate.counts["offsets"], certificate.verdict
                 return TaskOutcome(instance, "audit", groups, moved_by=moved_by, verdict=verdict)
             case "mirror":
@@ -181,10 +181,9 @@ def _reading_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
     )
 
 
-def mapping_in(value: Value, name: str) -> Value:
-    """Return a mapping inside a value, or an empty one."""
-    found = value.get(name)
-    return found if isinstance(found, Mapping) else {}
+def _source_groups(value: Value) -> tuple[str, ...]:
+    source = value.get("source")
+    return _texts(source.get("group_id")) if isinstance(source, Mapping) else ()
 
 
 def int_or_none(value: object) -> int | None:
