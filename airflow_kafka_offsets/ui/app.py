@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.middleware.base import BaseHTTPMiddleware
 
-from airflow_kafka_offsets.ui.access import LOGGED_IN, Rights, check_frames, check_guards
+from airflow_kafka_offsets.ui.access import LOGGED_IN, check_frames, check_guards, new_rights
 from airflow_kafka_offsets.ui.airflow_api import AirflowError
 from airflow_kafka_offsets.ui.dags import Dags
 from airflow_kafka_offsets.ui.live_client import FRESH, LiveClient
@@ -36,19 +36,16 @@ log = logging.getLogger(__name__)
 def make_app() -> FastAPI:
     """Return the app; a SetupError if a route has no guard, or if this Airflow version has no tab."""
     check_frames()
-    # Only the routes: no documentation, no schema, no redirects.
+    # Only the routes: no schema, so no documentation, and no redirects.
     app = FastAPI(
-        title="Kafka offsets",
         openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
         redirect_slashes=False,
         dependencies=[LOGGED_IN],
         lifespan=_lifespan,
         exception_handlers={AirflowError: _unanswered, Exception: _failed},
     )
     app.state.live = LiveClient()
-    app.state.rights = Rights()
+    app.state.rights = new_rights()
     app.state.dags = Dags()
     # The number of values bounds the memory: the values are used for five seconds only.
     app.state.histories = SingleFlightCache(FRESH, 200)

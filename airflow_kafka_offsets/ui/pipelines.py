@@ -233,6 +233,5 @@ def read_pipelines(value: object) -> list[PipelineNames]:
             value = json.loads(value)
         except (ValueError, RecursionError):
             return []
-    return [
-        pick_names(each) for each in (value if isinstance(value, list) else ()) if isinstance(each, Mapping)
-    ]
+    listed = value if isinstance(value, list) else ()
+    return [pick_names(each) for each in listed if isinstance(each, Mapping)]
