@@ -37,7 +37,6 @@ from airflow_kafka_offsets.ui.task_instances import (
     instance_steps,
     read_row,
     result_entry,
-    stored_at,
 )
 
 _WAITING = ("running", "deferred", "up_for_reschedule")
@@ -87,7 +86,7 @@ async def find_instance(
         return None
     entry = await result_entry(ask, row)
     value = None if entry is None else await run_in_thread(parse_package_value, entry["value"])
-    at = datetime.now(tz=timezone.utc) if entry is None else stored_at(entry)
+    at = datetime.now(tz=timezone.utc) if entry is None else datetime.fromisoformat(entry["timestamp"])
     return InstanceResult(row, value, at, iterations)
 
 

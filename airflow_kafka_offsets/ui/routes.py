@@ -37,8 +37,9 @@ async def find_pipeline(request: Request, dag_id: str, key: str, ask: AsUserDep)
     """Return a pipeline from the cache, because open pages request it every few seconds."""
     # If the pipeline is not in the cache, a task may have named it since: read the DAG again.
     for seconds in (_NAMED, FRESH):
-        if (pipeline := (await _dags(request).get_one(ask, dag_id, seconds)).with_key(key)) is not None:
-            return pipeline
+        for pipeline in (await _dags(request).get_one(ask, dag_id, seconds)).pipelines:
+            if pipeline.key == key:
+                return pipeline
     raise HTTPException(404, "Not Found")
 
 
