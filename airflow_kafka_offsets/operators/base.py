@@ -126,16 +126,12 @@ class OffsetsOperator(PipelineTask):
     @contextmanager
     def run_checked(self) -> Iterator[None]:
         """Check the rendered options, count refusals, and let Airflow retry only temporary errors."""
-        # Imported here because a DAG file does not need it.
-        from airflow_kafka_offsets.kafka.worker import start_worker_early
-
         # If a task runs twice in one process, the first run has left its lineage, and removed some outlets.
         self.servers, self._lineage = {}, None
         self._topics_by_group = {group: set() for group in self._named_groups()}
         self._group_outlets = GroupOutlets(self._group_outlets.declared or self.outlets)
         self.outlets = self._group_outlets.outlets_with_events
-        # The Kafka client that reads topic ids takes some time to start.
-        with start_worker_early(), fail_without_retry():
+        with fail_without_retry():
             try:
                 self.check_rendered_parameters()
                 # Objects that templates render to, such as an empty list, would count as not given.

@@ -8,7 +8,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +21,6 @@ from airflow_kafka_offsets.checkpoint import apply_move, archive
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-from airflow_kafka_offsets.kafka import worker
 from airflow_kafka_offsets.model.offsets import Commit, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators import base, reset
@@ -144,13 +143,12 @@ class _StoppedClock(datetime):
 
 @contextmanager
 def deterministic() -> Iterator[None]:
-    """Stop the clock, number what is random, start no process: then a mover depends on its answers only."""
+    """Stop the clock, number what is random: then a mover depends on its answers only."""
     calls = connected(Clock(lambda: 0.0), lambda _: Script.desk.wait())
     with calls, pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: NOW)
         patch.setattr(time, "sleep", lambda seconds: None)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=Script.random.getrandbits(128)))
-        patch.setattr(worker, "start_worker_early", nullcontext)
         patch.setattr(base.OffsetsOperator, "log", logging.getLogger("silent"), raising=False)
         for module in (apply_move, archive, reset):
             patch.setattr(module, "datetime", _StoppedClock)
