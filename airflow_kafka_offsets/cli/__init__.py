@@ -19,11 +19,10 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 
 PROGRAM = "airflow-kafka-offsets"
 
+_MODULES = {name: name for name in ("checkpoint", "drift", "failover", "group", "recover", "wait")}
 
-ELSEWHERE = {name: name for name in ("checkpoint", "drift", "failover", "group", "recover", "wait")}
 
-
-@click.group(cls=CommandGroup, elsewhere=ELSEWHERE, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, elsewhere=_MODULES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name=PROGRAM)
 def cli() -> None:
     """Show and move the Kafka consumer offsets of Spark pipelines."""

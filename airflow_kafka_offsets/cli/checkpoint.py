@@ -107,7 +107,7 @@ def checkpoint_truncate(checkpoint: SparkCheckpoint, to_batch: int, execution: E
     from airflow_kafka_offsets.checkpoint.plan_move import plan_truncate
 
     plan = PipelinePlan((), plan_truncate(checkpoint, to_batch, execution.policy))
-    execution.finish_checkpoint_plan(plan, checkpoint)
+    execution.finish_pipeline_plan(plan, None, checkpoint)
 
 
 @checkpoint.command("restore")
@@ -147,4 +147,4 @@ def checkpoint_restore(
         metadata=execution.metadata,
         allow_stale=allow_stale,
     )
-    execution.finish_checkpoint_plan(plan, checkpoint)
+    execution.finish_pipeline_plan(plan, None, checkpoint)

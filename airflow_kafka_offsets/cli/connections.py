@@ -247,28 +247,15 @@ def _open_named_checkpoint(uri: str | None, checkpoint_conn_id: str | None) -> S
     return None
 
 
+def _cluster_option(name: str, text: str, **how: Any) -> Option:
+    return click.option(option_name(name), help=text, envvar=_VARIABLES[name], show_envvar=True, **how)
+
+
+_properties = "File of librdkafka properties, such as security.protocol=SASL_SSL."
 _broker_options = (
-    click.option(
-        "--bootstrap-server",
-        metavar="HOST:PORT[,...]",
-        envvar=_VARIABLES["bootstrap_server"],
-        show_envvar=True,
-        help="The Kafka cluster.",
-    ),
-    click.option(
-        "--command-config",
-        type=EXISTING_FILE,
-        envvar=_VARIABLES["command_config"],
-        show_envvar=True,
-        help="File of librdkafka properties, such as security.protocol=SASL_SSL.",
-    ),
-    click.option(
-        "--kafka-config-id",
-        metavar="ID",
-        envvar=_VARIABLES["kafka_config_id"],
-        show_envvar=True,
-        help="Airflow connection; replaces the two options above.",
-    ),
+    _cluster_option("bootstrap_server", "The Kafka cluster.", metavar="HOST:PORT[,...]"),
+    _cluster_option("command_config", _properties, type=EXISTING_FILE),
+    _cluster_option("kafka_config_id", "Airflow connection; replaces the two options above.", metavar="ID"),
     duration_option(
         "--timeout", f"{CALL_TIMEOUT:g}s", "for each call; four times as long for all calls together."
     ),

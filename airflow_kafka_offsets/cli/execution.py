@@ -147,24 +147,18 @@ class Execution:
     def finish_pipeline_plan(
         self,
         plan: PipelinePlan,
-        client: OffsetsClient,
+        client: OffsetsClient | None,
         checkpoint: SparkCheckpoint | None,
         *,
         metadata: CommitMetadata | None = None,
         **shown: Any,
     ) -> None:
-        """Finish a plan for groups and checkpoint; ``shown`` is passed to :meth:`finish_plan`."""
-        from airflow_kafka_offsets.moves.apply import apply_pipeline
+        """Finish a plan for groups and checkpoint, or without a client for a checkpoint alone."""
+        from airflow_kafka_offsets.moves.apply import apply_checkpoint, apply_pipeline
 
-        how = metadata or self.metadata, checkpoint, self.quiet_period
-        self.finish_plan(plan, lambda plan: apply_pipeline(client, plan, *how), client=client, **shown)
-
-    def finish_checkpoint_plan(self, plan: PipelinePlan, checkpoint: SparkCheckpoint) -> None:
-        """Finish a plan for a checkpoint without groups."""
-        from airflow_kafka_offsets.moves.apply import apply_checkpoint
-
-        how = self.metadata, checkpoint, self.quiet_period
-        self.finish_plan(plan, lambda plan: apply_checkpoint(plan, *how))
+        how: Any = (metadata or self.metadata, checkpoint, self.quiet_period)
+        apply = apply_checkpoint if client is None else partial(apply_pipeline, client)
+        self.finish_plan(plan, lambda plan: apply(plan, *how), client=client, **shown)
 
     def print_lines(self, *lines: str) -> None:
         """Print the lines of a plan that is not applied yet, unless the output is JSON."""

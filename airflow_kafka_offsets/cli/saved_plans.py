@@ -52,9 +52,7 @@ def save_to_file(
     Show a plan, and write it to a file.
 
     :param group_id: the groups as given; ``None`` for several groups without a checkpoint.
-    :param mirror: the mirror of a failover, as plain JSON.
     :param allowed: further fields of the plan, see :func:`~airflow_kafka_offsets.moves.saved.save_plan`.
-    :raises UsageError: if the file exists, or cannot be written.
     """
     from airflow_kafka_offsets.moves.saved import save_plan
     from airflow_kafka_offsets.readings.topic_times import look_up_times
@@ -100,7 +98,6 @@ def apply_saved_plan(
     """
     Apply the plan in a file, or show it without --execute.
 
-    :param max_age: maximum age of the plan in seconds.
     :param plan_again: plans the saved move, and refuses it if something has changed since.
     :param checkpoint: checkpoint from the command line; default: the plan's own.
     """

@@ -64,14 +64,14 @@ class KafkaOffsetsHook(KafkaBaseHook):
     def _build_config(self) -> dict[str, Any]:
         # This method is private in the provider, and the only one that adds the logins of MSK and Google.
         # Remove when KafkaBaseHook has a public method that returns the configuration.
-        build: object = getattr(super(), "_build_config", None)
-        if not callable(build):
-            raise _provider_changed("KafkaBaseHook._build_config is missing")
+        build: Any = getattr(super(), "_build_config", lambda: None)
         try:
             config = build()
             if not isinstance(config, dict):
-                raise _provider_changed(
-                    f"KafkaBaseHook._build_config returns {type(config).__name__}, expected a dictionary"
+                raise SetupError(
+                    f"{OFFICIAL_PROVIDER} {version(OFFICIAL_PROVIDER)} builds a connection's configuration "
+                    "differently (KafkaBaseHook._build_config is missing, or returns no dictionary): version "
+                    f"{KNOWN_TO_WORK} is known to work, install '{OFFICIAL_PROVIDER}=={KNOWN_TO_WORK}'"
                 )
             check_config(config)
         except AirflowNotFoundException as error:
@@ -233,10 +233,3 @@ class KafkaOffsetsHook(KafkaBaseHook):
 
     def _log_offsets(self, groups: Mapping[str, Positions]) -> None:
         self.log.info("Deleting group %s, with these offsets:\n%s", ", ".join(groups), format_csv(groups))
-
-
-def _provider_changed(found: str) -> SetupError:
-    return SetupError(
-        f"{OFFICIAL_PROVIDER} {version(OFFICIAL_PROVIDER)} builds a connection's configuration differently "
-        f"({found}): version {KNOWN_TO_WORK} is known to work, install '{OFFICIAL_PROVIDER}=={KNOWN_TO_WORK}'"
-    )

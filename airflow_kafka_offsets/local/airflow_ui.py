@@ -129,11 +129,8 @@ def show_ui(home: Path, environment: Mapping[str, str], page: str) -> None:
             f"    export {exports}\n"
             "Press Ctrl-C to stop it."
         )
-        if _has_display():
+        displays = map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
+        if sys.platform in ("darwin", "win32") or any(displays):
             webbrowser.open(address)
         airflow.wait()
     click.echo("Airflow has ended.")
-
-
-def _has_display() -> bool:
-    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))

@@ -74,10 +74,8 @@ def server_properties(
     """
     Return the configuration of a KRaft node that is both broker and controller.
 
-    :param number: the node id, from 1.
     :param ports: for each node, the port of each listener, including CONTROLLER.
     :param protocols: listener -> security protocol; brokers communicate on the first listener.
-    :param data: directory of the broker's logs.
     """
     listeners = {name: f"{name}://{LOOPBACK}:{port}" for name, port in ports[number - 1].items()}
     # With three replicas one broker may fail.

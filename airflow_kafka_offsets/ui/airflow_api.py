@@ -150,10 +150,6 @@ class AsUser:
         Return the parsed response of the API; ``None`` if the resource does not exist.
 
         :param steps: parts of the path below ``/api/v2``.
-        :raises RefusedError: if the user may not read the resource.
-        :raises AmbiguousError: if the address may match several resources.
-        :raises TooLargeError: if the response has more than 20 MB.
-        :raises AirflowError: if the call fails.
         """
         # A name must stay one part of the path. A tilde would mean all resources.
         if any(step in ("", ".", "..") or "/" in step or not is_plain(step) for step in steps):

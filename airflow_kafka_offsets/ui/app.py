@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.middleware.base import BaseHTTPMiddleware
 
-from airflow_kafka_offsets.ui.access import LOGGED_IN, Rights, check_frames, check_guards
+from airflow_kafka_offsets.ui.access import LOGGED_IN, check_frames, check_guards, new_rights
 from airflow_kafka_offsets.ui.airflow_api import AirflowError
 from airflow_kafka_offsets.ui.dags import Dags
 from airflow_kafka_offsets.ui.live_client import FRESH, LiveClient
@@ -37,46 +36,31 @@ log = logging.getLogger(__name__)
 def make_app() -> FastAPI:
     """Return the app; a SetupError if a route has no guard, or if this Airflow version has no tab."""
     check_frames()
-    # Only the routes: no documentation, no schema, no redirects.
+    # Only the routes: no schema, so no documentation, and no redirects.
     app = FastAPI(
-        title="Kafka offsets",
         openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
         redirect_slashes=False,
         dependencies=[LOGGED_IN],
         lifespan=_lifespan,
         exception_handlers={AirflowError: _unanswered, Exception: _failed},
     )
     app.state.live = LiveClient()
-    app.state.rights = Rights()
+    app.state.rights = new_rights()
     app.state.dags = Dags()
     # The number of values bounds the memory: the values are used for five seconds only.
     app.state.histories = SingleFlightCache(FRESH, 200)
     app.include_router(user_routes)
     app.include_router(dag_routes)
-    app.add_middleware(SecurityHeaders)
+    app.add_middleware(BaseHTTPMiddleware, dispatch=_add_headers)
     check_guards(app)
     return app
 
 
-class SecurityHeaders:
-    """Adds :data:`HEADERS` to every response."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and add the headers to its response."""
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
+async def _add_headers(request: Request, respond: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await respond(request)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response
 
 
 @asynccontextmanager
@@ -86,7 +70,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _unanswered(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return JSONResponse({"detail": str(error)}, 503, HEADERS)
+    return JSONResponse({"detail": str(error)}, 503)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

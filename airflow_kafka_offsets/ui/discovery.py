@@ -43,10 +43,6 @@ class DagPipelines:
     pipelines: list[Pipeline] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def with_key(self, key: str) -> Pipeline | None:
-        """Return the pipeline with a key, or ``None``."""
-        return next((pipeline for pipeline in self.pipelines if pipeline.key == key), None)
-
 
 async def find_pipelines(ask: AsUser, outcomes: TaskOutcomes, dag_id: str) -> DagPipelines:
     """

@@ -37,7 +37,6 @@ from airflow_kafka_offsets.ui.task_instances import (
     instance_steps,
     read_row,
     result_entry,
-    stored_at,
 )
 
 _WAITING = ("running", "deferred", "up_for_reschedule")
@@ -87,7 +86,7 @@ async def find_instance(
         return None
     entry = await result_entry(ask, row)
     value = None if entry is None else await run_in_thread(parse_package_value, entry["value"])
-    at = datetime.now(tz=timezone.utc) if entry is None else stored_at(entry)
+    at = datetime.now(tz=timezone.utc) if entry is None else datetime.fromisoformat(entry["timestamp"])
     return InstanceResult(row, value, at, iterations)
 
 
@@ -275,15 +274,12 @@ def wait_question(fields: Mapping[str, Any], reading: Value) -> dict[str, Any] |
         # Progress is measured in records. Time lag and headroom do not decrease like a number of records.
         kind = "lag" if parameters.get("max_time_lag") is parameters.get("min_headroom") is None else None
     elif "target" in parameters and "tolerance" in parameters:
-        parameters["target"] = reading.get("target") or parameters["target"]
-        kind = "reached" if _is_frozen(parameters["target"]) else None
+        parameters["target"] = target = reading.get("target") or parameters["target"]
+        # The meaning of latest or of a time was fixed when the wait began.
+        frozen = isinstance(target, Mapping) or (isinstance(target, str) and target.lstrip().startswith("{"))
+        kind = "reached" if frozen else None
     else:
         kind = None
     if kind is None or any(map(is_unknown, parameters.values())):
         return None
     return {"kind": kind, "parameters": parameters}
-
-
-def _is_frozen(target: object) -> bool:
-    # The meaning of latest or of a time was fixed when the wait began.
-    return isinstance(target, Mapping) or (isinstance(target, str) and target.lstrip().startswith("{"))

@@ -30,13 +30,13 @@ DEADLINE = 10.0
 FRESH = 5.0
 """Seconds for which all viewers share an answer or a failure."""
 
-_KEPT = 32 << 20
+KEPT = 32 << 20
 """Maximum bytes of the last good answers, compressed: 2,000 partitions take a few thousand."""
 
 _BESIDE = 1_000
 """Bytes that an answer takes in addition to its value."""
 
-_WORKER = "airflow_kafka_offsets.ui.live_worker"
+WORKER = "airflow_kafka_offsets.ui.live_worker"
 
 
 @dataclass(frozen=True)
@@ -77,17 +77,11 @@ class LiveClient:
     request, and ends after some time without requests.
     """
 
-    def __init__(
-        self,
-        worker: str = _WORKER,
-        deadline: float = DEADLINE,
-        max_age: float = FRESH,
-        max_bytes: int = _KEPT,
-    ) -> None:
-        self._worker = worker
-        self._deadline = deadline
+    def __init__(self) -> None:
         self._child: WorkerProcess | None = None
-        self._answers: SingleFlightCache[str, Answer] = SingleFlightCache(max_age, max_bytes, _size)
+        self._answers: SingleFlightCache[str, Answer] = SingleFlightCache(
+            FRESH, KEPT, lambda answer: len(answer.packed) + _BESIDE
+        )
 
     def close(self) -> None:
         """End the child process."""
@@ -109,7 +103,7 @@ class LiveClient:
 
     async def _read(self, key: str, request: Mapping[str, Any], run: Callable[..., Awaitable[Any]]) -> Answer:
         try:
-            asked = await run(self._running().ask, request, self._deadline)
+            asked = await run(self._running().ask, request, DEADLINE)
         except (OSError, RuntimeError) as error:  # the system has no process, or no thread, left
             why = getattr(error, "strerror", error)
             found: dict[str, Any] = {"error": f"the process that reads from Kafka cannot be started ({why})"}
@@ -126,13 +120,9 @@ class LiveClient:
         if self._child is None or not self._child.is_usable:
             # Airflow reads connections from its database only in a server process.
             environment = {**os.environ, "_AIRFLOW_PROCESS_CONTEXT": "server"}
-            self._child = WorkerProcess(self._worker, environment)
+            self._child = WorkerProcess(WORKER, environment)
         return self._child
 
 
 async def _run_here(work: Callable[..., T], *arguments: Any) -> T:
     return work(*arguments)
-
-
-def _size(answer: Answer) -> int:
-    return len(answer.packed) + _BESIDE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -229,35 +228,10 @@ def _joined(tasks: Iterable[NamingTask]) -> tuple[NamingTask, ...]:
 
 def read_pipelines(value: object) -> list[PipelineNames]:
     """Return the entries of a drift check's ``pipelines``, as far as they can be read."""
-    listed = value
     if isinstance(value, str):
-        # JSON as given, or the ``repr`` of the whole list (before Airflow 3.2.2).
         try:
-            listed = json.loads(value)
+            value = json.loads(value)
         except (ValueError, RecursionError):
-            listed = _from_repr(value)
-    found: list[PipelineNames] = []
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, Mapping):
-            found.append(pick_names(each))
-        elif isinstance(each, str):
-            found += map(pick_names, _from_repr(each))
-    return found
-
-
-def _from_repr(text: str) -> list[dict[str, Any]]:
-    """Parse the ``repr`` of a KafkaPipeline, or of a list of these and dicts, as Airflow stores it."""
-    try:
-        whole = ast.parse(text, mode="eval").body
-        return [_literal(each) for each in (whole.elts if isinstance(whole, ast.List) else [whole])]
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return []
-
-
-def _literal(node: ast.expr) -> dict[str, Any]:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "KafkaPipeline":
-        return {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
-    found = ast.literal_eval(node)
-    if not isinstance(found, dict):
-        raise ValueError("it is neither a KafkaPipeline nor a dict")  # noqa: TRY004 - as literal_eval does
-    return found
+            return []
+    listed = value if isinstance(value, list) else ()
+    return [pick_names(each) for each in listed if isinstance(each, Mapping)]

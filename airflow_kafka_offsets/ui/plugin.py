@@ -31,18 +31,16 @@ class KafkaOffsetsPlugin(AirflowPlugin):
         # Remove when Airflow documents how a plugin reads settings; airflow.sdk has settings only for tasks.
         if not is_on(conf):
             return None
+        from airflow_kafka_offsets.errors import SetupError
+
         try:
-            from airflow_kafka_offsets.errors import SetupError
             from airflow_kafka_offsets.ui.app import make_app
-        except Exception:
-            log.exception("There is no Offsets tab: it cannot be imported")
-            return None
-        try:
+
             return make_app()
         except SetupError as error:
             log.warning("There is no Offsets tab: %s", error)
         except Exception:
-            log.exception("There is no Offsets tab: it cannot be set up")
+            log.exception("There is no Offsets tab: it cannot be imported or set up")
         return None
 
     @cached_property

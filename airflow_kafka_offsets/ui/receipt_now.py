@@ -100,7 +100,6 @@ def read_times(
     """
     Read the times of the records at offsets of a receipt.
 
-    :param others: result of :func:`other_topics`.
     :return: ``times``, the columns ``before`` and ``after`` with a value for each row of the receipt: a time,
         ``deleted`` if retention has deleted the record, ``end`` if no record follows, or ``None`` if unknown;
         and ``problems``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -93,49 +94,35 @@ def value_kind(value: Value) -> str | None:
 
 def read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
     """Return the summary of a value; ``None`` if it does not have the format of a task of this kind."""
-    try:
-        return _read_outcome(instance, kind, value)
-    except OffsetsFormatError:
-        return None
-
-
-def _read_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOutcome | None:
-    match value_kind(value):
-        case "drift":
-            pipelines = tuple(each for each in value["pipelines"] if isinstance(each, Mapping))
-            groups = dict.fromkeys(group for each in pipelines for group in _texts(each.get("group_id")))
-            return TaskOutcome(instance, "drift", tuple(groups), pipelines=pipelines)
-        case "window":
-            ends = parse_offsets(value["end"]) if value["end"] else {}
-            return TaskOutcome(
-                instance,
-                "window",
-                _texts(mapping_in(value, "source").get("group_id")),
-                moved_by=int_or_none(value.get("records")),
-                offset=sum(ends.values()) if ends else None,
-                plan_only=True,
-            )
-        case "certificate":
-            certificate = Certificate.parse(value)
-            return TaskOutcome(
-                instance,
-                "audit",
-                _texts(mapping_in(certificate.window, "source").get("group_id")),
-                moved_by=certificate.counts["offsets"],
-                verdict=certificate.verdict,
-            )
-        case "mirror":
-            return TaskOutcome(
-                instance,
-                "mirror",
-                _texts(value.get("group_ids")),
-                text_or_none(value.get("checkpoint")),
-                verdict=text_or_none(value.get("verdict")),
-            )
-        case "reading":
-            return _reading_outcome(instance, value)
-        case "receipt":
-            return _receipt_outcome(instance, kind, value)
+    with suppress(OffsetsFormatError):
+        match value_kind(value):
+            case "drift":
+                pipelines = tuple(each for each in value["pipelines"] if isinstance(each, Mapping))
+                named = dict.fromkeys(group for each in pipelines for group in _texts(each.get("group_id")))
+                return TaskOutcome(instance, "drift", tuple(named), pipelines=pipelines)
+            case "window":
+                ends = parse_offsets(value["end"]) if value["end"] else {}
+                return TaskOutcome(
+                    instance,
+                    "window",
+                    _source_groups(value),
+                    moved_by=int_or_none(value.get("records")),
+                    offset=sum(ends.values()) if ends else None,
+                    plan_only=True,
+                )
+            case "certificate":
+                certificate = Certificate.parse(value)
+                groups = _source_groups(certificate.window)
+                moved_by, verdict = certificate.counts["offsets"], certificate.verdict
+                return TaskOutcome(instance, "audit", groups, moved_by=moved_by, verdict=verdict)
+            case "mirror":
+                groups, checkpoint = _texts(value.get("group_ids")), text_or_none(value.get("checkpoint"))
+                found = text_or_none(value.get("verdict"))
+                return TaskOutcome(instance, "mirror", groups, checkpoint, verdict=found)
+            case "reading":
+                return _reading_outcome(instance, value)
+            case "receipt":
+                return _receipt_outcome(instance, kind, value)
     return None
 
 
@@ -194,10 +181,9 @@ def _reading_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
     )
 
 
-def mapping_in(value: Value, name: str) -> Value:
-    """Return a mapping inside a value, or an empty one."""
-    found = value.get(name)
-    return found if isinstance(found, Mapping) else {}
+def _source_groups(value: Value) -> tuple[str, ...]:
+    source = value.get("source")
+    return _texts(source.get("group_id")) if isinstance(source, Mapping) else ()
 
 
 def int_or_none(value: object) -> int | None:

@@ -37,12 +37,27 @@ async def find_pipeline(request: Request, dag_id: str, key: str, ask: AsUserDep)
     """Return a pipeline from the cache, because open pages request it every few seconds."""
     # If the pipeline is not in the cache, a task may have named it since: read the DAG again.
     for seconds in (_NAMED, FRESH):
-        if (pipeline := (await _dags(request).get_one(ask, dag_id, seconds)).with_key(key)) is not None:
-            return pipeline
+        for pipeline in (await _dags(request).get_one(ask, dag_id, seconds)).pipelines:
+            if pipeline.key == key:
+                return pipeline
     raise HTTPException(404, "Not Found")
 
 
+async def find_instance(
+    dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
+) -> instances.InstanceResult:
+    """Return a task instance and its result."""
+    index = "-1" if map_index == _UNMAPPED else map_index
+    instance = None
+    if index.removeprefix("-").isdecimal() and len(index) <= 9:
+        instance = await instances.find_instance(ask, dag_id, run_id, task_id, int(index))
+    if instance is None:
+        raise HTTPException(404, "Not Found")
+    return instance
+
+
 PipelineDep = Annotated[Pipeline, Depends(find_pipeline)]
+InstanceDep = Annotated[instances.InstanceResult, Depends(find_instance)]
 
 
 user_routes.get("/")(page)
@@ -108,20 +123,14 @@ async def pipeline_history(
 
 
 @dag_routes.get("/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")
-async def task_instance(
-    request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
-) -> Response:
+async def task_instance(request: Request, instance: InstanceDep) -> Response:
     """Return the result of one task instance."""
-    instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
     return packed_response(request, await run_in_thread(lambda: gzip_json(instances.read_instance(instance))))
 
 
 @dag_routes.get("/api/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}/now")
-async def task_instance_now(
-    request: Request, dag_id: str, run_id: str, task_id: str, map_index: str, ask: AsUserDep
-) -> Response:
+async def task_instance_now(request: Request, instance: InstanceDep) -> Response:
     """Return data from Kafka for one task instance: times of its receipt's records, or its progress."""
-    instance = await _find_instance(ask, dag_id, run_id, task_id, map_index)
     question = await run_in_thread(instances.instance_question, instance)
     answer = Answer() if question is None else await _live(request).ask(**question)
     return await run_in_thread(_instance_now, instance.row["state"], answer)
@@ -192,18 +201,6 @@ async def _all_pipelines(
     return await dags.get_all(
         ask, await readable.filter_readable(dags.candidates(await readable.ids())), seconds
     )
-
-
-async def _find_instance(
-    ask: AsUser, dag_id: str, run_id: str, task_id: str, map_index: str
-) -> instances.InstanceResult:
-    index = "-1" if map_index == _UNMAPPED else map_index
-    instance = None
-    if index.removeprefix("-").isdecimal() and len(index) <= 9:
-        instance = await instances.find_instance(ask, dag_id, run_id, task_id, int(index))
-    if instance is None:
-        raise HTTPException(404, "Not Found")
-    return instance
 
 
 def _now(answer: Answer, value: Mapping[str, Any], partitions: bool) -> Response:

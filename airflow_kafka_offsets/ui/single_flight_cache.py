@@ -17,7 +17,6 @@ class SingleFlightCache(Generic[K, V]):
     Computes the value of a key; concurrent requests for the key wait for the same value.
 
     :param seconds: seconds for which a value is returned from the cache.
-    :param max_size: maximum size of all values in the cache.
     :param size: returns the size of a value; by default ``max_size`` is a number of values.
     """
 

@@ -120,14 +120,9 @@ def make_instance(row: Row, at: datetime) -> TaskInstance:
     return TaskInstance(*names, at, row["try_number"], row["state"])
 
 
-def stored_at(entry: Mapping[str, Any]) -> datetime:
-    """Return when an entry was written to XCom."""
-    return datetime.fromisoformat(entry["timestamp"])
-
-
 def _read_entry(row: Row, entry: Mapping[str, Any]) -> TaskOutcome | None:
     value = parse_package_value(entry["value"])
-    return None if value is None else read_row(row, stored_at(entry), value)
+    return None if value is None else read_row(row, datetime.fromisoformat(entry["timestamp"]), value)
 
 
 def read_row(row: Row, at: datetime, value: Value) -> TaskOutcome | None:

@@ -30,7 +30,7 @@ export function skew(rows) {
 /** List problems with their partitions and remedies, the worst first. */
 export function troubles(rows, now) {
   const problem = (row) => alarm(row) ?? (tone(row.verdict) === "warn" ? row.verdict : null);
-  const found = groupBy(rows.filter(problem), problem);
+  const found = Map.groupBy(rows.filter(problem), problem);
   const verdict = now.drift?.verdict;
   const whole = verdict && tone(verdict) !== "good" && !found.has(verdict) ? [[verdict, []]] : [];
   return [...whole, ...found].sort(([a], [b]) => Number(tone(a) === "warn") - Number(tone(b) === "warn")).map(([text, partitions]) =>
@@ -99,7 +99,7 @@ export function strips() {
     element: h("div", {}, element, pointed),
     update(newRows) {
       rows = newRows;
-      const topics = groupBy(rows, (row) => row.topic);
+      const topics = Map.groupBy(rows, (row) => row.topic);
       const parts = topics.size <= MANY_TOPICS ? [...topics] : [[null, rows]];
       if (parts.length !== drawn.length || parts.some(([topic], index) => topic !== drawn[index].topic)) {
         drawn = parts.map(([topic]) => ({ topic, canvas: h("canvas", { role: "img" }) }));
@@ -113,13 +113,4 @@ export function strips() {
       draw();
     },
   };
-}
-
-function groupBy(rows, key) {
-  const groups = new Map();
-  for (const row of rows) {
-    if (!groups.has(key(row))) groups.set(key(row), []);
-    groups.get(key(row)).push(row);
-  }
-  return groups;
 }

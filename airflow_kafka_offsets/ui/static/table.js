@@ -81,8 +81,8 @@ export function table({ caption, columns, key, sort = null, limit = 50, empty = 
     const keyed = rows.map((row) => [value(row), row]);
     // Unknown values come last in both sort orders.
     const unknown = ([found]) => found === null || found === undefined;
-    const known_ = keyed.filter((pair) => !unknown(pair)).sort(([a], [b]) => sign * compare(a, b));
-    return [...known_, ...keyed.filter(unknown)].map(([, row]) => row);
+    const ordered = keyed.filter((pair) => !unknown(pair)).sort(([a], [b]) => sign * compare(a, b));
+    return [...ordered, ...keyed.filter(unknown)].map(([, row]) => row);
   }
 
   function line(row) {

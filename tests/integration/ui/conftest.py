@@ -129,8 +129,7 @@ class Browser:
     def forget(self) -> None:
         """Forget what was found and asked a moment ago."""
         state = self.tab.state
-        rights, dags = state.rights, state.dags
-        for cache in (rights.dags, rights.ids, dags._found, dags._active, state.histories):
+        for cache in (state.rights, state.dags._found, state.dags._active, state.histories):
             cache._values.clear()
 
     @property

@@ -146,7 +146,7 @@ def test_the_right_to_assets_is_asked_for_once_by_the_requests_of_a_page(monkeyp
     asked: list[str] = []
     for name in ("requires_access_asset", "requires_access_asset_alias"):
         monkeypatch.setattr(access, name, lambda method: lambda *_: asked.append(method))
-    rights = access.Rights()
+    rights = access.new_rights()
 
     async def ask() -> list[bool]:
         readable = access.ReadableDags(None, None, "ann", rights)  # type: ignore[arg-type]

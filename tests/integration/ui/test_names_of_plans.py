@@ -26,7 +26,7 @@ def test_the_resets_of_a_fleet_are_in_the_history_of_each_pipeline(browser, meta
     with metadata.new_dag("orders"):
         CommitOffsetsOperator(task_id="commit", offsets={"orders": {"0": 1}}, **names[0])
     metadata.add_run("orders")
-    rendered: dict[Any, Any] = {"plans": {"pipelines": [str(each) for each in names]}}
+    rendered: dict[Any, Any] = {"plans": {"pipelines": [dict(each) for each in names]}}
     results = {}
     for index, each in enumerate(names):
         rendered["reset", index] = {**UNNAMED, "plan": "Truncated. You can change this behaviour in ..."}

@@ -4,7 +4,6 @@ import sys
 import zipfile
 
 import pytest
-from jgo.maven import MavenContext
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local import cache as cache_module
@@ -14,7 +13,6 @@ from airflow_kafka_offsets.local.jars import (
     kafka_classpath,
     listing_file,
     read_listing,
-    tools_version,
     write_listing,
 )
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
@@ -36,25 +34,6 @@ def cache(directory):
         jar.write_bytes(b"jar of " + jar.name.encode())
     write_listing(listing_file(), jars)
     return directory
-
-
-@pytest.fixture
-def maven(tmp_path):
-    """Makes a repository of Maven on this machine that lists versions of Kafka's tools."""
-
-    def make(versions):
-        folder = tmp_path / "central/org/apache/kafka/kafka-tools"
-        folder.mkdir(parents=True)
-        if versions:
-            names = "".join(f"<version>{version}</version>" for version in versions)
-            (folder / "maven-metadata.xml").write_text(
-                f"<metadata><versioning><versions>{names}</versions></versioning></metadata>"
-            )
-        return MavenContext(
-            repo_cache=tmp_path / "cache", remote_repos={}, local_repos=[tmp_path / "central"]
-        )
-
-    return make
 
 
 @pytest.fixture
@@ -82,26 +61,6 @@ def test_the_listing_moves_with_its_directory(cache, tmp_path, monkeypatch):
     cache.parent.rename(tmp_path / "moved")
     monkeypatch.setenv("AIRFLOW_KAFKA_OFFSETS_CACHE", str(tmp_path / "moved"))
     assert kafka_classpath()[0] == tmp_path / "moved/jars/repository/a/a-1.jar"
-
-
-@pytest.mark.parametrize(
-    ("broker", "tools"),
-    [
-        ("4.3.1", "4.3.1"),
-        # None of this version was published: its tests and its demo did not start.
-        ("4.4.0", "4.3.1"),
-        ("4.10.0", "4.9.0"),
-        # Newer tools may need what this broker's libraries do not have.
-        ("4.2.5", "4.1.0"),
-    ],
-)
-def test_the_tools_are_the_newest_that_are_no_newer_than_the_broker(maven, broker, tools):
-    published = ["4.0.0", "4.3.1", "4.1.0"] + (["4.9.0"] if broker == "4.10.0" else [])
-    assert tools_version(maven(published), broker) == tools
-
-
-def test_without_a_list_of_versions_the_tools_have_the_brokers(maven):
-    assert tools_version(maven([]), "4.4.0") == "4.4.0"
 
 
 @pytest.mark.parametrize("damage", ["cut off", "missing"])

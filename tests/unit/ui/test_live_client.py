@@ -11,6 +11,7 @@ import time
 import pytest
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.ui import live_client
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient, pack_json
 from airflow_kafka_offsets.ui.pipelines import Pipeline
 from airflow_kafka_offsets.ui.provenance import as_provenance
@@ -30,10 +31,13 @@ def start(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.path.abspath(support))  # noqa: PTH100
     started = []
 
-    def make(**options):
-        live = LiveClient("echo_worker", **options)
-        started.append(live)
-        return live
+    monkeypatch.setattr(live_client, "WORKER", "echo_worker")
+
+    def make(**limits):
+        for name, limit in limits.items():
+            monkeypatch.setattr(live_client, name, limit)
+        started.append(LiveClient())
+        return started[-1]
 
     yield make
     for live in started:
@@ -74,13 +78,13 @@ def test_a_process_that_cannot_be_started_is_the_answer_of_those_who_ask(start, 
         raise error
 
     monkeypatch.setattr("airflow_kafka_offsets.ui.live_client.WorkerProcess", refused)
-    live = start(max_age=0.0)
+    live = start(FRESH=0.0)
     for _ in range(2):
         assert ask(live).error == f"the process that reads from Kafka cannot be started ({why})"
 
 
 def test_an_answer_is_asked_for_again_when_it_is_no_longer_fresh(start):
-    live = start(max_age=0.2)
+    live = start(FRESH=0.2)
 
     first = ask(live)
     assert ask(live).value == first.value
@@ -103,7 +107,7 @@ def test_a_server_that_ends_does_not_cancel_what_the_process_is_about_to_answer(
 
 
 def test_a_failure_keeps_the_last_good_answer(start):
-    live = start(max_age=0.0, deadline=1.0)
+    live = start(FRESH=0.0, DEADLINE=1.0)
     good = ask(live)
     os.kill(good.value["pid"], signal.SIGSTOP)
 
@@ -137,7 +141,7 @@ def test_a_large_question_is_not_sent_in_the_event_loop_which_would_wait_for_a_p
 
 
 def test_a_process_that_reads_nothing_is_replaced(start):
-    live = start(deadline=1.0, max_age=0.0)
+    live = start(DEADLINE=1.0, FRESH=0.0)
     first = ask(live)
     os.kill(first.value["pid"], signal.SIGSTOP)
 
@@ -149,7 +153,7 @@ def test_a_process_that_reads_nothing_is_replaced(start):
 
 
 def test_the_answers_that_are_kept_have_a_bound_in_bytes(start):
-    live = start(max_bytes=2_500)
+    live = start(KEPT=2_500)
 
     asked = [ask(live, f"g{number}").value["asked"] for number in range(3)]
     kept = ask(live, "g2").value["asked"]
@@ -178,7 +182,7 @@ def test_metadata_that_is_no_text_can_be_sent_to_the_page():
 
 
 def test_failures_say_since_when(start):
-    live = start(max_age=0.0)
+    live = start(FRESH=0.0)
 
     first, second = ask(live, "fail"), ask(live, "fail")
 
@@ -187,7 +191,7 @@ def test_failures_say_since_when(start):
 
 
 def test_a_question_without_an_answer_does_not_concern_the_others(start):
-    live = start(deadline=1.0, max_age=0.0)
+    live = start(DEADLINE=1.0, FRESH=0.0)
     first = ask(live)
 
     async def ask_both():
@@ -206,7 +210,7 @@ def test_a_question_without_an_answer_does_not_concern_the_others(start):
 
 
 def test_a_process_that_leaves_many_questions_unanswered_is_replaced(start):
-    live = start(deadline=1.0, max_age=0.0)
+    live = start(DEADLINE=1.0, FRESH=0.0)
     first = ask(live)
 
     *hung, _ = ask_all(live, *(f"hang {number}" for number in range(4)), "g")
@@ -222,7 +226,7 @@ def test_a_process_that_leaves_many_questions_unanswered_is_replaced(start):
 
 
 def test_a_process_that_dies_is_started_again(start):
-    live = start(max_age=0.0)
+    live = start(FRESH=0.0)
 
     died = ask(live, "die")
 
