@@ -148,13 +148,15 @@ def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
     """
     connections = dict.fromkeys(map(_connection_of, pipelines))
     client_of = broker.client_of_each(connections, "FILE", "FILE", limited=False)
-    errors = []
-    for each in connections:
+
+    def error_of(connection: str) -> KafkaOffsetsError | None:
         try:
-            client_of(each)
+            client_of(connection)
         except KafkaOffsetsError as error:
-            errors.append(error)
-    if len(errors) == len(connections):
+            return error
+        return None
+
+    if all(errors := [*map(error_of, connections)]) and errors[0]:
         raise errors[0]
     broker.show_variables()
 

@@ -152,8 +152,8 @@ def check_moved(client: OffsetsClient, checkpoint: SparkCheckpoint, saved: Saved
     made = newest_move_of(saved, checkpoint)
     if state != "moved" and not (state == "read on" and made is not None and made.done and not made.undone):
         raise DriftError(
-            f"plan {saved.digest[:8]} has not moved it (found {state!r}, expected 'moved'): clear the task that "
-            "applies the plan, with the tasks after it"
+            f"plan {saved.digest[:8]} has not moved it (found {state!r}, expected 'moved'): clear the task "
+            "that applies the plan, with the tasks after it"
         )
 
 

@@ -106,7 +106,7 @@ def refuse_after_failure(context: Context) -> None:
         if (name, state) == (ti.task_id, "failed") and index != str(map_index(context))
     ]
     if failed:
-        # Not a skip: if only the other index was cleared, tasks after it would be skipped, and the run succeed.
+        # Not a skip: if only the other index was cleared, the run would succeed without this one.
         raise PlanRefusedError(
             f"map index {join_first(sorted(failed, key=int), 3)} of {ti.task_id} has failed in this run, and "
             "stop_after_failure is True. Clear all map indexes that have failed to continue"

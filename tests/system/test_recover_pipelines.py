@@ -139,7 +139,7 @@ def test_one_plan_and_one_approval_a_failure_stops_what_has_not_begun_and_one_re
 def test_all_are_moved_found_in_step_and_waited_for(live, broker):
     run = live.ada.trigger(DAG_ID, {"to_datetime": live.to})
     asked = live.request_of(DAG_ID, run)
-    # Removed from the file after the plan, as the tasks that follow find it: it is moved and waited for all the same.
+    # A pipeline that is removed from the file after the plan is moved and waited for all the same.
     listed = live.dags / "pipelines.yaml"
     listed.write_text("\n".join(listed.read_text(encoding="utf-8").splitlines()[1:]), encoding="utf-8")
     live.bob.respond(DAG_ID, run, asked["options"][0])

@@ -290,8 +290,8 @@ def test_a_file_of_which_no_connection_can_be_opened_is_refused_as_a_whole(
                 defined.setenv(f"AIRFLOW_CONN_OF_{at}", there)
             for verb, *options in [("plan", *SHIFT)] + [("apply", "--execute")] * (command != "apply"):
                 assert recovering(verb, few, *options).code == 0
-    options = {"plan": SHIFT, "status": ()}.get(command, ("--execute",))
-    done = recovering(command, few, *options)
+    how = {"plan": SHIFT, "status": ()}.get(command, ("--execute",))
+    done = recovering(command, few, *how)
     assert (done.code, done.err.count("is not defined")) == (2, 1), done.err
 
 

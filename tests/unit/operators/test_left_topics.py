@@ -75,8 +75,10 @@ def test_a_wrong_name_is_refused_with_nothing_changed(context, group, left, kept
 
 
 def test_a_topic_of_which_the_commit_skips_a_partition_is_read(context, group, left, kept, broker):
-    given = {"offsets": {kept: {"0": 6}, left: {"0": 11}}, "on_out_of_range": "skip"}
-    task = CommitOffsetsOperator(task_id="commit", group_id=group, left_topics=left, **given)
+    given = {kept: {"0": 6}, left: {"0": 11}}
+    task = CommitOffsetsOperator(
+        task_id="commit", group_id=group, left_topics=left, offsets=given, on_out_of_range="skip"
+    )
     with pytest.raises(AirflowFailException, match=f"left_topics names {left}, which the pipeline reads"):
         task.execute(context)
     assert held(broker, group) == {left: 4, kept: 5}

@@ -106,7 +106,7 @@ def test_a_planned_pipeline_that_was_not_moved_is_no_success(fleet):
 
 
 def test_indexes_that_have_another_plan_after_the_list_was_changed_are_found(fleet):
-    """Only the indexes that had failed, the plan and its approval were cleared: the others have moved a and c."""
+    """Only the indexes that had failed, the plan and its approval were cleared: the others moved a and c."""
     fleet.reset(0, 2)
     fleet.list("bc")
     fleet.plan()
