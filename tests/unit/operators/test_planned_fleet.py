@@ -125,6 +125,22 @@ def test_a_plan_that_was_made_again_is_not_applied_with_the_approval_of_the_firs
     assert fleet.check() == ["a", "b", "c"]
 
 
+def test_while_the_plan_is_made_again_nothing_is_approved_moved_or_checked(fleet):
+    """Airflow deletes the result of a task that runs again."""
+    old, fleet.plans = fleet.plans, None
+    approve, context = fleet.task("approve"), fleet.airflow("approve")
+    approve.render_template_fields(context)
+    option = approve_option(digest_of_all([plan["digest"] for plan in old]))
+    with pytest.raises(AirflowFailException, match="plan: found None; expected a plan"):
+        approve.execute_complete(context, {"chosen_options": [option], "params_input": {}})
+    with pytest.raises(AirflowFailException, match="pipelines"):
+        fleet.check()
+    fleet.plans = [None]
+    with pytest.raises(AirflowFailException, match="plan"):
+        fleet.reset(0)
+    assert fleet.queries["a"].stands() == {0: READ}
+
+
 def test_a_moved_pipeline_may_have_read_on_but_one_that_was_not_moved_may_not(fleet):
     fleet.reset(0, 2)
     for name, query in fleet.queries.items():
