@@ -239,7 +239,8 @@ def read_pipelines(value: object) -> list[PipelineNames]:
     found: list[PipelineNames] = []
     for each in listed if isinstance(listed, list) else ():
         if isinstance(each, Mapping):
-            found.append(pick_names(each))
+            names = each.get("names")  # of a plan
+            found.append(pick_names(names if isinstance(names, Mapping) else each))
         elif isinstance(each, str):
             found += map(pick_names, _from_repr(each))
     return found

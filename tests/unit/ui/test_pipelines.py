@@ -71,6 +71,12 @@ def test_a_list_that_airflow_stores_as_one_text():
     assert read_pipelines('[{"group_id": "a", "topics": null}]') == [{"group_id": "a"}]
 
 
+def test_the_entry_of_a_drift_check_may_be_a_plan():
+    names = {"group_id": "a", "topics": None, "kafka_config_id": "kafka_prod"}
+    plan = {"group_id": "a", "digest": "0", "names": names}
+    assert read_pipelines([plan]) == [{"group_id": "a", "kafka_config_id": "kafka_prod"}]
+
+
 def test_what_airflow_has_cut_off_names_nothing():
     cut = "Truncated. You can change this behaviour in [core]max_templated_field_length. [{'group_id': 'g"
 
