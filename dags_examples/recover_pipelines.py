@@ -35,7 +35,7 @@ with DAG(
 
     approve = ApprovePlanOperator(task_id="approve", plan=plans.output)
 
-    # Eight at a time. If one fails, all that have not begun are skipped.
+    # Eight at a time. If one fails, all that have not begun fail too.
     reset = ResetOffsetsOperator.partial(
         task_id="reset",
         approval=approve.output,
@@ -44,8 +44,8 @@ with DAG(
         max_active_tis_per_dag=8,
     ).expand(plan=plans.output)
 
-    # Check that group and checkpoint of each pipeline are at the same offsets.
-    check = CheckOffsetDriftOperator(task_id="check", pipelines=pipelines)
+    # Check that group and checkpoint of each planned pipeline are at the planned offsets.
+    check = CheckOffsetDriftOperator(task_id="check", pipelines=plans.output)
 
     # Start the queries now. Each instance waits until one pipeline has read all records from before this run.
     wait = OffsetsReachedSensor.partial(
@@ -55,7 +55,7 @@ with DAG(
         poke_interval=10,
         timeout=86_400,
         retries=3,
-    ).expand_kwargs([dict(pipeline) for pipeline in pipelines])
+    ).expand_kwargs(plans.output.map(lambda plan: plan["names"]))
 
     approve >> reset >> check >> wait
 # --8<-- [end:recover]

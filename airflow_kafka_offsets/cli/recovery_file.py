@@ -141,11 +141,23 @@ def refuse_removed(file: Path, fleet: Fleet) -> None:
 
 
 def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
-    """Open a client for each connection; return a function from a pipeline to its client and checkpoint."""
+    """
+    Open a client for each connection; return a function from a pipeline to its client and checkpoint.
+
+    A connection that cannot be opened is an error of its pipelines; if there is no other, of the command.
+    """
     connections = dict.fromkeys(map(_connection_of, pipelines))
     client_of = broker.client_of_each(connections, "FILE", "FILE", limited=False)
-    if len(connections) == 1:
-        client_of(*connections)  # raises an error of the command, and not one for each pipeline
+
+    def error_of(connection: str) -> KafkaOffsetsError | None:
+        try:
+            client_of(connection)
+        except KafkaOffsetsError as error:
+            return error
+        return None
+
+    if all(errors := [*map(error_of, connections)]) and errors[0]:
+        raise errors[0]
     broker.show_variables()
 
     def open_one(names: Names) -> Opened:

@@ -276,5 +276,5 @@ def _outside_remedy(target: int, log: LogRange, if_lost: str | None) -> str:
         "the log does not reach it; correct the target, or if the offset was in the log once, the connection "
         "(another cluster) or the topic (it was recreated, or an unclean leader election has cut off its "
         f"log); leave the topic out with {parameter_text('topics', ...)}, or set "
-        f"{parameter_text('on_out_of_range')} to 'clamp' or 'skip'"
+        f"{parameter_text('on_out_of_range')} to 'clamp' or 'skip' (a saved plan: plan again)"
     )

@@ -337,9 +337,9 @@ class FleetMoves:
 def _holds(client: OffsetsClient, receipt: Receipt) -> bool:
     """Return whether a group still has commits of a plan that can be taken back."""
     return any(
-        offset is not None
+        offset not in (None, group.after[tp])
         for group in receipt.groups
-        for offset in offsets_before(
+        for tp, offset in offsets_before(
             receipt.plan, group, client.committed(group.group_id, group.after)
-        ).values()
+        ).items()
     )

@@ -65,10 +65,11 @@ def plan_commits(
     try:
         logs = client.log_ranges(partitions)
     except UnknownTopicPartitionError as error:
+        remedy = log_check.remedy or f"leave the topic out with {parameter_text('topics', ...)}"
         raise PlanRefusedError(
             f"{summarize(error.missing or partitions)} is not on the broker: the connection leads to another "
             "cluster, the topic was deleted, or the source belongs to another system with the same offset "
-            f"format; correct the connection, or leave the topic out with {parameter_text('topics', ...)}"
+            f"format; correct the connection, or {remedy}"
         ) from error
     group_plans = []
     for group_id, offsets in targets.items():
@@ -87,7 +88,7 @@ def plan_commits(
             may_go_back=may_go_back(group_id, committed) if may_go_back else (),
             refusals=[*([foreign] if foreign else []), *members, *logs_differ],
             log_ids=ids,
-            if_lost=if_lost,
+            if_lost=if_lost or log_check.remedy,
         )
         group_plans.append(plan)
     return group_plans

@@ -115,7 +115,8 @@ def plan_reset_to(
     :param targets: group -> its offsets, on the present logs: the caller compares the saved plan with these.
     :param metadata: has the digest of the saved plan.
     """
-    log_check = LogCheck(allow_new_cluster, old_offsets=False)
+    # The plan takes no topics and no on_out_of_range.
+    log_check = LogCheck(allow_new_cluster, remedy="plan again", old_offsets=False)
     plan_groups_to = partial(plan_resets_to, client, source={})
     if checkpoint is None:
         return PipelinePlan(plan_groups_to(targets, log_check=log_check))

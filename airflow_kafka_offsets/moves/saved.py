@@ -10,7 +10,7 @@ from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
-from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -34,6 +34,7 @@ from airflow_kafka_offsets.readings.estimate import estimate
 from airflow_kafka_offsets.readings.failover import left_out_refusals
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.readings.mirror import running_mirror
+from airflow_kafka_offsets.readings.pipeline_state import pipeline_state
 from airflow_kafka_offsets.readings.renamed_topics import unread_refusals
 from airflow_kafka_offsets.storage import read_text
 
@@ -143,6 +144,17 @@ def newest_move_of(saved: SavedPlan, checkpoint: SparkCheckpoint | None) -> Arch
     first = saved.checkpoint.number or 0
     moves = (each for each in ArchivedMoves(checkpoint).of_query if each.number >= first)
     return next((each for each in moves if each.made_by.plan == saved.digest), None)
+
+
+def check_moved(client: OffsetsClient, checkpoint: SparkCheckpoint, saved: SavedPlan) -> None:
+    """Refuse a pipeline that a saved plan has not moved, or that is not where the plan has moved it."""
+    state, _ = pipeline_state(client, checkpoint, saved)
+    made = newest_move_of(saved, checkpoint)
+    if state != "moved" and not (state == "read on" and made is not None and made.done and not made.undone):
+        raise DriftError(
+            f"plan {saved.digest[:8]} has not moved it (found {state!r}, expected 'moved'): clear the task "
+            "that applies the plan, with the tasks after it"
+        )
 
 
 def with_saved_parts(group: OffsetPlan, saved: SavedPlan) -> OffsetPlan:

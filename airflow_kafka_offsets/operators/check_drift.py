@@ -20,7 +20,9 @@ from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.lineage import lineage_of_reports
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
+from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.moves.saved import check_moved
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import FILE_PARSERS, PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.drift import CheckedPipeline, pipeline_drift, pipelines_json
@@ -45,8 +47,9 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     ``retriable``. The report is in XCom even if the task fails.
 
     :param pipelines: a list of :class:`~airflow_kafka_offsets.pipeline.KafkaPipeline`, or of dicts with the
-        same keys. One task checks them all, with one client for each Kafka connection. Give either this list
-        or the five names of one pipeline. (templated)
+        same keys. One task checks them all, with one client for each Kafka connection. An entry may be a
+        plan of a reset, which must then have moved its pipeline. Give either this list or the five names of
+        one pipeline. (templated)
     :param grace: time after a batch's end in which a missing commit is not yet drift: a timedelta, seconds,
         or text such as ``10m`` or ``PT10M``; 0 by default. (templated)
     :param min_headroom: minimum time until retention deletes the oldest unread record: a duration as above.
@@ -97,7 +100,9 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             how = self.parse_parameters("grace", "min_headroom")
             pipelines = named_pipelines(self)
             client_of = self.open_each(clients)
-            checked = [self._check(pipeline, client_of, how) for pipeline in pipelines]
+            plans = read_pipelines(self.pipelines, "pipelines") if self.pipelines else [None]
+            each = zip(pipelines, map(_plan, plans), strict=True)
+            checked = [self._check(pipeline, plan, client_of, how) for pipeline, plan in each]
             report = pipelines_json(checked)
             push_result(context, report)
             reports = [(one.pipeline.kafka_config_id, each) for one in checked for each in one.reports]
@@ -113,12 +118,19 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             return report
 
     def _check(
-        self, pipeline: KafkaPipeline, client_of: Callable[[str], OffsetsClient], how: dict[str, Any]
+        self,
+        pipeline: KafkaPipeline,
+        plan: SavedPlan | None,
+        client_of: Callable[[str], OffsetsClient],
+        how: dict[str, Any],
     ) -> CheckedPipeline:
         try:
             checkpoint = spark_checkpoint(_require_location(pipeline), pipeline.checkpoint_conn_id)
             groups = GroupSelection.parse(pipeline.group_id, pipeline.topics)
-            reports = pipeline_drift(client_of(pipeline.kafka_config_id), checkpoint, groups, **how)
+            client = client_of(pipeline.kafka_config_id)
+            reports = pipeline_drift(client, checkpoint, groups, **how)
+            if plan is not None:
+                check_moved(client, checkpoint, plan)
         except KafkaOffsetsError as error:
             self.log.error("Group %s could not be checked: %s", shorten(pipeline.group_id), error)  # noqa: TRY400 - it says all
             return CheckedPipeline(pipeline, error=str(error), retriable=error.retriable)
@@ -149,7 +161,14 @@ def named_pipelines(task: Any) -> list[KafkaPipeline]:
     return [_pipeline(entry) for entry in read_pipelines(task.pipelines, "pipelines")]
 
 
+def _plan(entry: object) -> SavedPlan | None:
+    is_plan = isinstance(entry, Mapping) and "digest" in entry
+    return SavedPlan.parse(entry, "pipelines") if is_plan else None
+
+
 def _pipeline(names: object) -> KafkaPipeline:
+    if plan := _plan(names):
+        names = plan.target_names.as_json()
     if not isinstance(names, Mapping):
         raise UsageError(f"pipelines: found {shorten(names)}; expected a KafkaPipeline or a dict")
     if set(names) - set(FILE_PARSERS) or not names.get("group_id"):

@@ -131,7 +131,6 @@ class FailOverOperator(PlannedMoveOperator):
             approved = self.approved_plan(context)
             if approved is not None and self.mirror is None:
                 self.mirror = approved.saved.names.mirror
-            self.check_mirrored()
             mirror = Mirror.parse(self.mirror)
             metadata = self.move_metadata(context)
             checkpoint = spark_checkpoint(self.checkpoint_location, self.checkpoint_conn_id)

@@ -39,8 +39,8 @@ from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_n
 from airflow_kafka_offsets.task.run_tasks import (
     check_restore,
     commit_identities,
+    refuse_after_failure,
     restores_of,
-    skip_after_failure,
     tasks_after_reset,
     tasks_that_move,
 )
@@ -129,8 +129,8 @@ class ResetOffsetsOperator(PlannedMoveOperator):
         and the time. (templated)
     :param allow_self_approval: whether the user who triggered the run may also approve the plan; by default
         yes. (templated)
-    :param stop_after_failure: only for a mapped task: whether an index that has not begun is skipped if
-        another index has failed in this run. (templated)
+    :param stop_after_failure: only for a mapped task: whether an index that has not begun fails too, without
+        a change, if another index has failed in this run. (templated)
     """
 
     operation: ClassVar[Operation] = "reset"
@@ -266,7 +266,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                 if checkpoint is None and isinstance(target, Place) and target.traits.relative:
                     plan = images.refuse_unknown(plan, client, metadata)
                 if self.parse_parameter("stop_after_failure") and not plan.begun:
-                    skip_after_failure(context)
+                    refuse_after_failure(context)
                 return self._apply(move._replace(metadata=metadata), plan, images)
 
     def _move_nothing(self, move: MoveContext, done: Sequence[str], moved: str | None) -> dict[str, Any]:

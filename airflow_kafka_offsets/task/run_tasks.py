@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, BaseOperator, Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
+from airflow_kafka_offsets.model.text import join_first
 from airflow_kafka_offsets.task.identity import clear_mark, iteration, map_index
 from airflow_kafka_offsets.task.mapped import operator_class, values_of
 
@@ -94,8 +94,8 @@ def task_states(context: Context, task: BaseOperator, task_ids: Collection[str])
     return RecoveryTasks(_states(context, {name: task.dag.get_task(name) for name in task_ids}, task), {})
 
 
-def skip_after_failure(context: Context) -> None:
-    """Skip an index of a mapped task if another index has failed in this run."""
+def refuse_after_failure(context: Context) -> None:
+    """Refuse an index of a mapped task if another index has failed in this run."""
     ti: Any = context.get("ti")
     if map_index(context) < 0:
         raise UsageError("stop_after_failure would be ignored by a task that is not mapped: leave it out")
@@ -106,9 +106,10 @@ def skip_after_failure(context: Context) -> None:
         if (name, state) == (ti.task_id, "failed") and index != str(map_index(context))
     ]
     if failed:
-        raise AirflowSkipException(
-            f"nothing was changed: map index {', '.join(sorted(failed, key=int))} of {ti.task_id} has failed "
-            "in this run, and stop_after_failure is True. Clear that index and this one to continue"
+        # Not a skip: if only the other index was cleared, the run would succeed without this one.
+        raise PlanRefusedError(
+            f"map index {join_first(sorted(failed, key=int), 3)} of {ti.task_id} has failed in this run, and "
+            "stop_after_failure is True. Clear all map indexes that have failed to continue"
         )
 
 

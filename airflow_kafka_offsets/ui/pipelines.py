@@ -233,5 +233,9 @@ def read_pipelines(value: object) -> list[PipelineNames]:
             value = json.loads(value)
         except (ValueError, RecursionError):
             return []
-    listed = value if isinstance(value, list) else ()
-    return [pick_names(each) for each in listed if isinstance(each, Mapping)]
+    found: list[PipelineNames] = []
+    for each in value if isinstance(value, list) else ():
+        if isinstance(each, Mapping):
+            names = each.get("names")  # of a plan
+            found.append(pick_names(names if isinstance(names, Mapping) else each))
+    return found

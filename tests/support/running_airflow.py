@@ -258,8 +258,12 @@ class RunningAirflow:
         body = {"logical_date": datetime.now(tz=timezone.utc).isoformat(), "conf": conf}
         return str(self.api("POST", f"dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
 
-    def clear(self, dag_id: str, run_id: str, *tasks: str, downstream: bool = False) -> set[str]:
-        """Clear tasks of a run as the UI does, and return those that Airflow has cleared with them."""
+    def clear(self, dag_id: str, run_id: str, *tasks: str | list[Any], downstream: bool = False) -> set[str]:
+        """
+        Clear tasks of a run as the UI does, and return those that Airflow has cleared with them.
+
+        :param tasks: names, or ``[name, map index]``.
+        """
         which = {"dag_run_id": run_id, "task_ids": list(tasks), "include_downstream": downstream}
         how = {"dry_run": False, "only_failed": False, "reset_dag_runs": True}
         found = self.api("POST", f"dags/{dag_id}/clearTaskInstances", json={**which, **how})

@@ -14,6 +14,7 @@ from moved_fleet import BACK, READ, SHIFT
 
 from airflow_kafka_offsets.cli.connections import connection_config
 from airflow_kafka_offsets.errors import StorageError
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 pytestmark = pytest.mark.usefixtures("memory")
 
@@ -240,6 +241,58 @@ def test_one_that_was_taken_back_and_has_run_since_is_left_alone(applied, recove
     assert recovering("restore", few, "--execute").code == 0
     assert few.stages() == {"restored": 2}
     assert query.stands() == dict.fromkeys(range(3), 15)
+
+
+def test_one_that_was_taken_back_is_left_alone_although_the_plan_did_not_change_a_partition(
+    pipelines, recovering, cli
+):
+    few = pipelines(1)
+    ((name, query),) = few.queries.items()
+    query.run(2, {few.topic: {0: READ, 1: READ, 2: BACK}})
+    few.broker.commit(name, {TopicPartition(few.topic, 2): BACK})
+    assert recovering("plan", few, "--to-offset", str(BACK)).code == 0
+    assert recovering("apply", few, "--execute").code == 0
+    assert cli("checkpoint", "restore", query.location, "--execute", "--quiet-period", "0").code == 0
+    few.broker.commit(name, {TopicPartition(few.topic, number): READ for number in (0, 1)})
+    query.run(3, {few.topic: dict.fromkeys(range(3), 15)})
+    done = recovering("restore", few, "--execute")
+    assert (done.code, few.stages()) == (0, {"restored": 1}), done.err
+    assert query.stands() == dict.fromkeys(range(3), 15)
+
+
+def test_a_second_copy_of_the_file_finds_what_the_first_has_moved(planned, recovering):
+    """It commits again what somebody has committed since: the query is where the plan has moved it."""
+    few = planned(1)
+    first = few.state.read_text()
+    assert recovering("apply", few, "--execute").code == 0
+    few.state.write_text(first)
+    few.commit(few.names[0], READ + 1)
+    done = recovering("apply", few, "--execute")
+    assert (done.code, few.at(), few.stages()) == (0, {BACK: 1}, {"applied": 1}), done.err
+    few.state.write_text(first)
+    (query,) = few.queries.values()
+    query.run(2, {few.topic: dict.fromkeys(range(3), 15)})
+    done = recovering("apply", few, "--execute")
+    assert (done.code, "plan again" in done.err) == (1, True), done
+    assert query.stands() == dict.fromkeys(range(3), 15)
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "status", "restore"])
+def test_a_file_of_which_no_connection_can_be_opened_is_refused_as_a_whole(
+    pipelines, recovering, monkeypatch, command
+):
+    few, there = pipelines(2), os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"]
+    monkeypatch.delenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER")
+    few.list([few.entry(name, kafka_config_id=f"of_{at}") for at, name in enumerate(few.names)])
+    if command != "plan":
+        with monkeypatch.context() as defined:
+            for at in range(2):
+                defined.setenv(f"AIRFLOW_CONN_OF_{at}", there)
+            for verb, *options in [("plan", *SHIFT)] + [("apply", "--execute")] * (command != "apply"):
+                assert recovering(verb, few, *options).code == 0
+    how = {"plan": SHIFT, "status": ()}.get(command, ("--execute",))
+    done = recovering(command, few, *how)
+    assert (done.code, done.err.count("is not defined")) == (2, 1), done.err
 
 
 def test_a_connection_that_is_gone_concerns_its_own_pipelines_only(pipelines, recovering, monkeypatch):

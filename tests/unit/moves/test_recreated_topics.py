@@ -25,12 +25,14 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.moves.apply import apply_checkpoint, apply_groups, apply_pipeline, apply_position
 from airflow_kafka_offsets.moves.checkpoint_commit import plan_checkpoint_commit
 from airflow_kafka_offsets.moves.groups import plan_commits, plan_group_resets
 from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek, plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_file
+from airflow_kafka_offsets.moves.saved import plan_saved, save_plan
 from airflow_kafka_offsets.readings.batch_times import recreated_since
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.waits.lag import LagWait
@@ -270,6 +272,21 @@ def test_a_reset_that_was_interrupted_before_its_commits_is_finished(pipeline, k
     pipeline.reset()
     assert pipeline.client.committed("etl", [ORDERS])[ORDERS].offset == 20
     pipeline.commit()
+
+
+@pytest.mark.parametrize("with_checkpoint", [True, False])
+def test_a_saved_plan_of_offsets_does_not_mind_a_late_commit_to_the_earlier_topic(pipeline, with_checkpoint):
+    late = dict(pipeline.broker.groups)
+    pipeline.recreate()
+    pipeline.broker.groups.update(late)
+    checkpoint = pipeline.checkpoint if with_checkpoint else None
+    group = GroupSelection.parse("etl", "orders")
+    made = plan_reset(pipeline.client, checkpoint, group, Place("offset", 20), now=Clock.now())
+    names = Names("etl", "orders", str(pipeline.query.root) if with_checkpoint else None)
+    saved = save_plan(pipeline.client, checkpoint, made, names, now=Clock.now())
+    plan = plan_saved(pipeline.client, checkpoint, saved, now=Clock.now(), metadata=by_next_step("reset"))
+    plan.check()
+    assert plan.group_plans[0].after == {ORDERS: 20}
 
 
 def test_a_reset_is_not_finished_in_a_topic_that_is_created_again_while_it_is_planned(pipeline, killed):

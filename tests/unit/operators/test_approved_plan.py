@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from recovery_pipeline import broken_commit
@@ -180,7 +180,7 @@ def test_a_plan_is_read_from_a_file(pipeline, plan, tmp_path):
         carry_out(pipeline, str(tmp_path / "other.json"))
 
 
-def test_an_index_that_has_not_begun_is_skipped_after_a_failure(pipeline, plan):
+def test_an_index_that_has_not_begun_fails_after_a_failure(pipeline, plan):
     context = pipeline.context("reset", reset_0="failed", reset_1="running")
     context["ti"].map_index = 1
 
@@ -193,7 +193,7 @@ def test_an_index_that_has_not_begun_is_skipped_after_a_failure(pipeline, plan):
         AirflowFailException, match="stop_after_failure would be ignored by a task that is not"
     ):
         task.execute(pipeline.context("reset"))
-    with pytest.raises(AirflowSkipException, match="map index 0 of reset has failed in this run"):
+    with pytest.raises(AirflowFailException, match="nothing was changed: map index 0 of reset has failed in"):
         task.execute(context)
     assert pipeline.at() == (READ, READ)
     ResetOffsetsOperator(task_id="reset", plan=plan, quiet_period=0).execute(context)

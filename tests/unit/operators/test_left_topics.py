@@ -74,6 +74,16 @@ def test_a_wrong_name_is_refused_with_nothing_changed(context, group, left, kept
     assert held(broker, group) == {left: 4, kept: 5}
 
 
+def test_a_topic_of_which_the_commit_skips_a_partition_is_read(context, group, left, kept, broker):
+    given = {kept: {"0": 6}, left: {"0": 11}}
+    task = CommitOffsetsOperator(
+        task_id="commit", group_id=group, left_topics=left, offsets=given, on_out_of_range="skip"
+    )
+    with pytest.raises(AirflowFailException, match=f"left_topics names {left}, which the pipeline reads"):
+        task.execute(context)
+    assert held(broker, group) == {left: 4, kept: 5}
+
+
 def test_offsets_that_were_committed_since_the_plan_are_not_deleted(group, left, broker):
     before = committed_offsets(plan_offset_deletion(broker, group, TopicScope.parse(left)))
     broker.commit(group, {TopicPartition(left, 0): 5})

@@ -55,6 +55,12 @@ def test_a_list_of_pipelines_as_it_is_and_as_json():
     assert read_pipelines(listed) == read_pipelines(json.dumps(listed)) == [{"group_id": "a"}]
 
 
+def test_the_entry_of_a_drift_check_may_be_a_plan():
+    names = {"group_id": "a", "topics": None, "kafka_config_id": "kafka_prod"}
+    plan = {"group_id": "a", "digest": "0", "names": names}
+    assert read_pipelines([plan]) == [{"group_id": "a", "kafka_config_id": "kafka_prod"}]
+
+
 def test_what_airflow_has_cut_off_names_nothing():
     cut = "Truncated. You can change this behaviour in [core]max_templated_field_length. [{'group_id': 'g"
 
