@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from airflow_kafka_offsets.annotation_types import OffsetsReader
 from airflow_kafka_offsets.errors import NoCommitError, UsageError
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Positions
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     choice_parser,
