@@ -394,6 +394,19 @@ def test_an_emptied_partition_beside_others_is_refused_if_the_window_is_older_th
         assert plan(run, topics=topic, start=HALF.isoformat())["records"] == 8
 
 
+def test_a_window_that_a_group_has_read_before_is_refused_where_retention_has_emptied_a_partition(
+    run, topic, group, broker, delete_records, memory
+):
+    memory.topics[topic] = memory.topics[topic]._replace(settings=(("retention.ms", "3600000"),))
+    broker.commit(group, {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): 4})
+    delete_records(topic, {1: 4})
+    window = {"group_id": group, "topics": topic, "start": HALF.isoformat()}
+    assert plan(run, **window)["records"] == 8
+    broker.commit(group, {TopicPartition(topic, 0): 10})
+    with pytest.raises(AirflowFailException, match="retention has deleted all records of .*-1, 4 in total"):
+        plan(Run("again"), **window)
+
+
 def test_a_window_of_a_topic_that_was_made_anew_is_not_clamped_back(topic, group, holds):
     start = {topic: {"0": 100, "1": 100, "2": 100}}
     window = OffsetWindow.parse({"version": 1, "start": start, "end": start, "committed": start})
