@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
+from datetime import datetime
 
 from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archived_move, write_archive
 from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, MANIFEST, archive_number
@@ -23,6 +23,7 @@ from airflow_kafka_offsets.errors import (
     BrokerError,
     CheckpointError,
     CheckpointMovedError,
+    KafkaOffsetsError,
     PlanRefusedError,
     StorageError,
     StorageUnavailableError,
@@ -202,25 +203,37 @@ def _apply_step(checkpoint: SparkCheckpoint, step: Step) -> None:
 
 def wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
     """Wait until nothing was written to a checkpoint for these seconds; refuse to move it if something is."""
-    # The storage's clock may differ from this machine's: compare the files before and after the wait as well.
     batches = read_checkpoint_batches(checkpoint)
     paths = (f"offsets/{max(batches.planned)}", f"commits/{max(batches.committed)}")
     written = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
     known = [moment for moment in written if moment is not None]
+    now = _storage_time(checkpoint) if quiet_period and len(known) == len(paths) else None
     # If one of the files has no time, its age is unknown: wait for the whole quiet period.
-    age = (datetime.now(tz=timezone.utc) - max(known)).total_seconds() if len(known) == len(paths) else 0.0
+    age = 0.0 if now is None else (now - max(known)).total_seconds()
     wait = min(quiet_period, quiet_period - age)
     if wait > 0:
         why = parameter_text("quiet_period")
         log.info("Waiting %.1f s to see that no query writes to %s (%s)", wait, checkpoint.location, why)
         time.sleep(wait)
-        now = read_checkpoint_batches(checkpoint)
+        then = read_checkpoint_batches(checkpoint)
         again = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
-        if (now.planned, now.committed, again) != (batches.planned, batches.committed, written):
+        if (then.planned, then.committed, again) != (batches.planned, batches.committed, written):
             raise PlanRefusedError(
                 f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is "
                 "running; stop it first"
             )
+
+
+def _storage_time(checkpoint: SparkCheckpoint) -> datetime | None:
+    """Return the time by the clock of a checkpoint's storage; ``None`` if it is unknown."""
+    path = f"{DIRECTORY}/{uuid.uuid4().hex}.clock"
+    with suppress(KafkaOffsetsError):  # perhaps the user may only read
+        checkpoint.write_file(path, b"")
+        try:
+            return modified_at(checkpoint.fs, f"{checkpoint.root}/{path}")
+        finally:
+            checkpoint.remove_file(path)
+    return None
 
 
 class Claim:

@@ -191,8 +191,7 @@ def _at_time(
         for tp, time in there.items()
         if time < asked
     ]
-    # Only a log start above 0 hides deleted records.
-    at_start = {tp for tp, offset in offsets.items() if 0 < offset == logs[tp].start < logs[tp].end}
+    at_start = cut_off(client, offsets, logs).keys()
     gone = {tp: time for tp, time in there.items() if time > asked and tp in at_start}
     # With "fail" one partition is enough for a refusal.
     decided = on_out_of_range == "clamp" or (gone and on_out_of_range == "fail")
@@ -221,12 +220,21 @@ def _in_future(moment: datetime, ends: Offsets, on_out_of_range: OutOfRangePolic
     return ResolvedPlace(ends, [f"{text}: moved to the log end"], clamped=list(ends))
 
 
+def cut_off(client: OffsetsReader, offsets: Offsets, logs: Logs) -> Offsets:
+    """Return the offsets that are the first ones left in their logs after retention has deleted others."""
+    # Only a log start above 0 hides deleted records.
+    found = {tp: at for tp, at in offsets.items() if 0 < logs[tp].start <= at < logs[tp].end}
+    # Compaction may have removed the record at the log start.
+    first = client.offsets_for_time([tp for tp, at in found.items() if at > logs[tp].start], 0)
+    return {tp: at for tp, at in found.items() if at in (logs[tp].start, first.get(tp))}
+
+
 def starts_later_text(
     first_times: Mapping[TopicPartition, int], logs: Logs, moment: datetime, deleted: str
 ) -> str:
-    """Say that logs start after a time; ``first_times`` has the time of the record at each log start."""
+    """Say that logs do not start before a time; ``first_times`` has the time of each log's first record."""
     tp, time = min(first_times.items())
     return (
-        f"the log of {summarize(first_times)} starts later than {moment.isoformat()} ({tp}: at offset "
+        f"the log of {summarize(first_times)} does not start before {moment.isoformat()} ({tp}: at offset "
         f"{logs[tp].start}, {iso_time(time)}): retention has deleted {deleted}"
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, UsageError, WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import foreign_logs
 from airflow_kafka_offsets.model.groups import GroupSelection
+from airflow_kafka_offsets.model.headroom import Retention
 from airflow_kafka_offsets.model.offsets import (
     Commits,
     Logs,
@@ -30,8 +31,9 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.log_checks import current_logs_refusals, known_log_ids
-from airflow_kafka_offsets.readings.places import place_offsets, starts_later_text
+from airflow_kafka_offsets.readings.places import cut_off, place_offsets, starts_later_text
 from airflow_kafka_offsets.readings.positions import group_commits, partitions_in_scope
+from airflow_kafka_offsets.readings.retention import read_retentions
 from airflow_kafka_offsets.readings.topic_times import records_since, unread_times
 
 log = logging.getLogger(__name__)
@@ -99,7 +101,7 @@ def plan_window(
         # Read again: the lookup skips records that retention has deleted since the logs were read.
         logs = client.log_ranges(starts)
         refusals = window.refusals(logs) + partitions_cut_off(client, starts, logs, start.time)
-        refusals += emptied_partitions(window, positions, logs)
+        refusals += emptied_partitions(client, window, positions, logs, now - start.time)
     PlanRefusedError.raise_if(refusals)
     limited = window if max_records is None else window.limited(max_records)
     warn_group_elsewhere(limited, positions)
@@ -255,11 +257,11 @@ def window_commits(client: OffsetsClient, selection: GroupSelection) -> dict[str
 
 def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, moment: datetime) -> list[str]:
     """Return refusals for logs that start later than the window, whose records may be deleted."""
-    # Only a log start above 0 hides deleted records. emptied_partitions() handles an empty log.
-    doubtful = {tp: offset for tp, offset in starts.items() if 0 < offset == logs[tp].start < logs[tp].end}
+    # emptied_partitions() handles an empty log.
+    doubtful = cut_off(client, starts, logs)
     times = client.record_times(doubtful)
-    asked = timestamp_ms(moment)
-    gone = {tp: time for tp, time in times.items() if time is not None and time > asked}
+    # Many records may have the same time, such as the start of their hour.
+    gone = {tp: time for tp, time in times.items() if time is not None and time >= timestamp_ms(moment)}
     if unseen := set(doubtful) - set(times):
         raise unread_times(unseen)
     if not gone:
@@ -271,24 +273,36 @@ def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, momen
     ]
 
 
-def emptied_partitions(window: OffsetWindow, positions: Positions, logs: Logs) -> list[str]:
-    """Return a refusal if retention has deleted all records of a partition, maybe some of the window's."""
-    emptied = [
-        tp
-        for tp in window.ranges
-        if 0 < logs[tp].start == logs[tp].end and (positions.get(tp) or 0) < logs[tp].start
-    ]
-    if not emptied:
+def emptied_partitions(
+    client: OffsetsClient, window: OffsetWindow, positions: Positions, logs: Logs, age: timedelta
+) -> list[str]:
+    """
+    Return a refusal if retention has deleted all records of a partition, maybe some of the window's.
+
+    :param age: time since the window's start.
+    """
+    emptied = [tp for tp in window.ranges if 0 < logs[tp].start == logs[tp].end]
+    # A group at the window's start has read the records before it.
+    if not emptied or all(positions.get(tp) == at for tp, at in window.start.items()):
         return []
     log.warning(
         "Retention has deleted all records, including possibly records of the window, on %s",
         summarize(emptied),
     )
-    # The other partitions have records to read, and these must not wait for the empty partition.
     if window:
+        # The other partitions have records to read, and these must not wait for a partition that was empty
+        # long before the window.
+        kept = read_retentions(client, {tp.topic for tp in emptied}, explain=str)
+        old = {
+            topic
+            for topic, each in kept.items()
+            if isinstance(each, Retention) and each.ms is not None and timedelta(milliseconds=each.ms) <= age
+        }
+        emptied = [tp for tp in emptied if tp.topic in old]
+    if not emptied:
         return []
     return [
-        f"the window is empty, and retention has deleted all records of {summarize(emptied)}, "
+        f"retention has deleted all records of {summarize(emptied)}, "
         f"{sum(logs[tp].start for tp in emptied)} in total: some of them may belong to the window; if that "
         "is intended, start with 'earliest', or leave the partitions out with "
         f"{parameter_text('topics', ...)}"

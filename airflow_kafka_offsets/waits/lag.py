@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from airflow_kafka_offsets.annotation_types import OffsetsReader
 from airflow_kafka_offsets.errors import NoCommitError, UsageError
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.offsets import Positions, TopicPartition
+from airflow_kafka_offsets.model.offsets import Positions
 from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     choice_parser,
@@ -22,6 +22,7 @@ from airflow_kafka_offsets.model.parameters import (
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.positions import check_in_log
 from airflow_kafka_offsets.readings.retention import read_headrooms
+from airflow_kafka_offsets.readings.topic_times import AHEAD
 from airflow_kafka_offsets.waits.wait import SHOWN, Reading, Wait, unknown_groups_text
 
 THRESHOLDS = ("max_lag", "max_partition_lag", "max_time_lag", "min_headroom")
@@ -162,7 +163,8 @@ class LagWait(Wait):
         unread = lag.first_unread
         times = client.record_times(unread, isolation_level=self.isolation_level)
         ages = {tp: (now_ms - at) / 1000 for tp, at in times.items() if at is not None}
-        late: dict[TopicPartition, float | None] = {tp: age for tp, age in ages.items() if age > limit}
+        # A record ahead of the clock says nothing about those behind it; or this clock is behind.
+        late = {tp: age if age > 0 else None for tp, age in ages.items() if not -AHEAD / 1000 <= age <= limit}
         # Not read in time. If all records before the limit are read by their times, it is not late.
         unknown = unread.keys() - times.keys()
         new = client.offsets_for_time(unknown, max(0, now_ms - int(limit * 1000)))

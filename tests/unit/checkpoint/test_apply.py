@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import time
+from datetime import datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from checkpoint_moves import (
     seek,
     truncate,
 )
+from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.checkpoint import apply_move, archive
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
@@ -156,6 +158,25 @@ def test_a_move_on_a_storage_that_cannot_replace_files_does_not_begin(three, loc
 
 def test_a_batch_that_begins_is_seen_on_a_storage_without_times(three, waiting):
     spark = SparkCheckpoint(str(three), fs=TimelessFileSystem())
+    before = files(three)
+    waiting(lambda: begin_batch(three))
+    with pytest.raises(PlanRefusedError, match="the query is running"):
+        apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=0.3)
+    assert files(three) == before | {"offsets/3": before["offsets/2"]}
+
+
+class SlowClockFileSystem(LocalFileSystem):
+    """A storage whose clock is an hour behind this machine's."""
+
+    cachable = False
+
+    def modified(self, path: str) -> datetime:
+        moment: datetime = super().modified(path)
+        return moment - timedelta(hours=1)
+
+
+def test_a_batch_that_begins_is_seen_on_a_storage_whose_clock_is_behind(three, waiting):
+    spark = SparkCheckpoint(str(three), fs=SlowClockFileSystem())
     before = files(three)
     waiting(lambda: begin_batch(three))
     with pytest.raises(PlanRefusedError, match="the query is running"):

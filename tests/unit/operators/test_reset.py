@@ -65,7 +65,7 @@ def test_a_time_that_does_not_come_does_not_hide_that_records_are_deleted_elsewh
     monkeypatch.setattr(
         OffsetsClient, "record_times", lambda self, at, **_: read(self, {tp: at[tp] for tp in [*at][:1]})
     )
-    with pytest.raises(AirflowFailException, match=f"the log of {topic}-0 starts later than"):
+    with pytest.raises(AirflowFailException, match=f"the log of {topic}-0 does not start before"):
         reset(context, to_datetime=NOON, group_id=group, topics=topic)
     with pytest.raises(BrokerUnavailableError, match=f"times of records in {topic}-1 could not be read"):
         reset(context, to_datetime=NOON, group_id=group, topics=topic, on_out_of_range="skip")

@@ -3,6 +3,7 @@
 import json
 import logging
 import threading
+from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -264,9 +265,12 @@ def test_records_that_retention_took_are_counted(run, topic, group, delete_recor
         plan(run, group_id=group)
     with pytest.raises(AirflowFailException, match="retention has deleted 1 record of the window"):
         plan(run, start={topic: {"0": 7}})
-    with pytest.raises(AirflowFailException, match="starts later than 2026-03-01T12:02.*8 in total"):
+    with pytest.raises(AirflowFailException, match="does not start before 2026-03-01T12:02.*8 in total"):
         plan(run, topics=topic, start=HALF)
-    assert plan(run, topics=topic, start=NOON + timedelta(minutes=8))["records"] == 2
+    # There may have been more records of this time.
+    with pytest.raises(AirflowFailException, match="does not start before 2026-03-01T12:08"):
+        plan(run, topics=topic, start=NOON + timedelta(minutes=8))
+    assert plan(run, topics=topic, start=NOON + timedelta(minutes=9))["records"] == 1
     assert plan(Run(), topics=topic, start="earliest")["records"] == 6
 
 
@@ -280,7 +284,7 @@ def test_records_that_retention_takes_while_a_time_is_looked_up_are_missed(
         return look_up(self, *asked)
 
     monkeypatch.setattr(OffsetsClient, "offsets_for_time", after_retention)
-    with pytest.raises(AirflowFailException, match="starts later than 2026-03-01T12:02.*5 in total"):
+    with pytest.raises(AirflowFailException, match="does not start before 2026-03-01T12:02.*5 in total"):
         plan(run, topics=topic, start=HALF)
 
 
@@ -362,6 +366,45 @@ def test_a_window_between_times_is_refused_where_retention_has_left_nothing(run,
     delete_records(topic, {0: 10, 1: 4})
     with pytest.raises(AirflowFailException, match="retention has deleted all records of"):
         plan(run, topics=topic, start=HALF.isoformat(), end=ONE.isoformat())
+
+
+def test_a_window_between_times_is_refused_where_compaction_has_removed_the_record_at_the_log_start(
+    run, topic, delete_records, memory
+):
+    delete_records(topic, {0: 7})
+    times = [-1 if at in (7, 8) else time for at, time in enumerate(TIMES)]
+    logs = memory.topics[topic].logs
+    compacted = logs[0]._replace(times=tuple(times), markers=frozenset({7, 8}))
+    memory.topics[topic] = memory.topics[topic]._replace(logs=(compacted, *logs[1:]))
+    with pytest.raises(AirflowFailException, match="does not start before 2026-03-01T12:02.*7 in total"):
+        plan(run, topics=topic, start=HALF.isoformat())
+
+
+@pytest.mark.parametrize(("kept", "refused"), [("3600000", True), ("9000000000000", False), ("-1", False)])
+def test_an_emptied_partition_beside_others_is_refused_if_the_window_is_older_than_retention(
+    run, topic, delete_records, memory, kept, refused
+):
+    memory.topics[topic] = memory.topics[topic]._replace(settings=(("retention.ms", kept),))
+    delete_records(topic, {1: 4})
+    with (
+        pytest.raises(AirflowFailException, match="retention has deleted all records of .*-1, 4 in total")
+        if refused
+        else nullcontext()
+    ):
+        assert plan(run, topics=topic, start=HALF.isoformat())["records"] == 8
+
+
+def test_a_window_that_a_group_has_read_before_is_refused_where_retention_has_emptied_a_partition(
+    run, topic, group, broker, delete_records, memory
+):
+    memory.topics[topic] = memory.topics[topic]._replace(settings=(("retention.ms", "3600000"),))
+    broker.commit(group, {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): 4})
+    delete_records(topic, {1: 4})
+    window = {"group_id": group, "topics": topic, "start": HALF.isoformat()}
+    assert plan(run, **window)["records"] == 8
+    broker.commit(group, {TopicPartition(topic, 0): 10})
+    with pytest.raises(AirflowFailException, match="retention has deleted all records of .*-1, 4 in total"):
+        plan(Run("again"), **window)
 
 
 def test_a_window_of_a_topic_that_was_made_anew_is_not_clamped_back(topic, group, holds):

@@ -28,8 +28,14 @@ class Clock:
         (NOW - 60_000, None, {}),
         (NOW - 60_000, ..., {TP: None}),
         (NOW - 9_999, ..., {}),
+        (NOW + 60_000, NOW + 60_000, {}),
+        # This clock is behind, or the producer's is ahead: records behind it may be old.
+        (NOW + 60_001, NOW + 60_001, {TP: None}),
     ],
-    ids=["old", "as old as allowed", "new enough", "only markers follow", "unread", "unread and new"],
+    ids=[
+        *("old", "as old as allowed", "new enough", "only markers follow", "unread", "unread and new"),
+        *("a little ahead of the clock", "ahead of the clock"),
+    ],
 )
 def test_the_record_that_follows_says_how_late_a_partition_is(
     memory: MemoryBroker,
