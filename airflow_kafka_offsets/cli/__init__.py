@@ -93,7 +93,9 @@ def kafka() -> None:
     """Run a Kafka on this machine, to try things out."""
 
 
-directory_option = click.option("--directory", type=DIRECTORY, help="Directory of Kafka's data. Default: in the cache.")
+directory_option = click.option(
+    "--directory", type=DIRECTORY, help="Directory of Kafka's data. Default: in the cache."
+)
 
 
 @kafka.command("start")

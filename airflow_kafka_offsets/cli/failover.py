@@ -78,8 +78,9 @@ def failover_plan(broker: BrokerOptions, to: BrokerOptions, **options: Any) -> N
     """
     Show how a pipeline would continue on a mirror. Changes nothing.
 
-    The pipeline is the checkpoint at URI and its GROUP. GROUP may be JSON as {topic: group}, with the topics of the old cluster. --save-plan
-    writes the plan to a file, for 'failover apply --plan'. 'recover plan-failover' plans many pipelines.
+    The pipeline is the checkpoint at URI and its GROUP. GROUP may be JSON as {topic: group}, with the topics
+    of the old cluster. --save-plan writes the plan to a file, for 'failover apply --plan'. 'recover
+    plan-failover' plans many pipelines.
     """
     _move(broker, to, **options)
 
@@ -121,9 +122,9 @@ def failover_back(broker: BrokerOptions, to: BrokerOptions, mirror: Mirror, **op
     """
     Move a query back after a failover.
 
-    It moves through the mirror in the other direction. The options are those of the failover: --bootstrap-server names the cluster to go back to,
-    --to-bootstrap-server the cluster to leave, and --syncs-topic the syncs of the mirror back. GROUP and
-    --topic have the names of the cluster to leave.
+    It moves through the mirror in the other direction. The options are those of the failover:
+    --bootstrap-server names the cluster to go back to, --to-bootstrap-server the cluster to leave, and
+    --syncs-topic the syncs of the mirror back. GROUP and --topic have the names of the cluster to leave.
     """
     _move(to, broker, mirror=mirror.back(), **options)
 
@@ -152,7 +153,8 @@ def failover_check(
     """
     Check how the checkpoint at URI and its GROUP could fail over now.
 
-    Changes nothing. Exit 1 if a position is unknown or a threshold is exceeded, 3 if the check was not possible.
+    Changes nothing. Exit 1 if a position is unknown or a threshold is exceeded, 3 if the check was not
+    possible.
     """
     from airflow_kafka_offsets.readings.mirror_check import check_mirror
 

@@ -71,8 +71,8 @@ def commit(
     """
     Commit the end of a checkpoint's newest finished batch.
 
-    This is what CommitOffsetsOperator does. GROUP may be JSON of the form {topic: group}. Without --execute the command shows its plan and changes
-    nothing.
+    This is what CommitOffsetsOperator does. GROUP may be JSON of the form {topic: group}. Without --execute
+    the command shows its plan and changes nothing.
     """
     from airflow_kafka_offsets.moves.apply import apply_position
     from airflow_kafka_offsets.moves.checkpoint_commit import (

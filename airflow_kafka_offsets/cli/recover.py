@@ -88,7 +88,8 @@ def apply_command(
     """
     Move the pipelines as planned.
 
-    They move in waves. The same command continues an interrupted run. If a reset fails, no other pipelines are started; if a failover fails, the others still move.
+    They move in waves. The same command continues an interrupted run. If a reset fails, no other pipelines
+    are started; if a failover fails, the others still move.
     """
     state = StateFile(file)
     with state.locked():

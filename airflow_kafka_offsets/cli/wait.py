@@ -134,7 +134,9 @@ position_options = add_options(
     ),
     isolation_option,
     stalled_option,
-    click.option("--tolerance", metavar="N", help="A partition that is at most this far behind counts as there."),
+    click.option(
+        "--tolerance", metavar="N", help="A partition that is at most this far behind counts as there."
+    ),
 )
 """The options that name the position: a group, or a checkpoint."""
 
@@ -153,8 +155,8 @@ def wait_lag(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **values:
     """
     Wait until the lag of GROUP or a checkpoint is low enough.
 
-    It must be at or below all given thresholds. The lag is measured live: with a producer that never stops, use "wait
-    reached", which ends.
+    It must be at or below all given thresholds. The lag is measured live: with a producer that never stops,
+    use "wait reached", which ends.
     """
     from airflow_kafka_offsets.waits.lag import LagWait
 

@@ -221,8 +221,8 @@ class CompletedIntervalsOperator(OffsetsOperator):
         if not len(outlets) == len({asset.name for asset in assets}) == count:
             found = ", ".join(type(each).__name__ for each in outlets) or "none"
             raise UsageError(
-                f"outlets: found {found}; expected {plural(count, 'different asset')}, one for each interval in "
-                "every, in the same order"
+                f"outlets: found {found}; expected {plural(count, 'different asset')}, one for each interval "
+                "in every, in the same order"
             )
         return assets
 
