@@ -28,7 +28,7 @@ from airflow_kafka_offsets.errors import (
     StorageUnavailableError,
 )
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, Step
-from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_quiet_period
+from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -60,7 +60,6 @@ def apply_checkpoint_plan(
     :raises CheckpointError: if the files that are read back differ from the plan.
     """
     PipelinePlan((), plan).check()
-    quiet_period = parse_quiet_period(quiet_period)
     remedy = f"running it again finishes the rest, restoring archive {plan.archive} takes the move back"
     if plan.steps:
         wait_until_quiet(checkpoint, quiet_period)

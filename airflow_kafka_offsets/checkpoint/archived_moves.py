@@ -27,7 +27,7 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
     ArchivedMove,
     archive_number,
 )
-from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
+from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
@@ -181,7 +181,7 @@ class ArchivedMoves:
             f"{'name one of them' if there else 'correct the location'}{instead}"
         )
 
-    def unfinished(self, batches: CheckpointBatches | None = None) -> ArchivedMove | None:
+    def unfinished(self) -> ArchivedMove | None:
         """
         Return the move that was begun and not finished, ``None`` if every move is finished.
 
@@ -189,13 +189,13 @@ class ArchivedMoves:
         in whose place this one has begun: nothing of it can be finished.
         """
         newest = self.newest
-        if newest is None or newest.is_over or self.has_run_since(newest, batches):
+        if newest is None or newest.is_over or self.has_run_since(newest):
             return None
         return newest
 
-    def has_run_since(self, move: ArchivedMove, batches: CheckpointBatches | None = None) -> bool:
+    def has_run_since(self, move: ArchivedMove) -> bool:
         """Return whether the query has planned or finished a batch since a move."""
-        batches = batches or read_checkpoint_batches(self.checkpoint)
+        batches = read_checkpoint_batches(self.checkpoint)
         if move.has_newer_batches(batches.planned, batches.committed):
             return True
         # In an interrupted move each file still has one of the two known contents.
@@ -226,16 +226,14 @@ class ArchivedMoves:
         if unfinished is not None and unfinished.name not in allowed:
             raise self.unfinished_error(unfinished)
 
-    def begun_by(
-        self, request: str, batches: CheckpointBatches | None = None, undoes: str | None = None
-    ) -> ArchivedMove | None:
+    def begun_by(self, request: str, undoes: str | None = None) -> ArchivedMove | None:
         """
         Return the unfinished move that the same request began, ``None`` if no move is unfinished.
 
         :param undoes: name of a move that may be unfinished: this request takes it back.
         :raises MoveUnfinishedError: if another request began the unfinished move.
         """
-        unfinished = self.unfinished(batches)
+        unfinished = self.unfinished()
         if unfinished is None or unfinished.name == undoes:
             return None
         if unfinished.request != request:
@@ -298,7 +296,10 @@ def next_archive_name(checkpoint: SparkCheckpoint, kind: str) -> str:
     taken, last = set(map(archive_number, names)), _last_move(checkpoint, names)
     number = next(number for number in count(last + 1) if number not in taken)
     if not ARCHIVE_NAME.fullmatch(name := f"{number:04d}-{kind}"):
-        raise _no_number(checkpoint, max(names, key=archive_number))
+        raise CheckpointError(
+            f"{checkpoint.name(DIRECTORY)}: found {names[-1]}, and archives are numbered from 0001 in the "
+            "order of their moves: check the directory, and move it away if no move created it"
+        )
     return name
 
 
@@ -311,10 +312,3 @@ def _last_move(checkpoint: SparkCheckpoint, names: Iterable[str]) -> int:
         ):
             return archive_number(name)
     return 0
-
-
-def _no_number(checkpoint: SparkCheckpoint, name: str) -> CheckpointError:
-    return CheckpointError(
-        f"{checkpoint.name(DIRECTORY)}: found {name}, and archives are numbered from 0001 in the "
-        "order of their moves: check the directory, and move it away if no move created it"
-    )

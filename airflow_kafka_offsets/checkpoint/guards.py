@@ -65,8 +65,7 @@ def read_checkpoint_batches(checkpoint: SparkCheckpoint) -> CheckpointBatches:
 
 def orphan_refusals(batches: CheckpointBatches) -> list[str]:
     """Return why the newest batch is not known: a commit without its offsets is newer."""
-    newest = batches.batch_id
-    orphans = sorted(number for number in batches.committed if number > newest)
+    orphans = sorted(number for number in batches.committed if number > batches.batch_id)
     if not orphans:
         return []
     return [

@@ -236,7 +236,6 @@ def _duration(at: datetime | None, planned: datetime | None, committed: datetime
 def _records_between(
     start: Mapping[str, Offsets], end: Mapping[str, Offsets]
 ) -> dict[str, dict[str, int | None]]:
-    """Return the records of each source and topic between two positions."""
     read: dict[str, dict[str, int | None]] = {}
     for source, offsets in end.items():
         topics = read.setdefault(source, {})

@@ -159,15 +159,16 @@ def plan_put_back_archive(
     newest = archived.newest_committed
     # A copy of the checkpoint may lack the newest batch: with its files back, another batch is the newest.
     lost = newest not in batches.committed and f"commits/{newest}" not in archived.files
-    moved = begun or archived.carried or lost or moves.has_run_since(archived, batches)
+    moved = begun or archived.carried or lost or moves.has_run_since(archived)
     refuse_past_failover(moves, archived, moved=bool(moved))
     if moved or left:
         how: Any = {"undoes": archived.name, "request": request, "left": left}
         groups, _ = moves.group_offsets(archived)
         # The query may have read on in the others, whose groups stay where they are.
         back = archived.offsets_moved({tp for positions in groups.values() for tp in positions})
-        plan = plan_seek(checkpoint, back, policy, kind="restore", **how)
-        return replace(plan, log_ids=archived.logs_before)
+        return replace(
+            plan_seek(checkpoint, back, policy, kind="restore", **how), log_ids=archived.logs_before
+        )
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     # The archive of a restore records that the query returns to other logs, also without a change.
     steps = [step for step in known if archived.leaves_logs or checkpoint.read_file(step.path) != step.data]
@@ -260,7 +261,7 @@ def _plan(
     **more: Any,
 ) -> CheckpointPlan:
     """Return the plan of a move, or the rest of it if the request has begun it; ``more`` are its fields."""
-    checkpoint, begun = moves.checkpoint, moves.begun_by(request, batches, undoes)
+    checkpoint, begun = moves.checkpoint, moves.begun_by(request, undoes)
     plan = CheckpointPlan(
         kind=kind,
         location=checkpoint.location,

@@ -281,9 +281,8 @@ class SparkCheckpoint:
 
 
 def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
-    known = entry.kafka_offsets
     sources = [
-        CheckpointSource(name, known.get(name), text not in (None, "{}"))
+        CheckpointSource(name, entry.kafka_offsets.get(name), text not in (None, "{}"))
         for name, text in entry.sources.items()
     ]
     # Version 2 has its lines in any order, which may differ between files.

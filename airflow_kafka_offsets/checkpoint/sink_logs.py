@@ -66,8 +66,6 @@ def delta_batch(data: bytes, name: str, query_id: str) -> int | None:
 
 
 class _Snapshot(NamedTuple):
-    """A snapshot of an Iceberg table."""
-
     parent: int | None
     batch_id: int | None
     """The query's batch in this snapshot, if any."""
@@ -185,8 +183,6 @@ def _value_in_avro(data: bytes, name: str) -> str | None:
 
 
 class _Avro:
-    """Reads numbers and texts from Avro."""
-
     def __init__(self, data: bytes, position: int, name: str) -> None:
         self.data, self.position, self.name = data, position, name
 

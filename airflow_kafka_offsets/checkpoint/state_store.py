@@ -90,7 +90,6 @@ def snapshots_after(state: StateFiles, version: int) -> tuple[str, ...]:
 
 
 def _loadable(names: Iterable[str]) -> set[int]:
-    """Return the versions that Spark can load from a store's files."""
     found = [match for name in names if (match := _VERSION.fullmatch(name))]
     whole = {int(match[1]) for match in found if match[3] in _WHOLE}
     loadable = set(whole)

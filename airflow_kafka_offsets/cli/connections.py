@@ -162,13 +162,6 @@ class BrokerOptions:
         return client_of
 
 
-def start_admin_process() -> None:
-    """Start the admin process early, so that it starts while the command reads its options."""
-    from airflow_kafka_offsets.kafka.worker import start_worker_early
-
-    click.get_current_context().with_resource(start_worker_early())
-
-
 def open_client(config: Mapping[str, Any], timeout: float, *, limited: bool = True) -> OffsetsClient:
     """
     Return a client that closes when the command ends.
@@ -191,7 +184,6 @@ def connection_config(kafka_config_id: str, option: str) -> dict[str, Any]:
 
 def _open_admin_client(**values: Any) -> OffsetsClient:
     """Return a client for a command that describes or moves groups."""
-    start_admin_process()
     broker = BrokerOptions.from_options(**values)
     # Open the client first: it refuses an address that contains a password.
     client = broker.open_client()

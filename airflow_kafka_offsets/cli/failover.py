@@ -15,7 +15,6 @@ from airflow_kafka_offsets.cli.connections import (
     broker_options,
     checkpoint_argument,
     pipeline_or_file_options,
-    start_admin_process,
 )
 from airflow_kafka_offsets.cli.drift import CheckCommand
 from airflow_kafka_offsets.cli.execution import (
@@ -111,7 +110,6 @@ def failover_apply(
     refuse_with_plan("to_bootstrap_server", "to_command_config", "to_kafka_config_id")
     from airflow_kafka_offsets.moves.saved import plan_saved_failover
 
-    start_admin_process()
     apply_saved_plan(options["execution"], named, to.open_client(), max_age, plan_saved_failover)
 
 
@@ -158,7 +156,6 @@ def failover_check(
     """
     from airflow_kafka_offsets.readings.mirror_check import check_mirror
 
-    start_admin_process()
     source, target = broker.open_client(), to.open_client()
     found = check_mirror(source, target, checkpoint, groups, mirror)
     print_result(output, found.as_json(), found.lines())
@@ -184,7 +181,6 @@ def _move(
     """Plan to move a pipeline from one cluster to the other; save the plan, show it or apply it."""
     from airflow_kafka_offsets.moves.failover import plan_failover
 
-    start_admin_process()
     target = entered.open_client()
     source = None if source_is_down else reachable(left.client_config(), left.timeout)
     # If the source is down, it is not used, and its address was not checked.

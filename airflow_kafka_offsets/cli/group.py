@@ -10,12 +10,7 @@ from typing import Any
 import click
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
-from airflow_kafka_offsets.cli.connections import (
-    BrokerOptions,
-    admin_client_options,
-    broker_options,
-    start_admin_process,
-)
+from airflow_kafka_offsets.cli.connections import BrokerOptions, admin_client_options, broker_options
 from airflow_kafka_offsets.cli.execution import (
     REFUSED,
     Execution,
@@ -83,7 +78,6 @@ def group_lag(
     if len(group_ids) != 1:
         refuse_unused("with several groups", "topics", "headroom")
     names = [parse_group(name) for name in group_ids]
-    start_admin_process()
     client = broker.open_client(limited=watch is None)
 
     def read() -> CommandReading:

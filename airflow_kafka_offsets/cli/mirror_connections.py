@@ -60,9 +60,7 @@ to_options = combine_options(
     _read_to,
     click.option("--to-bootstrap-server", metavar="HOST:PORT[,...]", help="The mirror's cluster."),
     click.option(
-        "--to-command-config",
-        type=EXISTING_FILE,
-        help="File of librdkafka properties for the mirror.",
+        "--to-command-config", type=EXISTING_FILE, help="File of librdkafka properties for the mirror."
     ),
     click.option("--to-kafka-config-id", metavar="ID", help="Airflow connection of the mirror."),
 )

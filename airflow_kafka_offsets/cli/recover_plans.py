@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from airflow_kafka_offsets.cli.connections import BrokerOptions, broker_options, start_admin_process
+from airflow_kafka_offsets.cli.connections import BrokerOptions, broker_options
 from airflow_kafka_offsets.cli.execution import Execution, plan_options, print_result, target_options
 from airflow_kafka_offsets.cli.mirror_connections import (
     failover_policy_options,
@@ -97,7 +97,6 @@ def plan_failover_command(
     for names in every:
         if names.mirror is None:
             raise UsageError(f"{file}: {shorten(names.group_id)}: mirror is missing", parameter="mirror")
-    start_admin_process()
     state = StateFile(file)
     with state.locked():
         begun = _begun_failovers(state, rest=rest)

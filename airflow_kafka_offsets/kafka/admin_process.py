@@ -27,7 +27,7 @@ from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError, Failure
 from airflow_kafka_offsets.kafka.oauth_token import get_token
 from airflow_kafka_offsets.kafka.retry import retry_until
-from airflow_kafka_offsets.kafka.worker import GRACE, MODULE, AdminWorker, take_worker
+from airflow_kafka_offsets.kafka.worker import GRACE, MODULE, AdminWorker
 from airflow_kafka_offsets.model.text import shorten
 
 CRASHES = 2
@@ -152,7 +152,7 @@ class AdminProcess:
                 plain = {key: value for key, value in self._config.items() if not callable(value)}
                 # The function itself cannot be passed to the worker.
                 token = get_token(self._config)
-                self._worker = take_worker(json.dumps({"config": plain, "token": token}), token)
+                self._worker = AdminWorker(json.dumps({"config": plain, "token": token}), token)
             yield self._worker
         finally:
             if self._closed:

@@ -52,7 +52,6 @@ def respond(session: AdminSession, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _codes(result: Any) -> list[str]:
-    """Return the error codes of the failed parts."""
     parts = result.values() if isinstance(result, Mapping) else ()
     return [part[1].code for part in parts if type(part) is tuple and part[1] is not None]
 

@@ -34,8 +34,6 @@ from airflow_kafka_offsets.model.text import plural, shorten
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["OffsetsClient"]
-
 
 class OffsetsClient(GroupCalls, RecordReads):
     """

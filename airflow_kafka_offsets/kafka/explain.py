@@ -156,9 +156,7 @@ def remedy_for(code: str, needs: Right = "Read") -> str:
         return f"grant it {right} on {GUARDED[code]}{included}"
     if code in UNKNOWN_PARTITION:
         return "correct the topic, or the connection"
-    if code in RETRIABLE:
-        return "try again"
-    return _REMEDIES.get(code, "check the broker's log")
+    return "try again" if code in RETRIABLE else _REMEDIES.get(code, "check the broker's log")
 
 
 def commit_error(

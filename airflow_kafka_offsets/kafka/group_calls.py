@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.failures import OCCUPIED, CallError, Failure
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing, check_states
@@ -13,12 +12,6 @@ from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.names import parse_existing_groups, parse_group
 from airflow_kafka_offsets.model.offsets import TopicPartition
-
-# Results for the user, not errors of the call: the other groups are deleted anyway.
-_NOT_DELETED = {
-    "NON_EMPTY_GROUP": "the group has active members: stop them first",
-    "GROUP_ID_NOT_FOUND": "there is no such group",
-}
 
 
 class GroupCalls:
@@ -69,35 +62,19 @@ class GroupCalls:
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
         """
-        Delete groups with all their offsets.
+        Delete groups of any kind with all their offsets; see ``moves/deletion.py`` for what must be checked.
 
-        :return: group -> ``None`` if it was deleted, else the reason.
+        :return: group -> ``None`` if it no longer exists, else the reason.
         """
         wanted = parse_existing_groups(group_ids)
-        results: dict[str, str | None] = {}
-        there: set[str] = set()
+        # The reasons are no errors of the call: the other groups are deleted anyway.
+        results: dict[str, str | None] = dict.fromkeys(wanted)
         with self._session.begin_call("deleting groups") as call:
-            try:
-                described = self._admin.describe_groups(wanted, call)
-                there = {name for name, group in described.items() if group.state != "Dead"}
-                results |= {
-                    group_id: group.kind_refusal
-                    for group_id, group in described.items()
-                    if group.kind_refusal
-                }
-            except BrokerError as error:
-                # A broker cannot describe a group whose name is almost too long. A user without the right to
-                # describe a group cannot delete it either: the deletion reports this.
-                if error.code not in ("UNKNOWN", "GROUP_AUTHORIZATION_FAILED"):
-                    raise
-            wanted = [group_id for group_id in wanted if group_id not in results]
             for group_id, (_, failure) in self._admin.ask_groups(call, "delete", wanted).items():
-                if failure is None or (failure.code == "GROUP_ID_NOT_FOUND" and group_id in there):
-                    # If it is missing now, an attempt whose response was lost has deleted it.
-                    results[group_id] = None
-                elif failure.code in _NOT_DELETED:
-                    results[group_id] = _NOT_DELETED[failure.code]
-                else:
+                if failure is not None and failure.code == "NON_EMPTY_GROUP":
+                    results[group_id] = "the group has active members: stop them first"
+                # A group that is missing may have been deleted by an attempt whose response was lost.
+                elif failure is not None and failure.code != "GROUP_ID_NOT_FOUND":
                     about = call.with_text(f"deleting group {group_id!r}")
                     results[group_id] = str(about.explain(failure, "Delete"))
         return results

@@ -13,14 +13,7 @@ from airflow_kafka_offsets.model.wording import parameter_error
 OTHER = "other"
 """Type of a group that is not a consumer group."""
 
-GroupState = Literal[
-    "Empty",
-    "Dead",
-    "Stable",
-    "PreparingRebalance",
-    "CompletingRebalance",
-    "Unknown",
-]
+GroupState = Literal["Empty", "Dead", "Stable", "PreparingRebalance", "CompletingRebalance", "Unknown"]
 """States of groups in Kafka's spelling, as far as librdkafka knows them."""
 
 COMMITTER = "-window-commit"

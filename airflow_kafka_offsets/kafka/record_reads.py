@@ -82,7 +82,6 @@ class RecordReads:
         self._scans = FetchConnections(session, SCANS)
 
     def _close_readers(self) -> None:
-        """Close the Consumers of these calls."""
         self._samples.close()
         self._scans.close()
 

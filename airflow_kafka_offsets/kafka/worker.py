@@ -1,4 +1,4 @@
-"""Starts child processes and talks to them; has few imports, so that the admin worker can start early."""
+"""Starts child processes and talks to them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,44 +40,35 @@ class AdminWorker:
     """
     The admin worker in another Python process, which ends with this process.
 
-    Call :meth:`configure` before the first request.
+    :param settings: the first line of the worker's standard input: it may contain a password, so it must not
+        be an argument.
+    :param token: the worker's token, if it needs one, with its expiry time in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: str, token: Sequence[Any] | None) -> None:
         if not sys.executable:
             raise SetupError(
                 "sys.executable is not set, expected the path of this Python: group calls run in a child "
                 "process and need it"
             )
         self._owner = os.getpid()
-        self._expires = float("inf")
-        self._settings = b""
-        # A file, not a pipe: a pipe would fill up, because its content is read only at the end.
-        self._errors = _temporary_file()
+        self._expires = float("inf") if token is None else token[1] - _LEAST_TOKEN
+        self._settings = settings.encode() + b"\n"
+        what = "a temporary file cannot be created, see TMPDIR"
         try:
             with ExitStack() as undo:
-                undo.push(self._errors)
+                # A file, not a pipe: a pipe would fill up, because its content is read only at the end.
+                self._errors = undo.enter_context(tempfile.TemporaryFile())
+                what = f"{sys.executable} cannot be started"
                 self._process, self._socket = start_child(MODULE, os.environ, self._errors)
                 undo.pop_all()
         except OSError as error:
-            raise _not_started(
-                f"{sys.executable} cannot be started ({error}): group calls need it", error
-            ) from error
+            retriable = error.errno in _BUSY
+            raise SetupError(f"{what} ({error}): group calls need it", retriable=retriable) from error
         # Ends the worker if the client is never closed; also at the end of this process.
         self._finalizer = weakref.finalize(
             self, _end, self._process, self._socket, self._errors, self._owner, GRACE
         )
-
-    def configure(self, settings: str, token: Sequence[Any] | None) -> None:
-        """
-        Give the worker its settings.
-
-        :param settings: the first line of the worker's standard input: it may contain a password, so it must
-            not be an argument.
-        :param token: the worker's token, if it needs one, with its expiry time in seconds.
-        """
-        self._expires = float("inf") if token is None else token[1] - _LEAST_TOKEN
-        self._settings = settings.encode() + b"\n"
 
     @property
     def is_usable(self) -> bool:
@@ -147,18 +138,6 @@ def start_child(
     return process, ours
 
 
-def _temporary_file() -> IO[bytes]:
-    try:
-        return tempfile.TemporaryFile()
-    except OSError as error:
-        text = f"cannot create a temporary file ({error}): set TMPDIR; group calls need one"
-        raise _not_started(text, error) from error
-
-
-def _not_started(text: str, error: OSError) -> SetupError:
-    return SetupError(text, retriable=error.errno in _BUSY)
-
-
 def _end(
     process: subprocess.Popen[bytes], sock: socket.socket, errors: IO[bytes], owner: int, patience: float
 ) -> tuple[int, str]:
@@ -176,30 +155,3 @@ def _end(
             status = process.wait()
         errors.seek(0)
         return status, errors.read().decode("utf-8", "replace")
-
-
-_early: list[AdminWorker] = []
-
-
-@contextmanager
-def start_worker_early() -> Iterator[None]:
-    """
-    Start the worker of this process's next client early, so that it is ready when the client needs it.
-
-    Importing the client takes 0.15 s in either process, so both import it in parallel. A worker that is not
-    used is killed at the end. If it cannot be started, the call that needs it reports the reason.
-    """
-    with suppress(SetupError):
-        _early.append(AdminWorker())
-    try:
-        yield
-    finally:
-        while _early:
-            _early.pop().end(0)
-
-
-def take_worker(settings: str, token: Sequence[Any] | None) -> AdminWorker:
-    """Return the worker that was started early, or a new one."""
-    worker = _early.pop() if _early and _early[-1].is_usable else AdminWorker()
-    worker.configure(settings, token)
-    return worker

@@ -54,10 +54,7 @@ def run_fail_over_demo(directory: Path | None = None) -> int:
     home = demo_directory(directory)
     try:
         check_machine()
-        with (
-            EmbeddedKafka(home / "primary") as primary,
-            EmbeddedKafka(home / "standby") as standby,
-        ):
+        with EmbeddedKafka(home / "primary") as primary, EmbeddedKafka(home / "standby") as standby:
             return _run(home, primary, standby)
     except KeyboardInterrupt:
         click.echo("\nStopped; nothing is left running.")

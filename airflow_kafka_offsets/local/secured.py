@@ -161,11 +161,7 @@ class SecuredKafka(EmbeddedKafka):
                 "security.protocol": "SASL_SSL",
                 "sasl.mechanism": MECHANISM,
             }
-            librdkafka = {
-                "sasl.username": user,
-                "sasl.password": password,
-                "ssl.ca.location": str(self.ca),
-            }
+            librdkafka = {"sasl.username": user, "sasl.password": password, "ssl.ca.location": str(self.ca)}
             java = {
                 "sasl.jaas.config": f'{_SCRAM_LOGIN} required username="{user}" password="{password}";',
                 "ssl.truststore.type": "PEM",

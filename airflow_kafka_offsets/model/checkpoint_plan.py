@@ -121,12 +121,10 @@ class CheckpointPlan:
     def with_group_plans(self, group_plans: Iterable[OffsetPlan]) -> CheckpointPlan:
         """Return the plan with the findings of plans that compared its targets with the logs."""
         compared = tuple(group_plans)
-        refusals = [refusal for plan in compared for refusal in plan.refusals]
-        notes = [note for plan in compared for note in plan.notes]
         return replace(
             self,
-            refusals=(*refusals, *self.refusals),
-            notes=(*notes, *self.notes),
+            refusals=(*(refusal for plan in compared for refusal in plan.refusals), *self.refusals),
+            notes=(*(note for plan in compared for note in plan.notes), *self.notes),
             group_plans=compared,
             log_ids=LogIds.union([self.log_ids, *(plan.log_ids for plan in compared)]),
         )

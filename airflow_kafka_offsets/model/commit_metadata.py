@@ -16,12 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import (
-    MAX_OFFSET,
-    Commit,
-    Positions,
-    TopicPartition,
-)
+from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commit, Positions, TopicPartition
 from airflow_kafka_offsets.model.text import shorten
 
 MAX_BYTES = 4_000

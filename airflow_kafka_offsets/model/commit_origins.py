@@ -7,12 +7,7 @@ from collections.abc import Sequence
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import LISTENER, CommitMetadata
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import (
-    Commit,
-    Commits,
-    Offsets,
-    summarize,
-)
+from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.wording import parameter_text
 

@@ -47,10 +47,7 @@ _MODULES = {
     "OAUTHBEARER": f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule",
 }
 _OIDC_HANDLER = f"{_SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler"
-_OIDC = {
-    "sasl.oauthbearer.client.id": "clientId",
-    "sasl.oauthbearer.client.secret": "clientSecret",
-}
+_OIDC = {"sasl.oauthbearer.client.id": "clientId", "sasl.oauthbearer.client.secret": "clientSecret"}
 _ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
 _UNSECURED = "enable.sasl.oauthbearer.unsecure.jwt"
 _OTHER_LOGINS = {
@@ -174,10 +171,7 @@ def _tls(given: dict[str, Any]) -> dict[str, str]:
     if (check := given.pop(_HOST_CHECK, None)) is not None:
         java[_HOST_CHECK] = "" if check.lower() == "none" else check
     if (authority := given.pop("ssl.ca.pem", None)) is not None:
-        java |= {
-            "ssl.truststore.type": "PEM",
-            _STORES["ssl.ca.pem"]: _certificates("ssl.ca.pem", authority),
-        }
+        java |= {"ssl.truststore.type": "PEM", _STORES["ssl.ca.pem"]: _certificates("ssl.ca.pem", authority)}
     chain, key = given.pop("ssl.certificate.pem", None), given.pop("ssl.key.pem", None)
     # The key is already decrypted, because Java's encrypted form differs.
     given.pop("ssl.key.password", None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
@@ -27,6 +27,9 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import make_receipt
 from airflow_kafka_offsets.model.table import TimesByOffset
 from airflow_kafka_offsets.model.text import describe_type
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.10, on which a Spark job may run, lacks it
 
 GROUPS_FILE = "groups.json"
 """The file in a checkpoint's archive from which an interrupted move of the groups is resumed."""

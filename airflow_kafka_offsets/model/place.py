@@ -25,17 +25,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
 
 PlaceKind = Literal[
-    "earliest",
-    "latest",
-    "committed",
-    "offset",
-    "offsets",
-    "time",
-    "ago",
-    "shift",
-    "batch",
-    "file",
-    "group",
+    "earliest", "latest", "committed", "offset", "offsets", "time", "ago", "shift", "batch", "file", "group"
 ]
 Value = int | str | datetime | timedelta | Mapping[TopicPartition, "int | None"] | OffsetsFile | None
 

@@ -17,13 +17,7 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoin
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.moves.write import (
-    commit_groups,
-    overwrite,
-    prove_commits,
-    recommit_overtaken,
-    write_plan,
-)
+from airflow_kafka_offsets.moves.write import commit_groups, overwrite, prove_commits, write_plan
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import check_logs_again
 
@@ -101,7 +95,6 @@ def apply_pipeline(
         commit_groups(client, groups, stamped, overwrite if moved.steps else write_plan)
         # After the commits, because a query that was started in the meantime has read from the old position.
         verify_checkpoint(checkpoint, moved)
-        recommit_overtaken(client, groups, stamped)
 
     apply_checkpoint_plan(
         checkpoint,

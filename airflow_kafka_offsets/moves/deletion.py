@@ -73,8 +73,7 @@ def plan_offset_deletion(
             f"members of group {group_id!r} read {', '.join(named)} ({join_first(readers)}): only offsets "
             "of topics that no member reads can be deleted; stop them first"
         )
-    commits = client.committed(group_id, partitions)
-    return {tp: commit for tp, commit in commits.items() if commit}
+    return {tp: commit for tp, commit in client.committed(group_id, partitions).items() if commit}
 
 
 def plan_left_topics(
@@ -100,8 +99,7 @@ def plan_left_topics(
             f"{parameter_text(scope.parameter)} names {', '.join(still)}, which the pipeline reads: omit it"
         )
     _on_broker(client, scope)
-    states = client.describe_groups(group_ids)
-    there = [group_id for group_id, group in states.items() if group.state != "Dead"]
+    there = [name for name, group in client.describe_groups(group_ids).items() if group.state != "Dead"]
     found = {group_id: plan_offset_deletion(client, group_id, scope) for group_id in there}
     others = () if query is None else [foreign_query(name, commits, query) for name, commits in found.items()]
     PlanRefusedError.raise_if([f"{parameter_text(scope.parameter)}: {other}" for other in others if other])

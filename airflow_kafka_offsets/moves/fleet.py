@@ -238,8 +238,9 @@ class FleetMoves:
             self._note(number, stage="applying", receipt=plan.make_receipt(), error=None)
             return {"stage": "applied", "receipt": apply_pipeline(client, plan, by, checkpoint, quiet_period)}
 
-        stops = not self.fleet.fails_over
-        return self._each(("planned", "applying"), move, at_once, stop_after_failure=stops)
+        return self._each(
+            ("planned", "applying"), move, at_once, stop_after_failure=not self.fleet.fails_over
+        )
 
     def _plan_again(
         self, opened: Opened, saved: SavedPlan, max_age: timedelta
@@ -272,11 +273,7 @@ class FleetMoves:
             if made is not None and made.undone and (made.is_failover or not _holds(client, receipt)):
                 return {"stage": "restored"}
             selection = GroupSelection.parse(names.group_id, names.topics)
-            how: dict[str, Any] = {
-                "policy": policy or member.plan.policy,
-                "metadata": self._by,
-                **allowed,
-            }
+            how: dict[str, Any] = {"policy": policy or member.plan.policy, "metadata": self._by, **allowed}
             if made is not None and checkpoint is not None:
                 # Another copy of the file may have made it, in another archive than the receipt's.
                 plan = plan_restore_archive(client, made.name, checkpoint, selection, **how)

@@ -155,7 +155,7 @@ def plan_group_resets(
     on_no_commit: MissingCommitPolicy = "fail",
     at_checkpoint: Mapping[str, Offsets] | None = None,
     metadata: CommitMetadata | None = None,
-    interrupted: bool | None = None,
+    interrupted: bool = False,
     log_check: LogCheck = LogCheck(),  # noqa: B008  # it is frozen
 ) -> list[OffsetPlan]:
     """
@@ -167,8 +167,8 @@ def plan_group_resets(
     :param metadata: metadata of the reset. With a relative place, a partition that an earlier try has moved
         is left alone: a try with the same token, or a try of the same task that stopped half-way before the
         task was cleared.
-    :param interrupted: whether an earlier try of the task is known to have stopped half-way; by default the
-        groups' commits decide.
+    :param interrupted: whether an earlier try of the task is known to have stopped half-way; else the groups'
+        commits decide.
     """
     if not scopes:
         return []
@@ -303,7 +303,7 @@ def _commits_to_move(
 
 
 def _moved_by_earlier_try(
-    commits_of: Mapping[str, Commits], metadata: CommitMetadata, interrupted: bool | None
+    commits_of: Mapping[str, Commits], metadata: CommitMetadata, interrupted: bool
 ) -> dict[str, list[TopicPartition]]:
     """Return the partitions of each group that an earlier try of the same reset has moved."""
     makers = {
@@ -317,7 +317,7 @@ def _moved_by_earlier_try(
             "undo that move first, or trigger a new run"
         )
     retried = any(map(metadata.is_same_instance, everything))
-    if not retried and not (is_partly_moved(everything, metadata) if interrupted is None else interrupted):
+    if not (retried or interrupted or is_partly_moved(everything, metadata)):
         return {}
     is_mine = metadata.is_same_instance if retried else metadata.is_same_task
     return {

@@ -182,6 +182,5 @@ def plan_of_earlier_restore(
     if moved is None or restoring_move is None or not metadata.is_same_instance(restoring_move.made_by):
         return None
     before, after = moves.group_offsets(restoring_move)
-    source = {"restore": "receipt"}
-    group_plans = plan_commits(client, after, source=source, on_out_of_range="skip")
+    group_plans = plan_commits(client, after, source={"restore": "receipt"}, on_out_of_range="skip")
     return PipelinePlan.combine(group_plans, restoring_move).with_before(before)

@@ -43,7 +43,7 @@ def plan_reset(
     on_no_commit: MissingCommitPolicy = "fail",
     policy: CheckpointPolicy | None = None,
     metadata: CommitMetadata | None = None,
-    interrupted: bool | None = None,
+    interrupted: bool = False,
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
     """
@@ -78,9 +78,8 @@ def plan_reset(
     made_by = metadata or CommitMetadata()
     request = digest(repr(place), selection.group_id, selection.scope.as_json())
     reset = _CheckpointReset(client, checkpoint, selection, request, policy)
-    follows = place.traits.relative or place.traits.starts_from_commits
-    repeatable = place.kind == "shift" or not follows
-    earlier = reset.earlier_move(made_by, repeatable=repeatable, cleared=bool(interrupted))
+    repeatable = place.kind == "shift" or not (place.traits.relative or place.traits.starts_from_commits)
+    earlier = reset.earlier_move(made_by, repeatable=repeatable, cleared=interrupted)
     plan_groups_to = partial(plan_resets_to, client, source=place.as_json(), on_out_of_range=on_out_of_range)
     if earlier is not None and earlier.request == request:
         return reset.resume(earlier, plan_groups_to, allow_new_cluster=allow_new_cluster)

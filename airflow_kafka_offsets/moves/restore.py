@@ -220,8 +220,7 @@ def plan_restore_file(
     within = {
         group: {tp: positions[tp] for tp in positions if tp in scope} for group, positions in offsets.items()
     }
-    moves = None if checkpoint is None else ArchivedMoves(checkpoint)
-    log_check = LogCheck(allow_new_cluster, moves=moves)
+    log_check = LogCheck(allow_new_cluster, moves=None if checkpoint is None else ArchivedMoves(checkpoint))
     group_plans = plan_commits(
         client,
         within,
@@ -230,10 +229,8 @@ def plan_restore_file(
         log_check=log_check,
         refuse_active=True,
     )
-    group_plans = [
-        group_plan.with_note(left_out, "left out, because topics does not name these partitions")
-        for group_plan in group_plans
-    ]
+    remark = "left out, because topics does not name these partitions"
+    group_plans = [group_plan.with_note(left_out, remark) for group_plan in group_plans]
     if checkpoint is None:
         return PipelinePlan(group_plans)
     state = checkpoint.read()

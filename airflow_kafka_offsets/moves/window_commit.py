@@ -13,13 +13,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError, WindowMismatchError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import committer_text
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.offsets import (
-    Commits,
-    OffsetRange,
-    Offsets,
-    TopicPartition,
-    summarize,
-)
+from airflow_kafka_offsets.model.offsets import Commits, OffsetRange, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, PartitionMove
@@ -105,8 +99,7 @@ def apply_window(
         moved = commit_window(
             client, plan.group_id, part, texts, fenced=fenced, check=None if again else check
         )
-        already = {tp: end for tp, end in part.end.items() if tp not in moved}
-        applied[plan.group_id] = plan.with_before(already)
+        applied[plan.group_id] = plan.with_before({tp: at for tp, at in part.end.items() if tp not in moved})
 
     plan.check()
     commit_groups(client, plan.to_write, metadata, write)

@@ -16,7 +16,6 @@ from airflow_kafka_offsets.errors import (
     CommitError,
     CommitProgress,
     GroupMovedError,
-    KafkaOffsetsError,
     PlanRefusedError,
 )
 from airflow_kafka_offsets.kafka.protocols import CommitPort
@@ -41,9 +40,6 @@ Write = Callable[[OffsetsClient, OffsetPlan, Mapping[str, str]], None]
 
 AHEAD = "GROUP_AHEAD"
 """Error code of partitions in which the group is ahead of the offsets to commit."""
-
-_REPEATS = 3
-"""Number of times to repeat the commit of groups that a concurrent commit of the same query has moved."""
 
 
 def commit_offsets(
@@ -211,48 +207,6 @@ def commit_groups(
         written.append(group_plan.group_id)
         partitions = plural(len(group_plan.after), "partition")
         log.info("Committed and read back: group %r, %s", group_plan.group_id, partitions)
-
-
-def recommit_overtaken(
-    client: OffsetsClient, group_plans: Sequence[OffsetPlan], metadata: CommitMetadata
-) -> None:
-    """
-    Commit groups again if a concurrent task has committed the checkpoint's position from before the move.
-
-    A commit of a later move stays; a repeated try may find one if its own move had already finished.
-    """
-
-    def is_late(maker: CommitMetadata | None) -> bool:
-        return (
-            maker is not None and maker.query == metadata.query and (maker.move or 0) <= (metadata.move or 0)
-        )
-
-    # Limited, because a query that still runs would commit again each time, and must be stopped.
-    for _ in range(_REPEATS):
-        late = []
-        for group_plan in group_plans:
-            now = client.committed(group_plan.group_id, group_plan.after)
-            other = [
-                now[tp] for tp, offset in committed_offsets(now).items() if offset != group_plan.after[tp]
-            ]
-            makers = [CommitMetadata.of(commit) for commit in other if commit is not None]
-            if other and all(map(is_late, makers)):
-                log.warning(
-                    "Group %r was committed by %s in the meantime: committing it again",
-                    group_plan.group_id,
-                    makers[0] if makers else "another client",
-                )
-                late.append(group_plan)
-            elif other:
-                check_read_back(group_plan.group_id, group_plan.after, committed_offsets(now))
-        if not late:
-            return
-        try:
-            commit_groups(client, late, metadata, overwrite)
-        except KafkaOffsetsError as error:
-            # All groups were written before this second commit.
-            error.progress = None
-            raise
 
 
 def delete_groups(

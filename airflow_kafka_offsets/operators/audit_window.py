@@ -173,8 +173,9 @@ class AuditWindowOperator(OffsetsOperator):
     def _selected_part(self, window: OffsetWindow) -> OffsetWindow:
         """Return the part of the window that ``topics`` selects."""
         selection, _ = self.selection().restricted_to_window(window.ranges, window.source)
-        unmatched = selection.unmatched_names({"window": window.end}, "the window", partitions=True)
-        MisnamedError.raise_if(unmatched)
+        MisnamedError.raise_if(
+            selection.unmatched_names({"window": window.end}, "the window", partitions=True)
+        )
         return window.only(tp for tp in window.ranges if tp in selection.scope)
 
     def _read_table(self, table: AuditedTable, window: OffsetWindow, whole: OffsetWindow) -> TableRows:

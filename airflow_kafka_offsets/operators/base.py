@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
-from airflow_kafka_offsets.kafka.worker import start_worker_early
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.operators.links import LINKS
@@ -132,8 +131,7 @@ class OffsetsOperator(PipelineTask):
         self._topics_by_group = {group: set() for group in self._named_groups()}
         self._group_outlets = GroupOutlets(self._group_outlets.declared or self.outlets)
         self.outlets = self._group_outlets.outlets_with_events
-        # The Kafka client that reads topic ids takes some time to start.
-        with start_worker_early(), fail_without_retry():
+        with fail_without_retry():
             try:
                 self.check_rendered_parameters()
                 # Objects that templates render to, such as an empty list, would count as not given.

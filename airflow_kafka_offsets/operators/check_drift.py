@@ -153,8 +153,7 @@ def named_pipelines(task: Any, context: Context) -> list[KafkaPipeline]:
 def _pipeline(names: object) -> KafkaPipeline:
     if not isinstance(names, Mapping):
         raise UsageError(f"pipelines: found {shorten(names)}; expected a KafkaPipeline or a dict")
-    unknown = set(names) - set(FILE_PARSERS)
-    if unknown or not names.get("group_id"):
+    if set(names) - set(FILE_PARSERS) or not names.get("group_id"):
         raise UsageError(
             f"pipelines: found an entry with {', '.join(map(str, names)) or 'no keys'}; expected group_id "
             f"and checkpoint_location; allowed keys: {', '.join(PIPELINE_PARAMETERS)}"

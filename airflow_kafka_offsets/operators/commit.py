@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context, XComArg
@@ -156,7 +154,8 @@ class CommitOffsetsOperator(MovingOperator):
             "on_out_of_range", "allow_rewind", "allow_new_cluster", "allow_new_query"
         )
         earlier: PipelinePlan | None = None
-        with self.open_client() as client, self._keeping_readiness(client, checkpoint):
+        mirror = None if self.mirror is None else Mirror.parse(self.mirror)
+        with self.open_client() as client:
             for attempt in retry_while_checkpoint_moves():
                 with attempt:
                     planned = plan_checkpoint_commit(
@@ -167,6 +166,8 @@ class CommitOffsetsOperator(MovingOperator):
                     earlier = plan
                     move = MoveContext(context, client, checkpoint, metadata)
                     receipt = self._apply(move, plan, apply_position, known_moves=known_moves)
+            if mirror is not None:
+                self._keep_readiness(client, checkpoint, mirror)
         return receipt
 
     def _commit_given(self, context: Context) -> dict[str, Any]:
@@ -257,33 +258,20 @@ class CommitOffsetsOperator(MovingOperator):
     def _log_deleted(self, groups: Mapping[str, Positions]) -> None:
         self.log.info("Deleting these offsets of group %s:\n%s", ", ".join(groups), format_csv(groups))
 
-    @contextmanager
-    def _keeping_readiness(self, client: OffsetsClient, checkpoint: SparkCheckpoint) -> Iterator[None]:
-        """Keep the data for a failover after the commit; an error here does not fail the task."""
-        if self.mirror is None:
-            yield
-            return
+    def _keep_readiness(self, client: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror) -> None:
+        """Keep the data for a failover; an error here does not fail the task, whose offsets are committed."""
         from airflow_kafka_offsets.checkpoint.readiness_file import write_readiness
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
         from airflow_kafka_offsets.readings.failover import gather_readiness
 
-        mirror = Mirror.parse(self.mirror)
-        with ExitStack() as stack:
-            try:
-                hook = KafkaOffsetsHook(mirror.kafka_config_id, timeout=_MIRROR_TIMEOUT)
-                target = stack.enter_context(hook.get_offsets_client(total=_MIRROR_TIMEOUT))
-                # Both clusters are read while the offsets are committed.
-                threads = stack.enter_context(ThreadPoolExecutor(1, "readiness"))
-                reading = threads.submit(gather_readiness, client, target, checkpoint, mirror)
-            except Exception as raised:  # noqa: BLE001 - the offsets are to be committed all the same
-                reading = Future()
-                reading.set_exception(raised)
-            yield
-            try:
-                write_readiness(checkpoint, kept := reading.result())
-                error = kept.error
-            except Exception as raised:  # noqa: BLE001 - the offsets are committed
-                error = f"{type(raised).__name__}: {raised}"
+        try:
+            hook = KafkaOffsetsHook(mirror.kafka_config_id, timeout=_MIRROR_TIMEOUT)
+            with hook.get_offsets_client(total=_MIRROR_TIMEOUT) as target:
+                kept = gather_readiness(client, target, checkpoint, mirror)
+            write_readiness(checkpoint, kept)
+            error = kept.error
+        except Exception as raised:  # noqa: BLE001 - the offsets are committed
+            error = f"{type(raised).__name__}: {raised}"
         if error:
             self.log.warning(
                 "The offsets are committed; the data for a failover was not kept completely: %s", error

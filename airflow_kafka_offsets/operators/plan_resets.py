@@ -43,10 +43,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
     """
 
     template_fields: Sequence[str] = ("pipelines", *RESETS, *ResetOffsetsOperator.permissions, *POLICY)
-    parsers: ClassVar[Mapping[str, Parser]] = {
-        **ResetOffsetsOperator.parsers,
-        "pipelines": read_pipelines,
-    }
+    parsers: ClassVar[Mapping[str, Parser]] = {**ResetOffsetsOperator.parsers, "pipelines": read_pipelines}
     moves_on_purpose: ClassVar[bool] = False
     calls_timeout: ClassVar[float | None] = None
 

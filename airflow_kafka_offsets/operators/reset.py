@@ -255,7 +255,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                     return self._move_nothing(move, work.succeeded, images.moved_checkpoint)
                 # If a recovery is cleared before its work was committed, the pipeline is still at the offsets
                 # of its reset.
-                interrupted = images.interrupted or bool(work.states) or None
+                interrupted = images.interrupted or bool(work.states)
                 plan, metadata = self._plan(move, target, interrupted)
                 if restores and plan.checkpoint_plan is not None:
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
@@ -283,7 +283,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
         return self.repeat_receipt(move.context, plan)
 
     def _plan(
-        self, move: MoveContext, target: ApprovedPlan | Place, interrupted: bool | None
+        self, move: MoveContext, target: ApprovedPlan | Place, interrupted: bool
     ) -> tuple[PipelinePlan, CommitMetadata]:
         """Return the plan of the move, and the metadata of its commits."""
         _, client, checkpoint, metadata = move

@@ -36,8 +36,7 @@ def newer_than_batch(
     if whole:
         found = f"the first record of {summarize(whole)}"
     else:
-        first = min(newer)
-        found = f"the record before the offset on {summarize(newer)} (of {iso_time(newer[first] or 0)})"
+        found = f"the record before the offset on {summarize(newer)} (of {iso_time(newer[min(newer)] or 0)})"
     return [
         f"{found} is newer than the batch of {iso_time(read_at)} that has read up to offset "
         f"{offsets[min(whole or newer)]}: the topic was deleted and created again, or the connection leads "

@@ -21,13 +21,7 @@ from airflow_kafka_offsets.model.commit_origins import log_ids_of
 from airflow_kafka_offsets.model.drift import REPORT_VERSION, DriftReport, NewestBatch, reports_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import (
-    Commits,
-    Logs,
-    Offsets,
-    TopicPartition,
-    committed_offsets,
-)
+from airflow_kafka_offsets.model.offsets import Commits, Logs, Offsets, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.partition_state import PartitionState, offsets_to_read
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import plain_names
@@ -187,8 +181,9 @@ def _committed(
 def _log_ids(client: OffsetsClient, moves: KnownMoves, committed: Mapping[str, Commits]) -> LogIds:
     """Return the present ids of the logs; refuse another cluster."""
     now = LogIds(client.cluster_id())
-    allowed = parameter_text("allow_new_cluster", True)
-    remedy = f"commit or reset with {allowed} if the pipeline was moved there"
+    remedy = (
+        f"commit or reset with {parameter_text('allow_new_cluster', True)} if the pipeline was moved there"
+    )
     check = LogCheck(moves=moves, remedy=remedy)
     topics = set[str]()
     for group, commits in committed.items():

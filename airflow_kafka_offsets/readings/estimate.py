@@ -47,13 +47,8 @@ def estimate(client: OffsetsClient, plan: PipelinePlan, checkpoint: SparkCheckpo
         found = replace(found, retention=verdict, begin_within=within)
     except KafkaOffsetsError as error:
         why_retention = str(error)
-    reasons = {
-        "seconds": why_seconds,
-        "bytes": why_bytes,
-        "time_lag": why_time_lag,
-        "retention": why_retention,
-    }
-    reasons = {name: why for name, why in reasons.items() if why}
+    why = {"seconds": why_seconds, "bytes": why_bytes, "time_lag": why_time_lag, "retention": why_retention}
+    reasons = {name: reason for name, reason in why.items() if reason}
     return replace(found, bytes=size, seconds=seconds, time_lag=time_lag, reasons=reasons)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
@@ -273,7 +272,7 @@ def gather_readiness(
     source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
 ) -> Readiness:
     """
-    Read the last records before a checkpoint's position, and the syncs around it, from both clusters at once.
+    Read the last records before a checkpoint's position, and the syncs around it.
 
     :return: the data to keep; its ``error``, which is kept too, names the parts that could not be read.
     """
@@ -288,17 +287,15 @@ def gather_readiness(
     partitions = {tp for offsets in sources.values() for tp in offsets}
     read: Mapping[TopicPartition, Sequence[LastRead]] = {}
     errors: list[str] = []
-    with ThreadPoolExecutor(1, "readiness") as threads:
-        syncs = threads.submit(_read_syncs, source, target, mirror, known, partitions)
-        logs = source.log_ranges(partitions)
-        try:
-            read = read_last_records(source, sources, logs, {}, within=_WITHIN)
-        except KafkaOffsetsError as error:
-            errors.append(f"the last records could not be read: {error}")
+    logs = source.log_ranges(partitions)
+    try:
+        read = read_last_records(source, sources, logs, {}, within=_WITHIN)
+    except KafkaOffsetsError as error:
+        errors.append(f"the last records could not be read: {error}")
     ends = {tp: log.end for tp, log in logs.items()}
     kept = known.with_position(int(state.batch_id or 0), int(time.time()), cluster, read, ends)
     try:
-        kept = kept.with_syncs(*syncs.result())
+        kept = kept.with_syncs(*_read_syncs(source, target, mirror, known, partitions))
     except KafkaOffsetsError as error:
         errors.append(f"the syncs could not be read: {error}")
         # The syncs that are known may be around the new position.

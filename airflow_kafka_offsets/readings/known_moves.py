@@ -17,13 +17,7 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.errors import CheckpointMovedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import (
-    Commits,
-    Offsets,
-    TopicPartition,
-    committed_offsets,
-    summarize,
-)
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, committed_offsets, summarize
 from airflow_kafka_offsets.model.recovery import MovedCheckpoint, shortfall
 
 log = logging.getLogger(__name__)

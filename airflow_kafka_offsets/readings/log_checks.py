@@ -119,8 +119,9 @@ class LogCheck:
         if refusals or self.allow_new_cluster or not self.old_offsets:
             return refusals
         commits = commits or {}
-        of_store = self.moves is None
-        silent = positions if self.only_whole else unconfirmed(positions, commits, of_store=of_store)
+        silent = (
+            positions if self.only_whole else unconfirmed(positions, commits, of_store=self.moves is None)
+        )
         if self.moves is None:
             return [] if self.read_at is None else newer_than_batch(client, silent, self.read_at)
         moved = moved_topics(self.moves, {tp: commits.get(tp) for tp in positions})
@@ -131,9 +132,8 @@ class LogCheck:
         for read_at, last, ends in self.by_last_move(silent):
             found += newer_than_batch(client, ends, read_at, only_whole=self.only_whole)
             if not found and not self.only_whole:
-                batches = self.moves.batches_after(last)
-                if gone_on := recreated_since(client, batches, positions, ends):
-                    found.append(_read_on(self.moves, gone_on))
+                gone_on = recreated_since(client, self.moves.batches_after(last), positions, ends)
+                found += [_read_on(self.moves, gone_on)] if gone_on else []
         return found
 
     def by_last_move(self, positions: Offsets) -> list[tuple[int, int, Offsets]]:
@@ -306,8 +306,7 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
         then = moved.log_ids
         for source, offsets in moved.after.items():
             # Unchanged offsets are not checked: retention may have deleted their records long ago.
-            before = moved.before.get(source, {})
-            targets |= offsets.items() - before.items()
+            targets |= offsets.items() - moved.before.get(source, {}).items()
     for group_plan in plan.group_plans:
         targets |= group_plan.after.items()
         then |= group_plan.log_ids if moved is not None and moved.leaves_mirror else UNKNOWN_LOGS

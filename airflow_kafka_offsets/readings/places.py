@@ -213,8 +213,9 @@ def _in_future(moment: datetime, ends: Offsets, on_out_of_range: OutOfRangePolic
     text = f"{parameter_text('to_datetime', moment.isoformat())} is in the future"
     if on_out_of_range == "fail":
         latest = parameter_text("to_offset", "latest")
-        refusal = f"{text}: give a time that has passed, or {latest} for the log end"
-        return ResolvedPlace({}, refusals=[refusal])
+        return ResolvedPlace(
+            {}, refusals=[f"{text}: give a time that has passed, or {latest} for the log end"]
+        )
     if on_out_of_range == "skip":
         return ResolvedPlace({}, [f"{text}: every partition is left alone"])
     return ResolvedPlace(ends, [f"{text}: moved to the log end"], clamped=list(ends))

@@ -235,8 +235,9 @@ def measure_group_lags(
             raise
     for group_id, each in positions.items():
         try:
-            lag = measure_lag(client, group_id, each, isolation_level=isolation_level, logs=logs)
-            results[group_id] = lag
+            results[group_id] = measure_lag(
+                client, group_id, each, isolation_level=isolation_level, logs=logs
+            )
         except KafkaOffsetsError as own:  # noqa: PERF203  # each group has its own
             results[group_id] = own
     return dict(sorted(results.items()))

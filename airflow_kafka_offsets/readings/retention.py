@@ -21,11 +21,12 @@ _BY_TOPIC = 10.0
 """Seconds to read records topic by topic; a record that is not read by then has no known timestamp."""
 
 
+def _raise(error: KafkaOffsetsError) -> str:
+    raise error
+
+
 def read_retentions(
-    client: OffsetsReader,
-    topics: Collection[str],
-    *,
-    explain: Callable[[KafkaOffsetsError], str] | None = None,
+    client: OffsetsReader, topics: Collection[str], explain: Callable[[KafkaOffsetsError], str] = _raise
 ) -> dict[str, Retention | str]:
     """
     Return the retention of topics, or the reason why it is unknown.
@@ -38,19 +39,12 @@ def read_retentions(
     try:
         found = client.topic_settings(topics)
     except (BrokerError, SetupError) as error:
-        if explain is None:
-            raise
         return dict.fromkeys(topics, explain(error))
-    result: dict[str, Retention | str] = {}
-    for topic, settings in found.items():
-        if not isinstance(settings, BrokerError):
-            result[topic] = Retention.from_settings(settings)
-        elif explain is None:
-            # The broker answers for each topic, so a right may be missing on a single topic.
-            raise settings
-        else:
-            result[topic] = explain(settings)
-    return result
+    # The broker answers for each topic, so a right may be missing on a single topic.
+    return {
+        topic: explain(each) if isinstance(each, BrokerError) else Retention.from_settings(each)
+        for topic, each in found.items()
+    }
 
 
 def read_headrooms(
@@ -69,7 +63,7 @@ def read_headrooms(
     :param min_headroom: required headroom in seconds.
     """
     if retentions is None:
-        retentions = read_retentions(client, {tp.topic for tp in positions}, explain=None if strict else str)
+        retentions = read_retentions(client, {tp.topic for tp in positions}, _raise if strict else str)
     wanted = positions_needing_time(positions, logs, retentions)
     try:
         times = client.record_times(wanted)

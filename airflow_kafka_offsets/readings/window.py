@@ -75,8 +75,9 @@ def plan_window(
     # Read before the logs: if a topic is recreated in between, the window must not get the new id.
     log_ids = known_log_ids(client, {tp.topic for tp in partitions})
     if start.kind == "committed":
-        allowed = parameter_text("allow_new_cluster", True)
-        remedy = f"reset the group with {allowed} if the pipeline was moved there"
+        remedy = (
+            f"reset the group with {parameter_text('allow_new_cluster', True)} if the pipeline moved there"
+        )
         found = [foreign_logs(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
         PlanRefusedError.raise_if([refusal for each in found for refusal in each])
     # Read after the positions: an active group may seem too far behind, but never too far ahead.

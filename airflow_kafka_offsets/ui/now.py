@@ -332,8 +332,4 @@ def _drift(reports: Collection[DriftReport]) -> dict[str, str]:
 
 def _batch(batch: NewestBatch) -> dict[str, Any]:
     age = None if batch.ended_at is None else max(0.0, time.time() - batch.ended_at.timestamp())
-    return {
-        "batch": batch.batch_id,
-        "pending_batch": batch.pending_batch_id,
-        "age": age,
-    }
+    return {"batch": batch.batch_id, "pending_batch": batch.pending_batch_id, "age": age}

@@ -14,12 +14,7 @@ SHELL = "offsets.html"
 ROOT = b"{root}"
 """Placeholder in the shell for the relative path from the page to the prefix."""
 
-_TYPES = {
-    ".css": "text/css",
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-}
+_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 @dataclass(frozen=True)

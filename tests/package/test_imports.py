@@ -1,8 +1,10 @@
 """What is imported when, and what works without a library: each test in a copy of one Python."""
 
+import ast
 import json
 import os
 import pkgutil
+from importlib import import_module
 from pathlib import Path
 
 import airflow.sdk
@@ -133,6 +135,16 @@ def test_what_a_spark_job_uses_is_exported_and_imports_no_airflow(bare):
     for name in spark.__all__:
         assert name in dir(spark)
         assert getattr(spark, name).__name__ == name
+
+
+def test_what_a_spark_job_imports_is_in_python_3_10_too(bare):
+    newer = {"LiteralString", "Never", "NotRequired", "Required", "Self", "StrEnum", "UTC", "Unpack"}
+    names = ", ".join(spark.__all__)
+    for name in modules_of(bare, f"from airflow_kafka_offsets.spark import {names}"):
+        if name.startswith("airflow_kafka_offsets"):
+            tree = ast.parse(Path(str(import_module(name).__file__)).read_text(encoding="utf-8"))
+            imports = (each for each in tree.body if isinstance(each, ast.ImportFrom))
+            assert not {each.name for found in imports for each in found.names} & newer, name
 
 
 def test_a_dag_file_can_name_launcher_and_zip_without_importing_spark_or_kafka(bare, tmp_path):

@@ -8,7 +8,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -143,13 +143,12 @@ class _StoppedClock(datetime):
 
 @contextmanager
 def deterministic() -> Iterator[None]:
-    """Stop the clock, number what is random, start no process: then a mover depends on its answers only."""
+    """Stop the clock, number what is random: then a mover depends on its answers only."""
     calls = connected(Clock(lambda: 0.0), lambda _: Script.desk.wait())
     with calls, pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: NOW)
         patch.setattr(time, "sleep", lambda seconds: None)
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=Script.random.getrandbits(128)))
-        patch.setattr(base, "start_worker_early", nullcontext)
         patch.setattr(base.OffsetsOperator, "log", logging.getLogger("silent"), raising=False)
         for module in (apply_move, archive, reset):
             patch.setattr(module, "datetime", _StoppedClock)

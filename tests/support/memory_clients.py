@@ -43,7 +43,7 @@ from airflow_kafka_offsets.kafka import admin_process, connection, failures, ret
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import TOPIC_HIDDEN, Failure
 from airflow_kafka_offsets.kafka.groups import OTHER
-from airflow_kafka_offsets.kafka.worker import take_worker
+from airflow_kafka_offsets.kafka.worker import AdminWorker
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 
 Part = tuple[Any, "Failure | None"]
@@ -87,11 +87,11 @@ def connected(clock: Clock | None = None, pause: Callable[[float], None] | None 
 
     def worker(settings: str, token: Sequence[Any] | None) -> Any:
         at = LISTENERS.get(json.loads(settings)["config"]["bootstrap.servers"])
-        return take_worker(settings, token) if at is None else MemoryWorker(at)
+        return AdminWorker(settings, token) if at is None else MemoryWorker(at)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connection, "Consumer", consumer)
-        patch.setattr(admin_process, "take_worker", worker)
+        patch.setattr(admin_process, "AdminWorker", worker)
         patch.setattr(failures, "time", clock)
         patch.setattr(retry, "Retrying", partial(Retrying, sleep=pause or clock.wait))
         yield

@@ -2,11 +2,8 @@
 
 import os
 import shutil
-import sys
-from contextlib import nullcontext
 from pathlib import Path
 
-import pytest
 from memory_kafka import (  # noqa: F401
     bootstrap_servers,
     broker,
@@ -24,8 +21,6 @@ from memory_kafka import (  # noqa: F401
 )
 from moved_pipeline import commit, committed, new_query  # noqa: F401
 
-from airflow_kafka_offsets.kafka import worker
-
 MEMORY = Path("/dev/shm")
 if (
     os.access(MEMORY, os.W_OK)
@@ -34,14 +29,3 @@ if (
 ):
     # The tests write tens of thousands of small files, which on a disk took a third of the CPU time.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _no_worker_before_it_is_needed():
-    """The in-memory broker needs no admin process, and each start costs as much as a test."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "start_worker_early", nullcontext)
-        # What is imported later takes it from there. Airflow, which comes with it, is not imported here.
-        if base := sys.modules.get("airflow_kafka_offsets.operators.base"):
-            patch.setattr(base, "start_worker_early", nullcontext)
-        yield

@@ -10,12 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from airflow_kafka_offsets.errors import (
-    BrokerUnavailableError,
-    CommitError,
-    KafkaOffsetsError,
-    SetupError,
-)
+from airflow_kafka_offsets.errors import BrokerUnavailableError, CommitError, KafkaOffsetsError, SetupError
 from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import LISTENER

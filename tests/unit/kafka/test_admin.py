@@ -45,7 +45,7 @@ def process(monkeypatch):
             workers.append(Worker(left))
             return workers[-1]
 
-        monkeypatch.setattr(admin_process, "take_worker", take)
+        monkeypatch.setattr(admin_process, "AdminWorker", take)
         return AdminProcess({"bootstrap.servers": "127.0.0.1:1"}), workers
 
     return make
@@ -90,27 +90,17 @@ def test_a_topic_is_missing_only_if_the_broker_says_so_in_time(monkeypatch):
 
 
 def test_a_group_whose_deletion_was_not_answered_is_gone_at_the_next_attempt(monkeypatch):
-    """It was there when it was described: the first attempt has deleted it."""
     client = OffsetsClient({"bootstrap.servers": "127.0.0.1:1"})
-    there = {"group_id": "g", "state": "Empty", "type": "classic", "members": [], "coordinator": None}
-    absent = (None, ["GROUP_ID_NOT_FOUND", "no such group"])
-    answers: dict[str, list[dict[str, Any]]] = {
-        "describe": [{"g": (there, None), "never": absent}],
-        "delete": [{"g": (None, ["_TIMED_OUT", "no answer"]), "never": absent}, {"g": absent}],
-    }
-    monkeypatch.setattr(client._admin, "run", lambda call, name, *_, **__: answers[name].pop(0))
-    assert client.delete_groups(["g", "never"]) == {"g": None, "never": "there is no such group"}
+    failures = iter([["_TIMED_OUT", "no answer"], ["GROUP_ID_NOT_FOUND", "no such group"]])
+    monkeypatch.setattr(client._admin, "run", lambda *_, **__: {"g": (None, next(failures))})
+    assert client.delete_groups(["g"]) == {"g": None}
 
 
 def test_a_deletion_that_its_coordinator_could_not_replicate_may_be_done_all_the_same(monkeypatch):
     """The broker shows a write that it has refused once its replicas are back."""
     client = OffsetsClient({"bootstrap.servers": "127.0.0.1:1"}, timeout=0.2)
-    there = {"group_id": "g", "state": "Empty", "type": "classic", "members": [], "coordinator": None}
-    answers = {
-        "describe": {"g": (there, None)},
-        "delete": {"g": (None, ["COORDINATOR_NOT_AVAILABLE", "too few replicas"])},
-    }
-    monkeypatch.setattr(client._admin, "run", lambda call, name, *_, **__: answers[name])
+    answer = {"g": (None, ["COORDINATOR_NOT_AVAILABLE", "too few replicas"])}
+    monkeypatch.setattr(client._admin, "run", lambda *_, **__: answer)
     with pytest.raises(BrokerUnavailableError, match="it may be deleted all the same"):
         client.delete_groups(["g"])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import resource
@@ -22,7 +21,6 @@ from airflow_kafka_offsets.kafka.admin_worker import _codes
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import Failure
-from airflow_kafka_offsets.kafka.worker import start_worker_early
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "sasl.password": "hunter2hunter2"}
 
@@ -53,33 +51,6 @@ def test_a_child_that_dies_by_a_signal_is_a_retriable_error(python, tmp_path):
     assert caught.value.retriable
     assert "hunter2" not in str(caught.value)
     assert (tmp_path / "runs").read_text().count("x") == 3
-
-
-def test_a_child_that_was_started_early_serves_the_next_client_and_no_other(python, tmp_path):
-    answer = '{"result": [], "failure": null, "background_errors": [], "last": false}'
-    python(f"echo $$ >> {tmp_path}/runs; read -r settings; echo $settings >> {tmp_path}/settings; "
-           f"while read -r line; do echo '{answer}'; done")  # fmt: skip
-    with start_worker_early():
-        until(lambda: (tmp_path / "runs").exists(), "the child to start", 10)
-        with OffsetsClient(CONFIG, timeout=10) as client:
-            assert client.list_groups() == []
-        assert (tmp_path / "runs").read_text().count("\n") == 1
-        with OffsetsClient(CONFIG, timeout=10) as client:
-            assert client.list_groups() == []
-    assert (tmp_path / "runs").read_text().count("\n") == 2
-    given = [json.loads(line) for line in (tmp_path / "settings").read_text().splitlines()]
-    assert [each["config"]["bootstrap.servers"] for each in given] == ["127.0.0.1:1"] * 2
-
-
-def test_a_child_that_was_started_early_and_is_not_needed_is_killed(python, tmp_path):
-    python(f"echo $$ > {tmp_path}/pid; exec sleep 60")
-    with start_worker_early():
-        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the child", 10)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
-    with OffsetsClient(CONFIG, timeout=1) as client:
-        with pytest.raises(BrokerError, match="within 1 s"):
-            client.list_groups()
 
 
 def test_a_part_that_is_a_failure_itself_is_no_result_that_failed():

@@ -468,21 +468,6 @@ def test_a_commit_that_died_after_a_reset_overtook_it_does_not_hold_the_group(pi
     assert pipeline.at() == (BACK, BACK)
 
 
-def test_a_reset_commits_again_over_a_commit_that_came_in_between(pipeline, monkeypatch):
-    written = commit_groups
-
-    def then_a_late_commit(client, plans, metadata, write):
-        written(client, plans, metadata, write)
-        monkeypatch.setattr(plan_apply, "commit_groups", written)
-        late = metadata.__class__(dag="flights", run="late", task="commit", query=metadata.query, move=0)
-        offsets = {TopicPartition(pipeline.topic, number): at for number, at in READ.items()}
-        client.commit(pipeline.group, offsets, late.text())
-
-    monkeypatch.setattr(plan_apply, "commit_groups", then_a_late_commit)
-    pipeline.run("reset")
-    assert pipeline.at() == (BACK, BACK)
-
-
 def test_a_reset_whose_group_moves_while_it_is_prepared_changes_nothing_and_is_tried_again(
     pipeline, monkeypatch, commit
 ):
