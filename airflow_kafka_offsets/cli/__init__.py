@@ -75,7 +75,7 @@ def _show_progress(*, err: bool = False) -> None:
     "--fail-over", is_flag=True, help="Two days on one Kafka, which is killed; the third on its mirror."
 )
 def demo(directory: Path | None, days: int, keep: bool, ui: bool, fail_over: bool) -> None:
-    """Run a complete job: real events, a real Kafka, a real Spark, three days of a DAG."""
+    """Run a real Kafka, a real Spark and three days of a DAG."""
     from airflow_kafka_offsets.local.demo import run_demo
 
     _show_progress()
@@ -92,7 +92,9 @@ def kafka() -> None:
     """Run a Kafka on this machine, to try things out."""
 
 
-directory_option = click.option("--directory", type=DIRECTORY, help="Directory of Kafka's data.")
+directory_option = click.option(
+    "--directory", type=DIRECTORY, help="Directory of Kafka's data. Default: in the cache."
+)
 
 
 @kafka.command("start")
@@ -106,7 +108,7 @@ directory_option = click.option("--directory", type=DIRECTORY, help="Directory o
 def kafka_start(
     directory: Path | None, port: int | None, brokers: int | None, secured: bool, output: str
 ) -> None:
-    """Start a Kafka in the background, or print the address of the running one."""
+    """Start a Kafka in the background, or print its address if it runs."""
     from airflow_kafka_offsets.local.background import start_background
 
     _show_progress(err=True)

@@ -71,7 +71,7 @@ def checkpoint_seek(
     **policies: Any,
 ) -> None:
     """
-    Make the query of the checkpoint at URI continue from other offsets.
+    Let the query of the checkpoint at URI continue elsewhere.
 
     The query must be stopped. Groups do not move: "group reset --checkpoint" moves both. Without --execute
     the command shows its plan and changes nothing.
@@ -121,7 +121,7 @@ def checkpoint_restore(
     checkpoint: SparkCheckpoint, archive: str | None, allow_stale: bool, execution: Execution
 ) -> None:
     """
-    Restore what a seek or truncate of the checkpoint at URI has overwritten.
+    Take back a seek or truncate of the checkpoint at URI.
 
     If the query has run since, the checkpoint is moved to its offsets before the move. Groups do not move:
     see "group restore". Without --execute the command shows its plan and changes nothing.

@@ -106,7 +106,7 @@ _pipelines_option = click.option(
 @output_option
 def drift(named: Named, grace: float, min_headroom: float | None, broker: BrokerOptions, output: str) -> None:
     """
-    Compare GROUP with the checkpoint at URI, and both with the log.
+    Compare GROUP, the checkpoint at URI and the log.
 
     Exit 1 if they have drifted, 3 if the check failed.
 

@@ -264,10 +264,13 @@ def checkpoint_move_options(*own: Option, policy: Sequence[Option] = _policy_opt
 move_options = checkpoint_move_options(*_execution_options)
 """The :data:`execution_options`, and options for the move of a checkpoint."""
 
-reset_options = add_options(
-    place_options, out_of_range_option, no_commit_option, new_cluster_option, move_options
-)
-"""The options of a command that resets: its target, its permissions, and the :data:`move_options`."""
+plan_options = checkpoint_move_options(output_option, execute=False)
+"""The :data:`move_options` of a command that only plans."""
+
+target_options = add_options(place_options, out_of_range_option, no_commit_option, new_cluster_option)
+"""The target of a reset, and what it allows."""
+
+reset_options = add_options(target_options, move_options)
 
 truncate_options = checkpoint_move_options(*_execution_options, policy=_sink_options)
 """The :data:`move_options` of truncate: it always discards batches, and restores the state too."""

@@ -54,7 +54,7 @@ from airflow_kafka_offsets.model.mirror_check import CHECK_VERSION
 
 @click.group(cls=CommandGroup)
 def failover() -> None:
-    """Move a pipeline to a mirror of its Kafka cluster; for many pipelines see 'recover'."""
+    """Move a pipeline to a mirror of its cluster. Of many pipelines: 'recover'."""
 
 
 class MirrorCheckCommand(CheckCommand):
@@ -75,10 +75,11 @@ _pipeline_options = add_options(checkpoint_argument, groups_argument, _cluster_o
 @checkpoint_move_options(output_option, execute=False, how="'failover apply' with the same options does it")
 def failover_plan(broker: BrokerOptions, to: BrokerOptions, **options: Any) -> None:
     """
-    Show how the query of the checkpoint at URI and its GROUP would continue on a mirror of their cluster.
+    Show how a pipeline would continue on a mirror. Changes nothing.
 
-    Changes nothing. GROUP may be JSON as {topic: group}, with the topics of the old cluster. --save-plan
-    writes the plan to a file, for 'failover apply --plan'. 'recover plan-failover' plans many pipelines.
+    The pipeline is the checkpoint at URI and its GROUP. GROUP may be JSON as {topic: group}, with the topics
+    of the old cluster. --save-plan writes the plan to a file, for 'failover apply --plan'. 'recover
+    plan-failover' plans many pipelines.
     """
     _move(broker, to, **options)
 
@@ -96,7 +97,7 @@ def failover_apply(
     **options: Any,
 ) -> None:
     """
-    Move the checkpoint at URI and its GROUP to a mirror of their cluster.
+    Move the checkpoint at URI and its GROUP to a mirror.
 
     Stop the query first. An archive keeps the overwritten files and offsets. The same command finishes an
     interrupted failover. With --plan the plan in a file names all but the mirror's cluster.
@@ -114,14 +115,14 @@ def failover_apply(
 
 @failover.command("back")
 @_pipeline_options
-@checkpoint_move_options(execute_option, output_option, how="give --execute to do it")
+@checkpoint_move_options(execute_option, output_option)
 def failover_back(broker: BrokerOptions, to: BrokerOptions, mirror: Mirror, **options: Any) -> None:
     """
-    Move a query back after a failover, through the mirror in the other direction.
+    Move a query back after a failover.
 
-    The options are those of the failover: --bootstrap-server names the cluster to go back to,
-    --to-bootstrap-server the cluster to leave, and --syncs-topic the syncs of the mirror back. GROUP and
-    --topic have the names of the cluster to leave.
+    It moves through the mirror in the other direction. The options are those of the failover:
+    --bootstrap-server names the cluster to go back to, --to-bootstrap-server the cluster to leave, and
+    --syncs-topic the syncs of the mirror back. GROUP and --topic have the names of the cluster to leave.
     """
     _move(to, broker, mirror=mirror.back(), **options)
 
@@ -148,9 +149,10 @@ def failover_check(
     output: str,
 ) -> None:
     """
-    Check how the query of the checkpoint at URI and its GROUP could fail over now. Changes nothing.
+    Check how the checkpoint at URI and its GROUP could fail over now.
 
-    Exit 1 if a position is unknown or a threshold is exceeded, 3 if the check was not possible.
+    Changes nothing. Exit 1 if a position is unknown or a threshold is exceeded, 3 if the check was not
+    possible.
     """
     from airflow_kafka_offsets.readings.mirror_check import check_mirror
 

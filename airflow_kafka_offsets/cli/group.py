@@ -68,7 +68,11 @@ def group_lag(
     broker: BrokerOptions,
     output: str,
 ) -> None:
-    """Show the lag of a GROUP in records for each partition, or one line for each of several groups."""
+    """
+    Show the lag of GROUP in records, for each partition.
+
+    Of several groups, it shows one line for each.
+    """
     if bool(group_ids) == all_groups:
         raise UsageError("give the GROUP to measure, several groups, or --all-groups")
     if len(group_ids) != 1:
@@ -155,7 +159,7 @@ def group_list(states: Sequence[str], output: str, client: OffsetsClient) -> Non
 @admin_client_options
 @output_option
 def group_describe(group_ids: Sequence[str], output: str, client: OffsetsClient) -> None:
-    """Show the state and the members of each GROUP; exit 1 if one is not a consumer group."""
+    """Show the state and the members of each GROUP. Exit 1 if one is not a consumer group."""
     groups = client.describe_groups(group_ids).values()
     described = [description.as_json() for description in groups]
     lines = []
@@ -186,9 +190,9 @@ def group_delete_offsets(
     client: OffsetsClient,
 ) -> None:
     """
-    Delete the offsets of GROUP in topics that it no longer reads; its other offsets stay.
+    Delete the offsets of GROUP in topics it no longer reads.
 
-    Without --execute it shows what it would delete and changes nothing.
+    Its other offsets stay. Without --execute it shows what it would delete and changes nothing.
     """
     from airflow_kafka_offsets.moves.deletion import plan_offset_deletion
     from airflow_kafka_offsets.moves.write import delete_offsets

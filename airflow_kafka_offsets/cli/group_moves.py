@@ -41,7 +41,7 @@ from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import GroupIds, GroupSelection
 from airflow_kafka_offsets.model.names import parse_group
-from airflow_kafka_offsets.model.parameters import RestoreMissingCommitPolicy
+from airflow_kafka_offsets.model.parameters import RestoreMissingCommitPolicy, exactly_one
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import Receipt
@@ -69,10 +69,10 @@ def commit(
     **policies: Any,
 ) -> None:
     """
-    Commit the offsets of a checkpoint's newest committed batch to GROUP, like CommitOffsetsOperator.
+    Commit the end of a checkpoint's newest finished batch.
 
-    GROUP may be JSON of the form {topic: group}. Without --execute the command shows its plan and changes
-    nothing.
+    This is what CommitOffsetsOperator does. GROUP may be JSON of the form {topic: group}. Without --execute
+    the command shows its plan and changes nothing.
     """
     from airflow_kafka_offsets.moves.apply import apply_position
     from airflow_kafka_offsets.moves.checkpoint_commit import (
@@ -252,15 +252,14 @@ def restore(
     **policies: Any,
 ) -> None:
     """
-    Restore the offsets of GROUP that a reset has overwritten, or that were deleted with the group.
+    Take back a reset or the deletion of GROUP.
 
     GROUP may be JSON of the form {topic: group}. Without --execute the command shows its plan and changes
     nothing.
     """
     from airflow_kafka_offsets.moves import restore as restores
 
-    if [bool(receipt), bool(from_file), bool(archive)].count(True) != 1:
-        raise UsageError("give only one of --receipt, --from-file and --archive")
+    exactly_one({"receipt": receipt, "from_file": from_file, "archive": archive})
     if not checkpoint:
         refuse_unused("without --checkpoint", *CHECKPOINT_OPTIONS)
     policies["policy"] = execution.policy

@@ -32,7 +32,7 @@ _WIDEST = 40
 @click.option("--plot", is_flag=True, help="Draw the records and seconds of each batch as text bars.")
 @output_option
 def history(checkpoint: SparkCheckpoint, last: int, output: str, *, plot: bool) -> None:
-    """Show the batches that the checkpoint at URI still has, the newest last."""
+    """Show the batches that the checkpoint at URI has, newest last."""
     from airflow_kafka_offsets.checkpoint.history import read_history
 
     if plot and output == "json":

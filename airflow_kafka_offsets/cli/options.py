@@ -176,10 +176,8 @@ class CommandGroup(click.Group):
     def __init__(self, *args: Any, elsewhere: Mapping[str, str] | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._elsewhere = elsewhere or {}
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        return sorted({*super().list_commands(ctx), *self._elsewhere})
+        # Placeholders: click suggests a name of these for a mistyped one.
+        self.commands.update({name: click.Command(name) for name in self._elsewhere})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; import its module first if needed."""

@@ -14,6 +14,7 @@ from airflow_kafka_offsets.cli.connections import BrokerOptions, broker_options
 from airflow_kafka_offsets.cli.execution import (
     REFUSED,
     Execution,
+    execute_option,
     move_options,
     print_result,
     quiet_period_option,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 @click.group(cls=CommandGroup)
 def recover() -> None:
     """
-    Move many pipelines together: plan, apply in waves, show the status, restore.
+    Move many pipelines together.
 
     FILE lists the pipelines, in YAML or JSON. The plans and the progress are saved beside it, in
     FILE.recovery.json. The plans are resets to one target ('plan'), or failovers to a mirror
@@ -72,7 +73,7 @@ recover.add_command(plan_failover_command)
     "execution",
     Execution,
     quiet_period_option,
-    click.option("--execute", is_flag=True, help="Do it. Default: show what would be done."),
+    execute_option,
     output_option,
 )
 @broker_options
@@ -85,9 +86,10 @@ def apply_command(
     broker: BrokerOptions,
 ) -> None:
     """
-    Move the pipelines as planned, in waves, or continue an interrupted run.
+    Move the pipelines as planned.
 
-    If a reset fails, no other pipelines are started; if a failover fails, the others still move.
+    They move in waves. The same command continues an interrupted run. If a reset fails, no other pipelines
+    are started; if a failover fails, the others still move.
     """
     state = StateFile(file)
     with state.locked():
@@ -142,9 +144,9 @@ def restore_command(
 @output_option
 def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
     """
-    Show the progress of each pipeline, and where its groups and checkpoint are now.
+    Show the progress and the position of each pipeline.
 
-    Exit 1 if that is unknown for a pipeline, such as on another cluster than that of the plan.
+    Exit 1 if the position is unknown for a pipeline, such as on another cluster than that of the plan.
     """
     from airflow_kafka_offsets.moves.fleet import call_each
     from airflow_kafka_offsets.readings.pipeline_state import pipeline_state

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from airflow_kafka_offsets.cli.connections import BrokerOptions, broker_options
-from airflow_kafka_offsets.cli.execution import Execution, move_options, print_result, reset_options
+from airflow_kafka_offsets.cli.execution import Execution, plan_options, print_result, target_options
 from airflow_kafka_offsets.cli.mirror_connections import (
     failover_policy_options,
     source_is_down_option,
@@ -39,7 +39,8 @@ _OWN_FILE = "plan the failover in a file of its own"
 
 @click.command("plan", cls=FileCommand)
 @file_argument
-@reset_options
+@target_options
+@plan_options
 @at_once_option(8)
 @broker_options
 def plan_command(
@@ -48,7 +49,7 @@ def plan_command(
     """Plan to move each pipeline of FILE to the same target. Nothing is moved."""
     from airflow_kafka_offsets.moves.fleet import plan_resets
 
-    every = _pipelines_to_plan(file, execution)
+    every = _pipelines_to_plan(file)
     with_checkpoint = all(names.checkpoint_location for names in every)
     if not place.traits.uses_on_no_commit(with_checkpoint=with_checkpoint):
         refuse_unused("where no commit is needed", "on_no_commit")
@@ -71,7 +72,7 @@ def plan_command(
     is_flag=True,
     help="Plan only the pipelines that have not begun to move; the others keep their plans and progress.",
 )
-@move_options
+@plan_options
 @at_once_option(4, "plan")
 @broker_options
 def plan_failover_command(
@@ -85,14 +86,14 @@ def plan_failover_command(
     broker: BrokerOptions,
 ) -> None:
     """
-    Plan to move each pipeline of FILE to the mirror that FILE names for it. Nothing is moved.
+    Plan to move each pipeline of FILE to its mirror. Nothing is moved.
 
     A pipeline that cannot be moved is named, and left out of the plan; exit 1 then. Options of the broker
     name the cluster to leave; for the commands that follow they name the mirror.
     """
     from airflow_kafka_offsets.moves.fleet import check_disjoint, plan_failovers, refused_by_all
 
-    every = _pipelines_to_plan(file, execution)
+    every = _pipelines_to_plan(file)
     for names in every:
         if names.mirror is None:
             raise UsageError(f"{file}: {shorten(names.group_id)}: mirror is missing", parameter="mirror")
@@ -132,11 +133,8 @@ def _begun_failovers(state: StateFile, *, rest: bool) -> list[Member]:
     return begun
 
 
-def _pipelines_to_plan(file: Path, execution: Execution) -> list[Names]:
-    """Return the pipelines of a file; refuse options of 'recover apply'."""
-    if execution.execute:
-        raise UsageError("--execute is for 'recover apply': a plan moves nothing")
-    refuse_unused("by a plan, which moves nothing", "quiet_period", "dry_run")
+def _pipelines_to_plan(file: Path) -> list[Names]:
+    refuse_unused("by a plan, which moves nothing", "quiet_period")
     return read_names(file)
 
 

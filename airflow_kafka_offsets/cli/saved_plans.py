@@ -32,9 +32,7 @@ plan_option: Option = click.option(
     metavar="FILE",
     help="Apply the plan in this file, from --save-plan or an operator; replaces GROUP and the target.",
 )
-max_age_option: Option = duration_option(
-    "--max-age", f"{MAX_AGE.days}d", "after which the plan of --plan is too old."
-)
+max_age_option: Option = duration_option("--max-age", f"{MAX_AGE.days}d", "after which the plan is too old.")
 
 
 def save_to_file(

@@ -134,7 +134,9 @@ position_options = add_options(
     ),
     isolation_option,
     stalled_option,
-    click.option("--tolerance", metavar="N", help="A partition with at most this lag counts as caught up."),
+    click.option(
+        "--tolerance", metavar="N", help="A partition that is at most this far behind counts as there."
+    ),
 )
 """The options that name the position: a group, or a checkpoint."""
 
@@ -151,10 +153,10 @@ position_options = add_options(
 @waiting_options
 def wait_lag(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **values: Any) -> None:
     """
-    Wait until the lag of GROUP, or of a checkpoint, is at or below thresholds.
+    Wait until the lag of GROUP or a checkpoint is low enough.
 
-    All given thresholds must hold. The lag is measured live: with a producer that never stops, use "wait
-    reached", which ends.
+    It must be at or below all given thresholds. The lag is measured live: with a producer that never stops,
+    use "wait reached", which ends.
     """
     from airflow_kafka_offsets.waits.lag import LagWait
 
@@ -169,7 +171,7 @@ def wait_lag(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **values:
 @waiting_options
 def wait_reached(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **values: Any) -> None:
     """
-    Wait until the position of GROUP, or of a checkpoint, is at or past a target.
+    Wait until GROUP or a checkpoint has reached a target.
 
     The target is looked up once and does not change, so the wait ends even with a producer that never stops.
     """
@@ -194,7 +196,7 @@ def wait_reached(checkpoint: SparkCheckpoint | None, waiting: WaitOptions, **val
 @stalled_option
 @waiting_options
 def wait_topic(waiting: WaitOptions, **values: Any) -> None:
-    """Wait until every partition of the topics has a record at or after a time."""
+    """Wait until every partition has a record at or after a time."""
     from airflow_kafka_offsets.waits.topic import TopicWait
 
     waiting.run(TopicWait, values)

@@ -50,6 +50,7 @@ def start_background(
     :raises SetupError: if it cannot be started, or the running Kafka has other settings than requested.
     """
     directory = kafka_directory(directory)
+    EmbeddedKafka(directory, brokers=brokers or 1, port=port)  # refuses a parameter before anything is made
     # The directory contains a secured Kafka's passwords and keys.
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(directory):

@@ -125,7 +125,7 @@ class AuditWindowOperator(OffsetsOperator):
         self.check_parameters()
 
     def check_parameters(self) -> None:
-        """Check also that what to audit is named, and that no parameter of a file is ignored."""
+        """Check also that window and table are named, and that no parameter is ignored."""
         for name, expected in (
             ("window", "give the output of PlanOffsetWindowOperator"),
             ("conn_id", "name the Airflow connection of the database"),

@@ -193,7 +193,7 @@ def _require_location(pipeline: KafkaPipeline) -> str:
 
 def read_pipelines(value: object, parameter: str) -> Sequence[object]:
     """Read a list of pipelines, also as JSON text; its entries are read by :func:`named_pipelines`."""
-    entries = load_json(value, parameter) if isinstance(value, str) else value
+    entries = load_json(value, parameter, "a list of pipelines") if isinstance(value, str) else value
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise UsageError(
             f"{parameter}={shorten(entries)}: expected a list with at least one KafkaPipeline or dict with "

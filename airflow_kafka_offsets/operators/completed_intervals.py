@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_interval,
     parse_time,
 )
+from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.readings.interval_feed import CompletedIntervals, IntervalFeed
 from airflow_kafka_offsets.readings.topic_times import IDLE_AFTER
@@ -220,8 +221,8 @@ class CompletedIntervalsOperator(OffsetsOperator):
         if not len(outlets) == len({asset.name for asset in assets}) == count:
             found = ", ".join(type(each).__name__ for each in outlets) or "none"
             raise UsageError(
-                f"outlets: found {found}; expected {count} different assets, one for each interval in every, "
-                "in the same order"
+                f"outlets: found {found}; expected {plural(count, 'different asset')}, one for each interval "
+                "in every, in the same order"
             )
         return assets
 

@@ -109,7 +109,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     parsers: ClassVar[Mapping[str, Parser]] = {
         **PipelineMovingOperator.parsers,
         "receipt": lambda value, name: Receipt.parse(
-            load_json(parse_text(value, name), name) if isinstance(value, str) else value
+            load_json(parse_text(value, name), name, "a receipt") if isinstance(value, str) else value
         ),
         "from_file": partial(parse_location, conn_parameter=None),
         "restore_when": choice_parser(RestoreWhen),

@@ -40,3 +40,8 @@ def test_the_site_fetches_nothing_from_elsewhere(site):
     )
     for page in site.rglob("*.html"):
         assert not fetched.search(page.read_text(encoding="utf-8")), page.name
+
+
+def test_an_example_names_its_file(site):
+    named = re.findall(r'<span class="filename">(.*?)</span>', (site / "how-to/gate/index.html").read_text())
+    assert named == ["dags_examples/commit_and_gate.py", "dags_examples/daily_flights.py"]

@@ -37,13 +37,13 @@ REFRESHES = 4
 """Number of commits within the time after which the broker would forget the group."""
 
 _MOVED_WHILE_RUNNING = (
-    "its checkpoint and its group were moved while it runs, which it does not notice: it reads on where it "
-    "is, and the group follows it from its next batch on; stop the query, then move both again"
+    "its checkpoint and its group were moved while it runs, which it does not notice: it continues at its "
+    "own offsets, and its next batch moves the group there; stop the query, then move both again"
 )
 _GROUP_MOVED = (
-    "its group was moved to offsets that the query is not at, and follows it from its next batch on; if a "
+    "its group was moved away from the query's offsets, and the query's next batch moves it back there; if a "
     "reset has moved both while the query runs, stop the query, then move both again; if only the checkpoint "
-    "was moved since, nothing is to be done"
+    "was moved since, do nothing"
 )
 """Used if the checkpoint cannot be read, as with Spark Connect."""
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+from command_line_words import commands
 
 from airflow_kafka_offsets.cli.execution import Execution, save_offsets
 from airflow_kafka_offsets.errors import PlanRefusedError, StorageUnavailableError, UsageError
@@ -271,6 +272,8 @@ OF_GROUPS = [
     ("reset g --all-topics --to-earliest --checkpoint-conn-id lake", "give --checkpoint URI as well"),
     ("restore g --from-file f --on-no-commit earliest", "--on-no-commit would be ignored"),
     ("restore g --from-file f --allow-stateful", "--allow-stateful would be ignored without"),
+    ("restore g", "found none of them; expected exactly one of --receipt, --from-file, --archive"),
+    ("restore g --from-file f --receipt r", "found --receipt r, --from-file f; expected exactly one of"),
     ("""reset g --all-topics --to-offset '{"t": {"0": 1}}'""", "--all-topics would be ignored"),
     (f"reset g --all-topics --from-file {__file__}", "--all-topics would be ignored"),
     ("reset g --to-batch 7", "--to-batch is a batch of a Spark checkpoint: give its --checkpoint as"),
@@ -335,6 +338,9 @@ REFUSED = [
         "kafka start --directory cp --port 65535 --brokers 3",
         "--port 65535: expected 1 to 65533, with a port for each of 3 brokers",
     ),
+    ("kafka start --directory a,b", "expected a path without a comma"),
+    ("gruop", "Did you mean 'group'?"),
+    (f"recover plan {__file__} --to-earliest --execute", "No such option '--execute'"),
     # It is given and empty.
     ("group lag g --kafka-config-id '' --bootstrap-server h:1", "--kafka-config-id is empty"),
     ("group restore g --receipt '' --from-file f", "--receipt is empty"),
@@ -357,6 +363,7 @@ def test_what_nothing_would_read_or_nobody_could_use_is_exit_2(run, monkeypatch,
     assert status == 2
     assert text in error
     assert not re.search(r"True|None|{{|tojson|Python|template|timedelta", error)
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(
@@ -406,6 +413,11 @@ def test_the_help_has_sections_and_names_the_environment(cli):
         *("Options:", "Where to move:", "Checkpoint:", "What is allowed:", "Broker:", "Plan and output:")
     ]
     assert "AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER" in out
+
+
+@pytest.mark.parametrize("group", sorted({name.rpartition(" ")[0] for name, _ in commands()}))
+def test_a_list_of_commands_has_whole_sentences(cli, group):
+    assert "..." not in cli(*group.split(), "--help").out.partition("Commands:")[2]
 
 
 def test_a_shell_completes_commands_and_options():

@@ -465,11 +465,11 @@ def test_what_is_kept_with_the_asset_and_cannot_be_read_is_refused(stream):
 @pytest.mark.parametrize(
     ("parameters", "found"),
     [
-        ({"outlets": []}, "outlets: found none; expected 1 different assets"),
+        ({"outlets": []}, "outlets: found none; expected 1 different asset, one for each"),
         ({"outlets": [HOURS, DAYS]}, "found Asset, Asset; expected 1"),
         ({"every": ["hour", "day"]}, "found Asset; expected 2"),
         ({"every": ["hour", "day"], "outlets": [HOURS, HOURS]}, "expected 2 different assets"),
-        ({"outlets": [Asset.ref(name="hours")]}, "found AssetNameRef; expected 1 different assets"),
+        ({"outlets": [Asset.ref(name="hours")]}, "found AssetNameRef; expected 1 different asset,"),
         ({"every": ["hour", "@hourly"], "outlets": [HOURS, DAYS]}, "the same intervals twice"),
         ({"every": []}, "every=[] names no intervals"),
         ({"every": "hourly"}, "every='hourly': expected 'hour'"),

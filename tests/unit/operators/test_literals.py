@@ -42,6 +42,8 @@ WITH_PASSWORD = "s3a://key:a-secret@bucket/x"
 PASSWORD = r" \(s3a://...\) holds a password, .* name it with "
 
 WRONG = [
+    (RestoreOffsetsOperator, GROUP, "receipt", "x", ": x is not JSON.*; expected a receipt"),
+    (CheckOffsetDriftOperator, {}, "pipelines", "x", ": x is not JSON.*; expected a list of pipelines"),
     (CheckOffsetDriftOperator, ORDERS, "grace", "P8D", "='P8D': expected seconds.* of at most 7 days"),
     (CheckOffsetDriftOperator, ORDERS, "on_drift", "shrug", "='shrug': expected one of 'fail', 'warn'"),
     (CommitOffsetsOperator, ORDERS, "on_out_of_range", "clmap", "='clmap': expected one of 'fail'"),
