@@ -146,6 +146,7 @@ def test_credentials_are_neither_in_the_arguments_nor_in_the_environment_of_the_
 
 
 @pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="looks into /proc")
+@pytest.mark.usefixtures("python_workers")
 def test_a_child_that_aborts_leaves_no_core_file_with_its_credentials(tmp_path, monkeypatch):
     before = resource.getrlimit(resource.RLIMIT_CORE)
     if before[1] == 0:
@@ -153,8 +154,7 @@ def test_a_child_that_aborts_leaves_no_core_file_with_its_credentials(tmp_path, 
     monkeypatch.chdir(tmp_path)
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
-        # The admin worker's channel; the tests' own fork server starts that worker.
-        process, channel = worker.start_child("airflow_kafka_offsets.ui.live_worker", os.environ)
+        process, channel = worker.start_child(worker.MODULE, os.environ)
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, before)
     limit = re.compile(r"^Max core file size +1 ", re.MULTILINE)
