@@ -29,5 +29,5 @@ async def until_async(condition: Callable[[], T], what: str = "", seconds: float
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what or condition}"
-        await asyncio.sleep(TICK)
+        await asyncio.sleep(TICK / 5)
     return found

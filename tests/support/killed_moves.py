@@ -5,9 +5,16 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pytest
+
+from airflow_kafka_offsets.moves import apply
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 AT_MOST = 24
@@ -92,3 +99,20 @@ def kill_at_each_step(move: str, template: Path, directory: Path, *arguments: st
     assert killed == [*range(1, len(killed) + 1)]
     undisturbed = next(number for number, end in ends.items() if end == "exit 0")
     return [directory / str(number) for number in killed], directory / undisturbed
+
+
+@pytest.fixture
+def killed() -> Callable[[], AbstractContextManager[None]]:
+    """Within it the process ends before the commits of a move: with killed(): ..."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    @contextmanager
+    def before_commits() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(apply, "commit_groups", end)
+            with pytest.raises(KeyboardInterrupt):
+                yield
+
+    return before_commits

@@ -155,14 +155,14 @@ def wait_by(way: str, make: Callable[..., Any], context: Any, meanwhile: Callabl
     make(**parameters) -> the sensor; meanwhile() is called once, after the first poll.
     """
     if way == "deferrable":
-        sensor = make(deferrable=True, poke_interval=0.1)
+        sensor = make(deferrable=True, poke_interval=0.05)
         event = end_of(deferred(sensor, context), meanwhile)
         return make(deferrable=True).execute_complete(context, json.loads(json.dumps(event)))
     if way == "reschedule":
         poke_once(make(mode="reschedule"), context)
         meanwhile()
         return make(mode="reschedule").execute(context)
-    sensor = make(poke_interval=0.1)
+    sensor = make(poke_interval=0.05)
     polled = sensor.poke
     done: list[object] = []
 
@@ -178,14 +178,14 @@ def wait_by(way: str, make: Callable[..., Any], context: Any, meanwhile: Callabl
 
 def _wait_until_its_end(way: str, make: Callable[..., Any], context: Any) -> None:
     if way == "deferrable":
-        event = end_of(deferred(make(deferrable=True, poke_interval=0.1), context))
+        event = end_of(deferred(make(deferrable=True, poke_interval=0.05), context))
         make(deferrable=True).resume_execution("execute_complete", {"event": event}, context)
     elif way == "poke":
-        make(poke_interval=0.1).execute(context)
+        make(poke_interval=0.05).execute(context)
     deadline = time.monotonic() + 20
     while way == "reschedule" and time.monotonic() < deadline:
         with contextlib.suppress(AirflowRescheduleException):
-            make(mode="reschedule", poke_interval=0.1).execute(context)
+            make(mode="reschedule", poke_interval=0.05).execute(context)
         assert context["ti"].xcoms == {}
         context["ti"].first_reschedule = context["ti"].first_reschedule or timezone.utcnow()
 

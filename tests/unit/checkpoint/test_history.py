@@ -322,13 +322,16 @@ fs = Dead()
 for path in ("offsets/0", "commits/0"):
     fs.pipe_file(f"/cp/{path}", b"")
 fs.pipe_file("/cp/metadata", b'{"id": "x"}')
-read_history(SparkCheckpoint("memory://cp", fs=fs), within=1)
+read_history(SparkCheckpoint("memory://cp", fs=fs), within=0.2)
 """
 
 
 @pytest.mark.parametrize(
     ("path", "text"),
-    [("metadata", "answered 0 of 1 requests within 1 s: try again"), ("offsets/0", "within 1 s: ask for")],
+    [
+        ("metadata", "answered 0 of 1 requests within 0.2 s: try again"),
+        ("offsets/0", "within 0.2 s: ask for"),
+    ],
 )
 def test_a_call_that_is_never_answered_does_not_keep_the_process_alive(path, text):
     done = subprocess.run(

@@ -9,12 +9,14 @@ import re
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from command_line_words import commands
 
 from airflow_kafka_offsets.cli.execution import Execution, save_offsets
 from airflow_kafka_offsets.errors import PlanRefusedError, StorageUnavailableError, UsageError
+from airflow_kafka_offsets.kafka import admin_process
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, as_commits
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
@@ -34,6 +36,13 @@ def run(cli):
         return done.code, done.err
 
     return run
+
+
+@pytest.fixture
+def silent_worker(monkeypatch):
+    """The time of a call to the admin process is over at once, without an answer."""
+    worker = SimpleNamespace(is_usable=True, ask=lambda *_: None, end=lambda *_: (0, ""))
+    monkeypatch.setattr(admin_process, "take_worker", lambda *_: worker)
 
 
 @pytest.fixture
@@ -194,7 +203,9 @@ def test_a_broker_that_is_not_named_or_named_twice_is_exit_2(run, monkeypatch, o
         ),
     ],
 )
-def test_the_environment_may_name_the_broker(run, monkeypatch, tmp_path, variables, options, text):
+def test_the_environment_may_name_the_broker(
+    run, silent_worker, monkeypatch, tmp_path, variables, options, text
+):
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=127.0.0.1:2\n")
     for name, value in variables.items():
@@ -208,7 +219,7 @@ def test_the_environment_may_name_the_broker(run, monkeypatch, tmp_path, variabl
     "line",
     ["group reset g --topic t --to-latest --timeout 0.2", "recover plan FILE --to-latest --timeout 0.2"],
 )
-def test_a_move_says_which_brokers_a_variable_has_named(run, monkeypatch, tmp_path, line):
+def test_a_move_says_which_brokers_a_variable_has_named(run, silent_worker, monkeypatch, tmp_path, line):
     file = tmp_path / "pipelines.json"
     file.write_text('[{"group_id": "g", "topics": "t"}]')
     line = line.replace("FILE", str(file))

@@ -2,8 +2,14 @@
 
 import json
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
+from memory_clients import Clock
+
+from airflow_kafka_offsets.cli import wait as wait_command
+from airflow_kafka_offsets.waits import progress
 
 
 @pytest.fixture
@@ -12,12 +18,22 @@ def wait(do):
     return lambda line: do(f"wait {line} --every 0.1s")
 
 
+@pytest.fixture
+def without_pauses(monkeypatch):
+    """The time between two polls passes at once."""
+    clock = Clock(time.time)
+    now = {"time": clock.monotonic, "monotonic": clock.monotonic}
+    for module in (progress, wait_command):
+        monkeypatch.setattr(module, "time", SimpleNamespace(**now, sleep=clock.wait))
+
+
 def test_a_lag_that_is_low_enough_is_exit_0(wait):
     done = wait("lag GROUP --max-lag 3 --output json")
     assert (done.code, done.err) == (0, "")
     assert json.loads(done.out)["total_lag"] == 3
 
 
+@pytest.mark.usefixtures("without_pauses")
 def test_a_lag_that_stays_is_exit_1_with_the_last_reading(wait, group):
     done = wait("lag GROUP --max-lag 2 --timeout 1s --output json")
     assert done.code == 1
@@ -26,6 +42,7 @@ def test_a_lag_that_stays_is_exit_1_with_the_last_reading(wait, group):
     assert f"Error: not reached within 1 s: {group}: total lag 3" in done.err
 
 
+@pytest.mark.usefixtures("without_pauses")
 def test_a_position_that_does_not_move_is_exit_1_before_the_time_is_up(wait):
     done = wait("reached GROUP --target latest --stalled-after 1s")
     assert done.code == 1
@@ -47,12 +64,14 @@ def test_a_target_is_frozen_and_reached_when_somebody_commits(wait, topic, group
     assert "3 records before the target" in done.err
 
 
+@pytest.mark.usefixtures("without_pauses")
 def test_a_checkpoint_is_waited_for_without_a_group(wait):
     assert wait("lag --checkpoint URI --max-lag 3").code == 0
     done = wait("""reached --checkpoint URI --target '{"TOPIC": {"0": 9}}' --timeout 0.3s""")
     assert (done.code, "1 record before the target" in done.err) == (1, True)
 
 
+@pytest.mark.usefixtures("without_pauses")
 def test_a_topic_is_waited_for_until_it_has_a_record_of_a_time(wait):
     assert wait("topic --topic TOPIC --target 2020-01-01").code == 0
     done = wait("topic --topic TOPIC --target 2100-01-01 --timeout 0.3s")

@@ -100,6 +100,7 @@ def test_a_broker_that_ends_while_it_is_looked_for_is_no_error(monkeypatch, tmp_
         return found
 
     monkeypatch.setattr(broker, "find_processes", then_ends)
+    monkeypatch.setattr(broker, "kafka_classpath", list)
     command = [
         sys.executable,
         "-c",

@@ -1,7 +1,7 @@
-from contextlib import contextmanager
 from datetime import datetime, timezone
 
 import pytest
+from killed_moves import killed  # noqa: F401
 from memory_broker import MemoryBroker
 from memory_clients import open_client
 from written_query import Query
@@ -11,7 +11,6 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.moves import apply
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_archive
@@ -30,23 +29,6 @@ def broker():
 @pytest.fixture
 def client(broker):
     return open_client(broker)
-
-
-@pytest.fixture
-def killed():
-    """Within it the process ends before the commits of a move: with killed(): ..."""
-
-    def end(*_):
-        raise KeyboardInterrupt
-
-    @contextmanager
-    def before_commits():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(apply, "commit_groups", end)
-            with pytest.raises(KeyboardInterrupt):
-                yield
-
-    return before_commits
 
 
 class Pipeline:

@@ -57,5 +57,5 @@ def test_in_a_task_a_cluster_without_a_token_to_log_in_with_is_not_gone(monkeypa
 
 @pytest.mark.usefixtures("command")
 def test_a_cluster_that_does_not_answer_is_gone(capsys):
-    assert reachable(LOGIN | {"security.protocol": "PLAINTEXT"}, 1) is None
+    assert reachable(LOGIN | {"security.protocol": "PLAINTEXT"}, 0.2) is None
     assert "The old cluster does not answer" in capsys.readouterr().err

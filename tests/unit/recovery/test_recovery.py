@@ -514,7 +514,7 @@ def reset_between(pipeline, patch, *, before, die=False):
 
 
 def test_commits_on_another_cluster_do_not_show_that_a_recovery_was_finished(pipeline, memory):
-    receipt = pipeline.run("reset", group_only=True)
+    receipt = pipeline.run("reset", group_only=True, quiet_period=0)
     pipeline.query.run(2, {pipeline.topic: ENDS})
     pipeline.run("commit")
     memory.cluster_id = "another"

@@ -266,7 +266,7 @@ def test_a_named_topic_is_waited_for_before_the_first_run_of_its_query(way, make
 def test_a_stalled_wait_fails_early_and_leaves_its_last_reading(way, soft_fail, error, behind, context):
     raised, reading = ends(
         way,
-        partial(lag_sensor, behind, stalled_after=0.3, timeout=60, soft_fail=soft_fail),
+        partial(lag_sensor, behind, stalled_after=0.15, timeout=60, soft_fail=soft_fail),
         context,
         error,
     )
@@ -296,7 +296,9 @@ def test_a_position_that_moves_is_not_stalled(behind, commit, broker, context):
     ids=["fail", "soft_fail"],
 )
 def test_a_timeout_leaves_the_last_reading_and_says_what_is_missing(way, soft_fail, error, behind, context):
-    raised, reading = ends(way, partial(lag_sensor, behind, timeout=0.5, soft_fail=soft_fail), context, error)
+    raised, reading = ends(
+        way, partial(lag_sensor, behind, timeout=0.25, soft_fail=soft_fail), context, error
+    )
     assert reading["total_lag"] == 5
     if not soft_fail:
         assert f"{behind}: total lag 5" in str(raised)
@@ -310,10 +312,10 @@ def test_soft_fail_skips_for_an_error_that_would_come_again(way, group, context)
 
 
 def test_a_stall_is_forgotten_when_the_task_is_tried_again(behind, context):
-    poke_once(lag_sensor(behind, stalled_after=0.3, mode="reschedule"), context)
-    time.sleep(0.4)  # longer than stalled_after
+    poke_once(lag_sensor(behind, stalled_after=0.1, mode="reschedule"), context)
+    time.sleep(0.15)  # longer than stalled_after
     context["ti"].try_number = 2
-    poke_once(lag_sensor(behind, stalled_after=0.3, mode="reschedule"), context)
+    poke_once(lag_sensor(behind, stalled_after=0.1, mode="reschedule"), context)
 
 
 def test_a_stall_cannot_be_seen_where_nothing_is_remembered(behind):
@@ -329,13 +331,13 @@ def test_the_log_shows_a_table_for_each_change_and_not_for_each_look(behind, con
 
 @contextlib.contextmanager
 def reading_on(group, topic, commit):
-    """Commits ten more records every tenth of a second, in a thread."""
+    """Commits five more records every twentieth of a second, in a thread."""
     over = threading.Event()
 
     def read():
         at = 0
-        while not over.wait(0.1):
-            commit(group, topic, {0: (at := at + 10)})
+        while not over.wait(0.05):
+            commit(group, topic, {0: (at := at + 5)})
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -361,7 +363,7 @@ def test_a_wait_that_is_approached_says_when_it_may_end(
     topic = make_topic(partitions=1)
     produce(topic, {0: 5_000})
     commit(group, topic, {0: 0})
-    gate = sensor(group, deferrable=deferrable, poke_interval=0.2, timeout=1.5)
+    gate = sensor(group, deferrable=deferrable, poke_interval=0.1, timeout=0.8)
 
     def wait():
         if deferrable:
@@ -513,7 +515,7 @@ def test_an_execution_timeout_leaves_the_last_reading(behind, context, monkeypat
 @pytest.mark.parametrize("way", ["poke", "deferrable"])
 def test_a_timeout_says_that_the_broker_did_not_answer(way, behind, context, monkeypatch):
     monkeypatch.setattr(OffsetsClient, "log_ranges", no_answer)
-    error, reading = ends(way, partial(lag_sensor, behind, timeout=0.5), context, AirflowSensorTimeout)
+    error, reading = ends(way, partial(lag_sensor, behind, timeout=0.25), context, AirflowSensorTimeout)
     assert reading is None
     assert "the last poll failed: no answer" in str(error)
 

@@ -182,6 +182,13 @@ def end_while_the_broker_is_away(committer, query, group, at=9):
     committer.commit_due()
 
 
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    """A flush tries again soon."""
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic(), sleep=lambda _: time.sleep(0.01))
+    monkeypatch.setattr(committer_module, "time", clock)
+
+
 @pytest.fixture
 def committer(group, query):
     return following(query, group.client)

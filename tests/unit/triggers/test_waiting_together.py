@@ -112,7 +112,7 @@ def groups(new_group, make_topic, produce, commit):
     return make
 
 
-def poll_for(waits, times, interval=0.1):
+def poll_for(waits, times, interval=0.05):
     """Poll for waits so many times; return the outcomes of each."""
 
     async def run():
@@ -152,7 +152,7 @@ def test_waits_that_come_later_fall_into_step(groups, clients):
         async with AsyncExitStack() as stack:
             streams = []
             for _ in range(4):
-                streams.append(await stack.enter_async_context(aclosing(poll_repeatedly(wait, 0.5))))
+                streams.append(await stack.enter_async_context(aclosing(poll_repeatedly(wait, 0.3))))
                 await anext(streams[-1])
                 await asyncio.sleep(0.05)  # they come one after the other, within one interval
             for _ in range(3):
@@ -187,7 +187,7 @@ def test_a_partition_that_was_added_since_the_last_poll_ends_no_wait(
 
     async def run():
         async with AsyncExitStack() as stack:
-            polls = [aclosing(poll_repeatedly(wait, 0.1)) for wait in waits]
+            polls = [aclosing(poll_repeatedly(wait, 0.05)) for wait in waits]
             streams = [await stack.enter_async_context(each) for each in polls]
             before = [await anext(each) for each in streams]
             memory.grow(topic, 2)
@@ -215,7 +215,7 @@ def test_the_topics_of_a_checkpoint_without_backlog_are_checked_once_for_each_po
     wait = LagWait(checkpoint_location=query.location, max_lag=1)
 
     async def run():
-        async with aclosing(poll_repeatedly(wait, 0.1)) as outcomes:
+        async with aclosing(poll_repeatedly(wait, 0.05)) as outcomes:
             for batch in (2, 3):
                 found = [await asyncio.wait_for(anext(outcomes), DEADLINE) for _ in range(4)]
                 assert all(isinstance(outcome, Reading) and outcome.done for outcome in found)
@@ -421,7 +421,7 @@ def test_a_connection_that_was_changed_counts_for_new_and_old_waits(groups, monk
     elsewhere.append(topic, 0, range(9))
 
     async def run():
-        async with aclosing(poll_repeatedly(wait, 0.1)) as old, aclosing(poll_repeatedly(wait, 0.1)) as new:
+        async with aclosing(poll_repeatedly(wait, 0.05)) as old, aclosing(poll_repeatedly(wait, 0.05)) as new:
             before = await asyncio.wait_for(anext(old), DEADLINE)
             connection = {"conn_type": "kafka", "extra": elsewhere.config()}
             monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(connection))
@@ -439,11 +439,12 @@ def test_a_slow_answer_of_airflow_is_not_cut_off(groups, monkeypatch):
     monkeypatch.setattr(poll, "RECHECK", 0.0)
     monkeypatch.setattr(poll, "CALL", 0.1)
     (group,), (topic,) = groups(1)
-    read, ends = KafkaOffsetsHook.client_config, []
+    read, ends, answered = KafkaOffsetsHook.client_config, [], asyncio.Event()
 
     async def send():
         try:
-            await asyncio.sleep(2.0 if ends else 0.0)
+            if ends:
+                await answered.wait()
         except asyncio.CancelledError:
             ends.append("cut off")
             raise
@@ -455,9 +456,10 @@ def test_a_slow_answer_of_airflow_is_not_cut_off(groups, monkeypatch):
 
     async def run():
         wait = LagWait(group_id=group, topics=topic, max_lag=0)
-        async with aclosing(poll_repeatedly(wait, 0.1)) as outcomes:
+        async with aclosing(poll_repeatedly(wait, 0.05)) as outcomes:
             for _ in range(2):  # no second request before the first one is answered
                 assert isinstance(await asyncio.wait_for(anext(outcomes), DEADLINE), Reading)
+            answered.set()
             await until_async(lambda: len(ends) > 1, "the answer")
             await asyncio.sleep(0.2)
 
