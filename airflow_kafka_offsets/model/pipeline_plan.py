@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
@@ -27,6 +27,9 @@ from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import make_receipt
 from airflow_kafka_offsets.model.table import TimesByOffset
 from airflow_kafka_offsets.model.text import describe_type
+
+if TYPE_CHECKING:
+    from typing import Self
 
 GROUPS_FILE = "groups.json"
 """The file in a checkpoint's archive from which an interrupted move of the groups is resumed."""
@@ -49,7 +52,7 @@ class PipelinePlan:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def combine(cls, group_plans: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> PipelinePlan:
+    def combine(cls, group_plans: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> Self:
         """Combine plans of groups and of a checkpoint; the groups' sources then name checkpoint and query."""
         of = checkpoint_plan
         where = {"checkpoint": of.location, "query_id": of.query_id, "batch_id": of.batch_id}
@@ -150,7 +153,7 @@ class PipelinePlan:
         checkpoint = replace(self.checkpoint_plan, times=times) if self.checkpoint_plan else None
         return replace(self, group_plans=plans, checkpoint_plan=checkpoint)
 
-    def with_before(self, before: Mapping[str, Positions]) -> PipelinePlan:
+    def with_before(self, before: Mapping[str, Positions]) -> Self:
         """Return the plan with the groups' positions before an interrupted try."""
         plans = [plan.with_before(before.get(plan.group_id, {})) for plan in self.group_plans]
         return replace(self, group_plans=plans)
