@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -31,6 +31,9 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import unexpected
 from airflow_kafka_offsets.moves.write import commit_offsets, delete_groups
+
+if TYPE_CHECKING:
+    from typing import Self
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +86,7 @@ class EmbeddedKafka:
         temporary = Path(tempfile.gettempdir(), f"airflow-kafka-offsets-{secrets.token_hex(8)}")
         # Brokers are found by this path: it must be the same through every link.
         self.directory = (directory or temporary).resolve()
-        path, known = str(self.directory), locale.getencoding()
+        path, known = str(self.directory), locale.nl_langinfo(locale.CODESET)
         if "," in path or path.encode(known, "replace").decode(known) != path:
             java = f"only with characters of {known}, the locale's encoding, which Java uses (see LC_ALL)"
             raise unexpected("directory", path, f"a path without a comma, which Kafka splits, and {java}")

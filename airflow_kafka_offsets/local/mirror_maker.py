@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker_config import properties_text
@@ -21,6 +21,9 @@ from airflow_kafka_offsets.local.jars import (
 )
 from airflow_kafka_offsets.local.process import SupervisedProcess
 from airflow_kafka_offsets.local.tools import java_command
+
+if TYPE_CHECKING:
+    from typing import Self
 
 _MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 _PARTS = ("connect-mirror", "connect-runtime")

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -24,6 +24,9 @@ from airflow_kafka_offsets.kafka.config import load_properties
 from airflow_kafka_offsets.local.broker_config import CONTROLLER, properties_text
 from airflow_kafka_offsets.local.certificates import Authority, write_private
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
+
+if TYPE_CHECKING:
+    from typing import Self
 
 ADMIN = "admin"
 MECHANISM = "SCRAM-SHA-512"

@@ -27,7 +27,7 @@ _TICK = 0.2
 def main(arguments: list[str]) -> int:
     """Start the program of the command line and return its exit status, negative for a signal."""
     parent, *command = arguments
-    program = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, process_group=0)
+    program = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, preexec_fn=os.setpgrp)
     print(program.pid, flush=True)
     # A signal to the whole session must not end the supervisor before the program.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -252,7 +252,7 @@ class Certificate:
                 tuple(map(str, value["problems"])),
                 dict(value["window"]),
                 dict(value["audited"]),
-                datetime.fromisoformat(value["at"]),
+                datetime.fromisoformat(value["at"].replace("Z", "+00:00")),  # Python 3.10 knows no Z
             )
             # The content as given, because a later version may have more keys.
             content = {name: part for name, part in value.items() if name != "digest"}

@@ -93,6 +93,8 @@ def parse_time(value: object, parameter: str) -> datetime:
             moment = datetime.fromisoformat(text.upper())
     if not isinstance(moment, datetime):
         raise unexpected(parameter, value, time_example())
+    # Without Pendulum's class, whose differences cannot be divided by a timedelta.
+    moment = datetime.fromisoformat(moment.isoformat())
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
 
 
@@ -112,7 +114,8 @@ def parse_duration(
     if value is None:
         return None
     text = _strip_short(value) if isinstance(value, str) else value
-    duration = text if isinstance(text, timedelta) else timedelta(-1)
+    text = text.total_seconds() if isinstance(text, timedelta) else text
+    duration = timedelta(-1)
     with suppress(ValueError, OverflowError):
         found = isinstance(text, str) and (
             _SHORT_DURATION.fullmatch(text) or _DURATION.fullmatch(text.upper())

@@ -5,6 +5,7 @@ half-way.
 
 from pathlib import Path
 
+import airflow
 import pytest
 from written_query import Query
 
@@ -67,7 +68,8 @@ def end_of(live, dag_id, run_id):
 def test_clearing_one_commit_of_a_green_recovery_leaves_the_pipeline_where_it_is(live, at):
     run = live.begun["cleared"]
     assert (end_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
-    assert live.clear("cleared", run, "commit") == {"reset", "commit", "restore"}
+    with_it = {"reset", "restore"} if airflow.__version__ >= "3.3" else set()
+    assert live.clear("cleared", run, "commit") == {"commit"} | with_it
     assert (end_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
     # With what comes after it, it is the whole recovery again.
     assert live.clear("cleared", run, "reset", downstream=True) == {"reset", "job", "commit", "restore"}

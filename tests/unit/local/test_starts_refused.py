@@ -46,7 +46,7 @@ def test_the_ports_that_were_asked_for_are_not_given_to_other_listeners(tmp_path
 def test_a_directory_that_kafka_or_java_would_take_for_another_one_is_refused(
     tmp_path, monkeypatch, name, encoding, refused
 ):
-    monkeypatch.setattr("locale.getencoding", lambda: encoding)
+    monkeypatch.setattr("locale.nl_langinfo", lambda _: encoding)
     with pytest.raises(UsageError, match="directory=.*: expected a path") if refused else nullcontext():
         EmbeddedKafka(tmp_path / name)
 

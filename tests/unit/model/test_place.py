@@ -2,12 +2,14 @@ from datetime import datetime, timedelta, timezone
 from itertools import product
 from typing import Any
 
+import pendulum
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.formats import OffsetsFile
+from airflow_kafka_offsets.model.interval import IntervalSchedule
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, offsets_at_time, starting_points
 from airflow_kafka_offsets.model.parameters import (
     duration_text,
@@ -186,6 +188,14 @@ def test_a_timestamp_is_exact_to_the_millisecond(moment):
     aware = moment.replace(tzinfo=timezone.utc)
     back = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=timestamp_ms(aware))
     assert timedelta(0) <= aware - back < timedelta(milliseconds=1)
+
+
+def test_pendulums_times_and_durations_count_like_those_of_python():
+    # Pendulum's cannot be divided by a timedelta.
+    moment = parse_time(pendulum.datetime(2026, 10, 25, 2, 30, tz="Europe/Berlin", fold=1), "to_datetime")
+    assert (type(moment), timestamp_ms(moment)) == (datetime, 1_792_891_800_000)
+    schedule = IntervalSchedule.parse(pendulum.duration(minutes=90))
+    assert schedule.containing(moment).start == datetime(2026, 10, 25, 1, 30, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize("value", ["0", "no", "yes", "", 1, None])
