@@ -131,10 +131,7 @@ def test_importing_a_module_does_not_import_what_it_must_not_need(bare, module, 
 
 def test_what_a_spark_job_uses_is_exported_and_imports_no_airflow(bare):
     names = ", ".join(spark.__all__)
-    # The Python of a Spark job may be 3.10.
-    older = "import sys, types, typing; old = sys.modules['typing'] = types.ModuleType('typing')"
-    older += "; vars(old).update(vars(typing)); del old.Self"
-    assert "airflow" not in imported_by(bare, f"{older}; from airflow_kafka_offsets.spark import {names}")
+    assert "airflow" not in imported_by(bare, f"from airflow_kafka_offsets.spark import {names}")
     for name in spark.__all__:
         assert name in dir(spark)
         assert getattr(spark, name).__name__ == name
