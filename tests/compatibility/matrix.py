@@ -53,7 +53,6 @@ OF_AIRFLOW = (
     "tests/integration/sensors/test_gates.py",
     "tests/integration/ui",
     "tests/browser",
-    "tests/system/test_approved_reset.py",
     "tests/system/test_hours_3_1.py",
     "tests/system/test_task_loops.py",
 )
