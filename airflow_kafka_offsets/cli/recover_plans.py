@@ -40,7 +40,7 @@ _OWN_FILE = "plan the failover in a file of its own"
 @file_argument
 @target_options
 @plan_options
-@at_once_option(8)
+@at_once_option(8, "plan")
 @broker_options
 def plan_command(
     file: Path, place: Place, execution: Execution, max_active: int, broker: BrokerOptions, **policies: Any
