@@ -239,7 +239,7 @@ def plan_restore_file(
     everywhere.assign_offsets(sources)  # refuses names that do not match
     targets = everywhere.to_sources(sources, offsets_after(group_plans))
     reached = {tp for positions in targets.values() for tp in positions}
-    if not reached and any(group_plan.after for group_plan in group_plans):
+    if not any(everywhere.to_sources(sources, within).values()):
         raise UsageError(
             f"{uri} has no partition of the checkpoint {checkpoint.location}: leave out "
             f"{parameter_text('checkpoint_location')} to move the group alone, or correct the file"
