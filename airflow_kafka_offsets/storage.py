@@ -182,6 +182,8 @@ def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
     """Return the content of a small text file; ``None`` if it does not exist. See :func:`read_bytes`."""
     fs, path = open_location(uri, fs)
     data = read_bytes(fs, path)
+    if data is None and isinstance(fs, LocalFileSystem) and Path(path).is_dir():
+        raise StorageError(f"{_display_name(fs, path)}: is a directory; expected a file")
     # Editors and tools on Windows mark UTF-8 at the beginning of a file.
     return None if data is None else decode(data.removeprefix(codecs.BOM_UTF8), _display_name(fs, path))
 

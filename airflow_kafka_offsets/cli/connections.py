@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -257,7 +258,11 @@ _broker_options = (
     _cluster_option("command_config", _properties, type=EXISTING_FILE),
     _cluster_option("kafka_config_id", "Airflow connection; replaces the two options above.", metavar="ID"),
     duration_option(
-        "--timeout", f"{CALL_TIMEOUT:g}s", "for each call; four times as long for all calls together."
+        "--timeout",
+        f"{CALL_TIMEOUT:g}s",
+        "for each call; four times as long for all calls together.",
+        allow_zero=False,
+        maximum=timedelta(hours=1),  # that of a client
     ),
 )
 

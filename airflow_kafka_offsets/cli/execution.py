@@ -257,8 +257,10 @@ def checkpoint_move_options(*own: Option, policy: Sequence[Option] = _policy_opt
     :param own: options for other fields of an :class:`Execution`.
     :param fixed: values of fields without an option.
     """
-    policy_option = combine_options("policy", CheckpointPolicy.parse, *policy)
-    return combine_options("execution", partial(Execution, **fixed), *own, policy_option, quiet_period_option)
+    own += (combine_options("policy", CheckpointPolicy.parse, *policy),)
+    if fixed.get("execute") is not False:
+        own += (quiet_period_option,)
+    return combine_options("execution", partial(Execution, **fixed), *own)
 
 
 move_options = checkpoint_move_options(*_execution_options)

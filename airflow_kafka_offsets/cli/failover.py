@@ -54,7 +54,7 @@ from airflow_kafka_offsets.model.mirror_check import CHECK_VERSION
 
 @click.group(cls=CommandGroup)
 def failover() -> None:
-    """Move a pipeline to a mirror of its cluster. Of many pipelines: 'recover'."""
+    """Move a pipeline to a mirror of its cluster. For many pipelines: 'recover'."""
 
 
 class MirrorCheckCommand(CheckCommand):

@@ -31,7 +31,6 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.failover_plan import FailoverPolicy
 from airflow_kafka_offsets.model.fleet import Fleet, Member
 from airflow_kafka_offsets.model.place import Place
-from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.model.text import shorten
 
 _OWN_FILE = "plan the failover in a file of its own"
@@ -41,7 +40,7 @@ _OWN_FILE = "plan the failover in a file of its own"
 @file_argument
 @target_options
 @plan_options
-@at_once_option(8)
+@at_once_option(8, "plan")
 @broker_options
 def plan_command(
     file: Path, place: Place, execution: Execution, max_active: int, broker: BrokerOptions, **policies: Any
@@ -49,7 +48,7 @@ def plan_command(
     """Plan to move each pipeline of FILE to the same target. Nothing is moved."""
     from airflow_kafka_offsets.moves.fleet import plan_resets
 
-    every = _pipelines_to_plan(file)
+    every = read_names(file)
     with_checkpoint = all(names.checkpoint_location for names in every)
     if not place.traits.uses_on_no_commit(with_checkpoint=with_checkpoint):
         refuse_unused("where no commit is needed", "on_no_commit")
@@ -93,7 +92,7 @@ def plan_failover_command(
     """
     from airflow_kafka_offsets.moves.fleet import check_disjoint, plan_failovers, refused_by_all
 
-    every = _pipelines_to_plan(file)
+    every = read_names(file)
     for names in every:
         if names.mirror is None:
             raise UsageError(f"{file}: {shorten(names.group_id)}: mirror is missing", parameter="mirror")
@@ -131,11 +130,6 @@ def _begun_failovers(state: StateFile, *, rest: bool) -> list[Member]:
     elif not rest:
         state.refuse_begun("give --rest to plan the others")
     return begun
-
-
-def _pipelines_to_plan(file: Path) -> list[Names]:
-    refuse_unused("by a plan, which moves nothing", "quiet_period")
-    return read_names(file)
 
 
 def _show_plan(fleet: Fleet, state: StateFile, execution: Execution) -> None:

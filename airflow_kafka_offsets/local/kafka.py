@@ -86,7 +86,7 @@ class EmbeddedKafka:
         temporary = Path(tempfile.gettempdir(), f"airflow-kafka-offsets-{secrets.token_hex(8)}")
         # Brokers are found by this path: it must be the same through every link.
         self.directory = (directory or temporary).resolve()
-        path, known = str(self.directory), locale.nl_langinfo(locale.CODESET)
+        path, known = str(self.directory), locale.nl_langinfo(locale.CODESET) or "UTF-8"
         if "," in path or path.encode(known, "replace").decode(known) != path:
             java = f"only with characters of {known}, the locale's encoding, which Java uses (see LC_ALL)"
             raise unexpected("directory", path, f"a path without a comma, which Kafka splits, and {java}")

@@ -239,6 +239,11 @@ def plan_restore_file(
     everywhere.assign_offsets(sources)  # refuses names that do not match
     targets = everywhere.to_sources(sources, offsets_after(group_plans))
     reached = {tp for positions in targets.values() for tp in positions}
+    if not any(everywhere.to_sources(sources, within).values()):
+        raise UsageError(
+            f"{uri} has no partition of the checkpoint {checkpoint.location}: leave out "
+            f"{parameter_text('checkpoint_location')} to move the group alone, or correct the file"
+        )
     left = replace(log_check, state=state).logs_left(client, sources, group_plans)
     checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", left=left)
     group_plans = [

@@ -42,8 +42,9 @@ def known_log_ids(client: PositionsReader, topics: Iterable[str], *, leaves: boo
     except (BrokerError, SetupError) as error:
         if error.retriable and not leaves:
             raise
+        cluster = LogIds(client.cluster_id())  # fails if the configuration was refused
         log.warning("A later deletion and re-creation of a topic will not be detected: %s", error)
-        return LogIds(client.cluster_id())
+        return cluster
 
 
 def current_logs_refusals(

@@ -224,9 +224,12 @@ def test_no_file_but_the_pages_own_can_be_asked_for(browser, database, name):
     assert browser.get(f"/static/{name}").status_code in (404, 405)
 
 
-def test_every_response_has_the_security_headers(browser, two_dags):
-    for address in [*addresses(browser), "/nothing"]:
-        response = browser.get(address)
+def test_every_response_has_the_security_headers(browser, two_dags, monkeypatch):
+    responses = {address: browser.get(address) for address in [*addresses(browser), "/nothing"]}
+    monkeypatch.setattr("airflow_kafka_offsets.ui.routes._overview", None)
+    responses["failed"] = failed = browser.get("/api/pipelines")
+    assert (failed.status_code, failed.json()) == (500, {"detail": "Internal Server Error"})
+    for address, response in responses.items():
         for name, value in HEADERS.items():
             if name != "Cache-Control":
                 assert response.headers[name] == value, address

@@ -259,6 +259,7 @@ def test_the_exit_status_is_the_same_without_a_standard_output():
             "/no/such/file.csv",
             "Error: --from-file: cannot be read (/no/such/file.csv: there is no such file)",
         ),
+        ("/usr", "Error: --from-file: cannot be read (/usr: is a directory; expected a file)"),
         ("s3://key:hunter2@bucket/f.csv", "(s3://...) holds a password"),
     ],
 )
@@ -267,6 +268,12 @@ def test_a_file_of_offsets_that_cannot_be_read_is_named_without_a_password(run_g
     assert status == 2
     assert text in error
     assert "hunter2" not in error
+
+
+@pytest.mark.parametrize("timeout", ["abc", "0", "PT2H"])
+def test_the_limit_of_a_timeout_is_that_of_a_client(run_group, timeout):
+    status, error = run_group(f"lag g --timeout {timeout}")
+    assert (status, "above 0 and of at most 3600 seconds" in error) == (2, True), error
 
 
 OF_GROUPS = [

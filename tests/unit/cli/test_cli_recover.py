@@ -300,8 +300,8 @@ def test_a_connection_that_is_gone_concerns_its_own_pipelines_only(pipelines, re
     monkeypatch.delenv("AIRFLOW_KAFKA_OFFSETS_BOOTSTRAP_SERVER")
     there = os.environ["AIRFLOW_CONN_KAFKA_DEFAULT"]
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", there)
-    mine, *others = few.names
-    few.list([few.entry(mine), *(few.entry(name, kafka_config_id="other") for name in others)])
+    *others, mine = few.names
+    few.list([*(few.entry(name, kafka_config_id="other") for name in others), few.entry(mine)])
     assert recovering("plan", few, *SHIFT).code == 0
     monkeypatch.delenv("AIRFLOW_CONN_OTHER")
     # A reset that is known to stop half-way does not begin.
@@ -318,9 +318,9 @@ def test_a_connection_that_is_gone_concerns_its_own_pipelines_only(pipelines, re
     monkeypatch.setattr("airflow_kafka_offsets.cli.connections.connection_config", ask)
     shown = recovering("status", few, "--output", "json")
     assert (shown.code, "connection 'other' is not defined" in shown.err) == (1, True)
-    assert [each["now"] for each in json.loads(shown.out)["pipelines"]] == ["moved", "unknown", "unknown"]
+    assert [each["now"] for each in json.loads(shown.out)["pipelines"]] == ["unknown", "unknown", "moved"]
     # Perhaps the secrets backend does not answer.
-    assert asked == ["kafka_default", "other"]
+    assert asked == ["other", "kafka_default"]
     done = recovering("restore", few, "--execute")
     assert (done.code, f"Error: group {others[0]}: FILE: connection 'other'" in done.err) == (1, True)
     assert (few.at(), few.stages()) == ({BACK: 2, READ: 1}, {"applied": 2, "restored": 1})
@@ -390,12 +390,15 @@ def test_a_plan_names_every_pipeline_that_cannot_be_moved(pipelines, recovering)
 
 @pytest.mark.parametrize(
     ("option", "value", "why"),
-    [("--quiet-period", "1m", "by a plan"), ("--on-no-commit", "earliest", "where no commit is needed")],
+    [
+        ("--quiet-period", "1m", "No such option '--quiet-period'"),
+        ("--on-no-commit", "earliest", "--on-no-commit would be ignored where no commit is needed"),
+    ],
 )
 def test_an_option_that_a_plan_would_ignore_is_refused(pipelines, recovering, option, value, why):
     few = pipelines(2)
     done = recovering("plan", few, *SHIFT, option, value)
-    assert (done.code, f"{option} would be ignored {why}" in done.err) == (2, True), done.err
+    assert (done.code, why in done.err) == (2, True), done.err
     assert not few.state.exists()
 
 

@@ -14,6 +14,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.readings.log_checks import known_log_ids
 
 ORDERS = TopicPartition("orders", 0)
 GRACE = 3.0
@@ -43,6 +44,13 @@ def test_a_name_that_would_end_the_child_or_be_cut_is_not_handed_to_it(client, n
     for call in (client.describe_groups, client.delete_groups):
         with pytest.raises(UsageError, match="expected the name of a consumer group"):
             call([name])
+
+
+def test_a_refused_configuration_is_one_error_and_no_warning_about_topics(caplog):
+    config = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", "ssl.ca.location": "/nowhere"}
+    with OffsetsClient(config) as refused, pytest.raises(BrokerError, match="refused its configuration"):
+        known_log_ids(refused, ["orders"])
+    assert not caplog.records
 
 
 def test_a_commit_that_no_broker_would_take_is_not_sent(client):

@@ -40,6 +40,7 @@ def test_the_ports_that_were_asked_for_are_not_given_to_other_listeners(tmp_path
         ("a,b", "UTF-8", True),
         ("Jörg", "ANSI_X3.4-1968", True),
         ("Jörg", "UTF-8", False),
+        ("Jörg", "", False),  # macOS, for a locale that it does not know
         ("a", "ANSI_X3.4-1968", False),
     ],
 )
@@ -49,6 +50,13 @@ def test_a_directory_that_kafka_or_java_would_take_for_another_one_is_refused(
     monkeypatch.setattr("locale.nl_langinfo", lambda _: encoding)
     with pytest.raises(UsageError, match="directory=.*: expected a path") if refused else nullcontext():
         EmbeddedKafka(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "port"), [("a,b", None), ("a", -1)])
+def test_a_refused_start_makes_no_directory(tmp_path, name, port):
+    with pytest.raises(UsageError):
+        start_background(tmp_path / name, port)
+    assert not (tmp_path / name).exists()
 
 
 @pytest.fixture

@@ -247,6 +247,14 @@ def test_a_topic_of_a_file_that_the_query_does_not_read_moves_only_in_the_group(
     assert f"not in the checkpoint, only the group moves: {other}-0" in capsys.readouterr().out
 
 
+def test_a_file_without_any_partition_of_the_checkpoint_is_refused(make_topic, query, restore, tmp_path):
+    file, before = tmp_path / "plan.csv", query.files()
+    file.write_text(f"{make_topic(1)},0,0\n")
+    with pytest.raises(AirflowFailException, match="has no partition of the checkpoint .*: leave out"):
+        restore(from_file=str(file))
+    assert query.files() == before
+
+
 @pytest.mark.parametrize(
     ("deleted", "says"),
     [

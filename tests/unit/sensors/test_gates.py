@@ -197,6 +197,23 @@ def test_a_partition_that_is_added_during_a_wait_is_waited_for(group, make_topic
     assert [partition["committed"] for partition in value["partitions"]] == [5, None]
 
 
+@pytest.mark.parametrize(("policy", "lag"), [("earliest", 3), ("latest", 0), ("skip", 0), ("fail", None)])
+def test_on_no_commit_decides_of_a_partition_that_a_checkpoint_does_not_have_yet(
+    make_topic, new_query, produce, grow, policy, lag
+):
+    topic = make_topic(partitions=1)
+    query = new_query({topic: {0: 5}})
+    produce(topic, {0: 5})
+    grow(topic, 2)
+    produce(topic, {1: 3})
+    gate = lag_sensor(None, checkpoint_location=query.location, on_no_commit=policy)
+    if lag is None:
+        with pytest.raises(AirflowFailException, match="the checkpoint has no committed offset for"):
+            gate.poke({})
+    else:
+        assert reading_of(gate)[1]["total_lag"] == lag
+
+
 # -- what a topic holds --
 
 
