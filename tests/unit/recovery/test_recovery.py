@@ -468,6 +468,18 @@ def test_a_commit_that_died_after_a_reset_overtook_it_does_not_hold_the_group(pi
     assert pipeline.at() == (BACK, BACK)
 
 
+def test_a_reset_commits_again_over_a_commit_that_came_before_its_end(pipeline, monkeypatch, commit):
+    verified = plan_apply.verify_checkpoint
+
+    def then_a_late_commit(*args):
+        verified(*args)
+        commit(pipeline.group, pipeline.topic, READ)
+
+    monkeypatch.setattr(plan_apply, "verify_checkpoint", then_a_late_commit)
+    pipeline.run("reset")
+    assert pipeline.at() == (BACK, BACK)
+
+
 def test_a_reset_whose_group_moves_while_it_is_prepared_changes_nothing_and_is_tried_again(
     pipeline, monkeypatch, commit
 ):
