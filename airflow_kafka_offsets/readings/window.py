@@ -282,8 +282,9 @@ def emptied_partitions(
     :param age: time since the window's start.
     """
     emptied = [tp for tp in window.ranges if 0 < logs[tp].start == logs[tp].end]
-    # A group at the window's start has read the records before it.
-    if not emptied or all(positions.get(tp) == at for tp, at in window.start.items()):
+    # A group has read the records before its position, maybe those of the window if it is past its start.
+    missed = any(positions.get(tp) != logs[tp].end for tp in emptied)
+    if not missed and all((positions.get(tp) or 0) <= at for tp, at in window.start.items()):
         return []
     log.warning(
         "Retention has deleted all records, including possibly records of the window, on %s",

@@ -407,6 +407,15 @@ def test_a_window_that_a_group_has_read_before_is_refused_where_retention_has_em
         plan(Run("again"), **window)
 
 
+def test_a_late_record_of_the_last_window_does_not_refuse_the_next_one_beside_an_emptied_partition(
+    run, topic, group, broker, delete_records
+):
+    broker.commit(group, {TopicPartition(topic, 0): 9, TopicPartition(topic, 1): 4})
+    delete_records(topic, {1: 4})
+    after = NOON + timedelta(hours=1)
+    assert plan(run, group_id=group, topics=topic, start=after, on_empty="continue")["records"] == 0
+
+
 def test_a_window_of_a_topic_that_was_made_anew_is_not_clamped_back(topic, group, holds):
     start = {topic: {"0": 100, "1": 100, "2": 100}}
     window = OffsetWindow.parse({"version": 1, "start": start, "end": start, "committed": start})
