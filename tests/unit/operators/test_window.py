@@ -15,6 +15,7 @@ from airflow.sdk import DAG, chain
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from waiting import Store
 
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
@@ -380,7 +381,7 @@ def test_a_window_between_times_is_refused_where_compaction_has_removed_the_reco
         plan(run, topics=topic, start=HALF.isoformat())
 
 
-@pytest.mark.parametrize(("kept", "refused"), [("3600000", True), ("9000000000000", False), ("-1", False)])
+@pytest.mark.parametrize(("kept", "refused"), [("3600000", True), (str(2**63 - 1), False), ("-1", False)])
 def test_an_emptied_partition_beside_others_is_refused_if_the_window_is_older_than_retention(
     run, topic, delete_records, memory, kept, refused
 ):
@@ -392,6 +393,18 @@ def test_an_emptied_partition_beside_others_is_refused_if_the_window_is_older_th
         else nullcontext()
     ):
         assert plan(run, topics=topic, start=HALF.isoformat())["records"] == 8
+
+
+def test_a_retention_that_the_broker_does_not_tell_in_time_lets_no_emptied_partition_pass(
+    run, topic, delete_records, monkeypatch
+):
+    def no_answer(self, topics):
+        raise BrokerUnavailableError("no answer")
+
+    monkeypatch.setattr(OffsetsClient, "topic_settings", no_answer)
+    delete_records(topic, {1: 4})
+    with pytest.raises(BrokerUnavailableError):
+        plan(run, topics=topic, start=HALF.isoformat())
 
 
 def test_a_window_that_a_group_has_read_before_is_refused_where_retention_has_emptied_a_partition(
