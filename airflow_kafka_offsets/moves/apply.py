@@ -17,8 +17,10 @@ from typing import Any
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_origins import foreign_query
 from airflow_kafka_offsets.model.offsets import committed_offsets
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.plan import check_read_back
 from airflow_kafka_offsets.moves.write import commit_groups, overwrite, prove_commits, write_plan
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import check_logs_again
@@ -101,7 +103,10 @@ def apply_pipeline(
         verify_checkpoint(checkpoint, moved)
         # A commit that was planned before the move may have come in between; no later move has begun.
         for each in groups if moved.steps else ():
-            if committed_offsets(client.committed(each.group_id, each.after)) != each.after:
+            now = client.committed(each.group_id, each.after)
+            if committed_offsets(now) != each.after:
+                if foreign_query(each.group_id, now, stamped.query):
+                    check_read_back(each.group_id, each.after, committed_offsets(now))
                 log.warning("Group %r was committed in the meantime: committing it again", each.group_id)
                 commit_groups(client, [each], stamped, overwrite)
 
