@@ -226,7 +226,8 @@ def wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
 
 def _storage_time(checkpoint: SparkCheckpoint) -> datetime | None:
     """Return the time by the clock of a checkpoint's storage; ``None`` if it is unknown."""
-    path = f"{DIRECTORY}/{uuid.uuid4().hex}.clock"
+    # Beside the archives: a directory made for it could be one in which another user may not write.
+    path = f"{DIRECTORY}.clock"
     with suppress(KafkaOffsetsError):  # perhaps the user may only read
         checkpoint.write_file(path, b"")
         try:

@@ -11,15 +11,21 @@ that were written before.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_origins import foreign_query
+from airflow_kafka_offsets.model.offsets import committed_offsets
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.plan import check_read_back
 from airflow_kafka_offsets.moves.write import commit_groups, overwrite, prove_commits, write_plan
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import check_logs_again
+
+log = logging.getLogger(__name__)
 
 
 def apply_groups(client: OffsetsClient, plan: PipelinePlan, metadata: CommitMetadata) -> dict[str, Any]:
@@ -95,6 +101,14 @@ def apply_pipeline(
         commit_groups(client, groups, stamped, overwrite if moved.steps else write_plan)
         # After the commits, because a query that was started in the meantime has read from the old position.
         verify_checkpoint(checkpoint, moved)
+        # A commit that was planned before the move may have come in between; no later move has begun.
+        for each in groups if moved.steps else ():
+            now = client.committed(each.group_id, each.after)
+            if committed_offsets(now) != each.after:
+                if foreign_query(each.group_id, now, stamped.query):
+                    check_read_back(each.group_id, each.after, committed_offsets(now))
+                log.warning("Group %r was committed in the meantime: committing it again", each.group_id)
+                commit_groups(client, [each], stamped, overwrite)
 
     apply_checkpoint_plan(
         checkpoint,

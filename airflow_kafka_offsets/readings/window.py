@@ -5,10 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
-from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError, UsageError, WindowMismatchError
+from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
+    KafkaOffsetsError,
+    NoCommitError,
+    PlanRefusedError,
+    UsageError,
+    WindowMismatchError,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import foreign_logs
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -101,7 +108,8 @@ def plan_window(
         # Read again: the lookup skips records that retention has deleted since the logs were read.
         logs = client.log_ranges(starts)
         refusals = window.refusals(logs) + partitions_cut_off(client, starts, logs, start.time)
-        refusals += emptied_partitions(client, window, positions, logs, now - start.time)
+        age = timestamp_ms(now) - timestamp_ms(start.time)
+        refusals += emptied_partitions(client, window, positions, logs, age)
     PlanRefusedError.raise_if(refusals)
     limited = window if max_records is None else window.limited(max_records)
     warn_group_elsewhere(limited, positions)
@@ -274,16 +282,17 @@ def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, momen
 
 
 def emptied_partitions(
-    client: OffsetsClient, window: OffsetWindow, positions: Positions, logs: Logs, age: timedelta
+    client: OffsetsClient, window: OffsetWindow, positions: Positions, logs: Logs, age: int
 ) -> list[str]:
     """
     Return a refusal if retention has deleted all records of a partition, maybe some of the window's.
 
-    :param age: time since the window's start.
+    :param age: milliseconds since the window's start.
     """
     emptied = [tp for tp in window.ranges if 0 < logs[tp].start == logs[tp].end]
-    # A group at the window's start has read the records before it.
-    if not emptied or all(positions.get(tp) == at for tp, at in window.start.items()):
+    # A group has read the records before its position, maybe those of the window if it is past its start.
+    missed = any(positions.get(tp) != logs[tp].end for tp in emptied)
+    if not missed and all((positions.get(tp) or 0) <= at for tp, at in window.start.items()):
         return []
     log.warning(
         "Retention has deleted all records, including possibly records of the window, on %s",
@@ -292,11 +301,11 @@ def emptied_partitions(
     if window:
         # The other partitions have records to read, and these must not wait for a partition that was empty
         # long before the window.
-        kept = read_retentions(client, {tp.topic for tp in emptied}, explain=str)
+        kept = read_retentions(client, {tp.topic for tp in emptied}, _without_right)
         old = {
             topic
             for topic, each in kept.items()
-            if isinstance(each, Retention) and each.ms is not None and timedelta(milliseconds=each.ms) <= age
+            if isinstance(each, Retention) and each.ms is not None and each.ms <= age
         }
         emptied = [tp for tp in emptied if tp.topic in old]
     if not emptied:
@@ -307,6 +316,12 @@ def emptied_partitions(
         "is intended, start with 'earliest', or leave the partitions out with "
         f"{parameter_text('topics', ...)}"
     ]
+
+
+def _without_right(error: KafkaOffsetsError) -> str:
+    if isinstance(error, BrokerAuthenticationError):
+        return str(error)
+    raise error
 
 
 def warn_group_elsewhere(window: OffsetWindow, positions: Positions) -> None:

@@ -180,6 +180,12 @@ def test_a_batch_that_begins_is_seen_on_a_storage_whose_clock_is_behind(three, w
     assert files(three) == before | {"offsets/3": before["offsets/2"]}
 
 
+def test_a_checkpoint_that_is_only_read_is_as_it_was_after_the_wait(three):
+    before = sorted(three.rglob("*"))
+    apply_move.wait_until_quiet(SparkCheckpoint(str(three)), 0.01)
+    assert sorted(three.rglob("*")) == before
+
+
 MOVES: dict[str, Callable[[Path], CheckpointPlan]] = {
     "seek": seek,
     "truncate": lambda root: truncate(root, 1, sink="noop"),

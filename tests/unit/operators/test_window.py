@@ -15,6 +15,7 @@ from airflow.sdk import DAG, chain
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from waiting import Store
 
+from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
@@ -380,7 +381,7 @@ def test_a_window_between_times_is_refused_where_compaction_has_removed_the_reco
         plan(run, topics=topic, start=HALF.isoformat())
 
 
-@pytest.mark.parametrize(("kept", "refused"), [("3600000", True), ("9000000000000", False), ("-1", False)])
+@pytest.mark.parametrize(("kept", "refused"), [("3600000", True), (str(2**63 - 1), False), ("-1", False)])
 def test_an_emptied_partition_beside_others_is_refused_if_the_window_is_older_than_retention(
     run, topic, delete_records, memory, kept, refused
 ):
@@ -394,6 +395,18 @@ def test_an_emptied_partition_beside_others_is_refused_if_the_window_is_older_th
         assert plan(run, topics=topic, start=HALF.isoformat())["records"] == 8
 
 
+def test_a_retention_that_the_broker_does_not_tell_in_time_lets_no_emptied_partition_pass(
+    run, topic, delete_records, monkeypatch
+):
+    def no_answer(self, topics):
+        raise BrokerUnavailableError("no answer")
+
+    monkeypatch.setattr(OffsetsClient, "topic_settings", no_answer)
+    delete_records(topic, {1: 4})
+    with pytest.raises(BrokerUnavailableError):
+        plan(run, topics=topic, start=HALF.isoformat())
+
+
 def test_a_window_that_a_group_has_read_before_is_refused_where_retention_has_emptied_a_partition(
     run, topic, group, broker, delete_records, memory
 ):
@@ -405,6 +418,15 @@ def test_a_window_that_a_group_has_read_before_is_refused_where_retention_has_em
     broker.commit(group, {TopicPartition(topic, 0): 10})
     with pytest.raises(AirflowFailException, match="retention has deleted all records of .*-1, 4 in total"):
         plan(Run("again"), **window)
+
+
+def test_a_late_record_of_the_last_window_does_not_refuse_the_next_one_beside_an_emptied_partition(
+    run, topic, group, broker, delete_records
+):
+    broker.commit(group, {TopicPartition(topic, 0): 9, TopicPartition(topic, 1): 4})
+    delete_records(topic, {1: 4})
+    after = NOON + timedelta(hours=1)
+    assert plan(run, group_id=group, topics=topic, start=after, on_empty="continue")["records"] == 0
 
 
 def test_a_window_of_a_topic_that_was_made_anew_is_not_clamped_back(topic, group, holds):

@@ -4,6 +4,7 @@ A recovery ends in the right state whatever is cleared, given up, killed, or don
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from airflow.sdk import DAG
 from recovery_pipeline import BACK, DONE, ENDS, READ, broken_commit
 from waiting import Store
 
-from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
+from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
@@ -22,6 +23,7 @@ from airflow_kafka_offsets.errors import (
     MoveUnfinishedError,
 )
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.moves import apply as plan_apply
 from airflow_kafka_offsets.moves.write import commit_groups
@@ -466,6 +468,20 @@ def test_a_commit_that_died_after_a_reset_overtook_it_does_not_hold_the_group(pi
     context["ti"].run_id = "manual__3"
     other.execute(context)
     assert pipeline.at() == (BACK, BACK)
+
+
+@pytest.mark.parametrize("query", ["", "another"])
+def test_a_reset_commits_again_over_a_commit_that_came_before_its_end(pipeline, monkeypatch, broker, query):
+    def then_a_late_commit(*args):
+        verify_checkpoint(*args)
+        late = {TopicPartition(pipeline.topic, number): at for number, at in READ.items()}
+        broker.commit(pipeline.group, late, CommitMetadata(query=query).text())
+
+    monkeypatch.setattr(plan_apply, "verify_checkpoint", then_a_late_commit)
+    other = pytest.raises(AirflowFailException, match="another process commits to this group")
+    with other if query else nullcontext():
+        pipeline.run("reset")
+    assert pipeline.at() == (READ if query else BACK, BACK)
 
 
 def test_a_reset_whose_group_moves_while_it_is_prepared_changes_nothing_and_is_tried_again(
