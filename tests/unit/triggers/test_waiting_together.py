@@ -293,13 +293,15 @@ def test_a_late_answer_about_a_topic_is_not_taken_for_the_checkpoint_of_another_
 
     class Judged(LagWait):
         def judge(self, client, positions):
-            judged.append(self)
+            judged.append(client)
             if len(judged) == 2:
                 answered.wait(DEADLINE)
             return super().judge(client, positions)
 
         def check_topics(self, client, checkpoint, positions):
             assert isinstance(checkpoint, KnownCheckpoint)
+            # What comes late must not get into the answers of a later round.
+            assert client not in judged
             if len(judged) == 1:
                 time.sleep(0.5)
                 answered.set()
