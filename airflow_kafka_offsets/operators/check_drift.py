@@ -149,7 +149,8 @@ class CheckOffsetDriftOperator(OffsetsOperator):
 
 def plain_pipelines(pipelines: Any) -> Any:
     """Return a list with dicts for its KafkaPipelines: Airflow renders and stores no other objects."""
-    if not isinstance(pipelines, list | tuple):
+    # A list without them may be another task's result, which Airflow knows by its identity, not to render it.
+    if not isinstance(pipelines, list | tuple) or not any(isinstance(each, KafkaPipeline) for each in pipelines):
         return pipelines
     return [dict(each) if isinstance(each, KafkaPipeline) else each for each in pipelines]
 
