@@ -19,6 +19,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
     TaskDeferred,
 )
+from airflow.sdk import DAG
 from waiting import (
     FOREVER,
     OLD,
@@ -38,7 +39,6 @@ from waiting import (
     wait_by,
 )
 
-from airflow.sdk import DAG
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
