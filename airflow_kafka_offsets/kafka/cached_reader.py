@@ -20,22 +20,20 @@ METADATA_AGE = 60.0
 
 
 class _LogRanges:
-    """The ranges of logs, read once a round; the first request reads the last round's partitions."""
+    """The ranges of logs, read once in a round; the first request reads the last round's partitions."""
 
-    def __init__(self, client: OffsetsClient, isolation_level: IsolationLevel) -> None:
+    def __init__(
+        self, client: OffsetsClient, isolation_level: IsolationLevel, before: set[TopicPartition]
+    ) -> None:
         self._client = client
         self._isolation_level = isolation_level
+        self._before = before
         self._known: dict[TopicPartition, LogRange] = {}
-        self._wanted: set[TopicPartition] = set()
-        self._before: set[TopicPartition] = set()
-
-    def begin(self) -> None:
-        self._known = {}
-        self._before, self._wanted = self._wanted, set()
+        self.wanted: set[TopicPartition] = set()
 
     def get(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogRange]:
         wanted = set(partitions)
-        self._wanted |= wanted
+        self.wanted |= wanted
         if missing := wanted - self._known.keys():
             more, self._before = self._before - self._known.keys(), set()
             try:
@@ -76,7 +74,7 @@ class CachedReader:
         self.sees_all_topics = client.sees_all_topics  # cached for each round
         self.offsets_for_time, self.first_since = client.offsets_for_time, client.first_since
         self._commits: dict[str, dict[TopicPartition, Commit] | BrokerError] = {}
-        self._logs = {level: _LogRanges(client, level) for level in get_args(IsolationLevel)}
+        self._logs = {level: _LogRanges(client, level, set()) for level in get_args(IsolationLevel)}
         self._forget()
 
     def _forget(self) -> None:
@@ -93,8 +91,10 @@ class CachedReader:
             self._forget()
         self._commits, self._current = {}, set()
         self.sees_all_topics = cache(self._client.sees_all_topics)
-        for logs in self._logs.values():
-            logs.begin()
+        # New ones: an answer to the last round that is late must not get into this one.
+        self._logs = {
+            level: _LogRanges(self._client, level, logs.wanted) for level, logs in self._logs.items()
+        }
 
     def read_groups(self, group_ids: Collection[str]) -> None:
         """Read the commits of this round's groups with one request, for all partitions of all waits."""

@@ -149,8 +149,14 @@ def newest_move_of(saved: SavedPlan, checkpoint: SparkCheckpoint | None) -> Arch
 def check_moved(client: OffsetsClient, checkpoint: SparkCheckpoint, saved: SavedPlan) -> None:
     """Refuse a pipeline that a saved plan has not moved, or that is not where the plan has moved it."""
     state, _ = pipeline_state(client, checkpoint, saved)
-    made = newest_move_of(saved, checkpoint)
-    if state != "moved" and not (state == "read on" and made is not None and made.done and not made.undone):
+    made, moves = newest_move_of(saved, checkpoint), ArchivedMoves(checkpoint)
+    if made is None:
+        moved = state == "read on" and saved.checkpoint is not None and saved.checkpoint.number is None
+    else:
+        # A query that has read on may be where it was before the plan.
+        ran = state == "read on" or (made == next(moves.in_effect(), None) and moves.has_run_since(made))
+        moved = ran and state != "elsewhere" and made.done and not made.undone
+    if state != "moved" and not moved:
         raise DriftError(
             f"plan {saved.digest[:8]} has not moved it (found {state!r}, expected 'moved'): clear the task "
             "that applies the plan, with the tasks after it"

@@ -149,9 +149,10 @@ class CheckOffsetDriftOperator(OffsetsOperator):
 
 def plain_pipelines(pipelines: Any) -> Any:
     """Return a list with dicts for its KafkaPipelines: Airflow renders and stores no other objects."""
-    if not isinstance(pipelines, list | tuple):
-        return pipelines
-    return [dict(each) if isinstance(each, KafkaPipeline) else each for each in pipelines]
+    # Another list stays: Airflow knows the result of another task by its identity, and does not render it.
+    if isinstance(pipelines, list | tuple) and any(isinstance(each, KafkaPipeline) for each in pipelines):
+        return [dict(each) if isinstance(each, KafkaPipeline) else each for each in pipelines]
+    return pipelines
 
 
 def named_pipelines(task: Any) -> list[KafkaPipeline]:

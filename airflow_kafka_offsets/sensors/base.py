@@ -107,9 +107,13 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
             asked["target"] = str(target) if isinstance(target, str | datetime) else digest(target)
             # No sensor's parameter; earlier versions have kept targets without it.
             asked.pop("cluster", None)
-        # A template that reads the clock has another value each time it is rendered.
+        # A template that reads the clock, as a function of the DAG may, has another value each time.
         written = {name: str(each) for name, each in (self._templates or {}).items() if name in asked}
-        return asked | {name: text for name, text in written.items() if _CLOCK.search(text)}
+        reads_clock = {name for name, text in written.items() if _CLOCK.search(text)}
+        macros = (self.dag.user_defined_macros or {}) if self.has_dag() else {}  # type: ignore[no-untyped-call]
+        if any(callable(macros.get(word)) for word in re.findall(r"\w+", written.get("target", ""))):
+            reads_clock.add("target")
+        return asked | {name: written[name] for name in reads_clock}
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll once; when the wait is over, the reading is the task's XCom; else defer if the sensor does."""

@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_futures
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
@@ -212,9 +213,13 @@ class SharedPoller:
                 if found[request] != before:
                     reading = request.wait.judge(reader, found[request])
             if reading.done and found[request] != request.checked:
-                ask(request, request.wait.check_topics, found[request])
-                request.checked = found[request]
+                ask(request, partial(check, request), found[request])
             request.set_outcome(reading)
+
+        def check(request: PollRequest, *asked: Any) -> None:
+            request.wait.check_topics(*asked)
+            # Also if it took longer than the round: the next one need not check again.
+            *_, request.checked = asked
 
         for requests, step in ((batch, find), (found, judge)):
             give_up = time.monotonic() + PATIENCE

@@ -1,5 +1,6 @@
 """What a triggerer has read once for all of its waits, and when it reads it again."""
 
+from copy import copy
 from typing import Any
 
 import pytest
@@ -46,6 +47,22 @@ def test_the_commits_of_each_round_are_read_again(broker, reader):
     assert reader.committed("g", [FIRST])[FIRST].offset == 100
     reader.next_round()
     assert reader.committed("g", [FIRST])[FIRST].offset == 90
+
+
+def test_an_answer_that_comes_in_a_later_round_is_not_of_that_round(broker, reader, monkeypatch):
+    """A wait whose storage has hung asks with a copy, when the storage answers."""
+    ask = reader._client.log_ranges
+
+    def answer_late(partitions, **how):
+        found = ask(partitions, **how)
+        broker.append("orders", 0, range(10))
+        reader.next_round()
+        return found
+
+    with monkeypatch.context() as late:
+        late.setattr(reader._client, "log_ranges", answer_late)
+        assert copy(reader).log_ranges([FIRST])[FIRST].end == 100
+    assert reader.log_ranges([FIRST])[FIRST].end == 110
 
 
 @pytest.mark.parametrize("age", [60.0, -1.0])

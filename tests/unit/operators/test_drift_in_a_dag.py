@@ -1,9 +1,13 @@
 """How the check of drift stands in a DAG, and what it refuses before it asks anybody."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
 
 from airflow_kafka_offsets.errors import DriftError, UsageError
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
@@ -78,3 +82,15 @@ def test_no_group_writes_a_line_of_its_own_or_turns_one_around(monkeypatch, tmp_
     (line,) = [line for line in capsys.readouterr().out.split("\n") if "could not be checked" in line]
     assert line.isprintable()
     assert "] Group " in line
+
+
+def test_the_list_of_another_task_is_not_rendered_in_an_index():
+    """Airflow knows by its identity what is no template."""
+    found = {"group_id": "{{ 1 + 1 }}", "checkpoint_location": "s3a://lake/cp"}
+    with DAG("d") as dag:
+        lists = EmptyOperator(task_id="lists")
+        task: Any = CheckOffsetDriftOperator.partial(task_id="t").expand(pipelines=lists.output)
+    ti = SimpleNamespace(map_index=0, xcom_pull=lambda **_: [[found]], _upstream_map_indexes={})
+    context: Any = {"ti": ti, "dag": dag, "dag_run": SimpleNamespace(conf={}), "expanded_ti_count": 1}
+    task.render_template_fields(context)
+    assert context["task"].pipelines == [found]

@@ -1,5 +1,6 @@
 """The example that moves many pipelines: what its last tasks check, in whichever order tasks are cleared."""
 
+import re
 import runpy
 from typing import Any
 
@@ -11,6 +12,8 @@ from written_query import Query
 
 from airflow_kafka_offsets.model.approval import approve_option, digest_of_all
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
+from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 
 pytestmark = pytest.mark.usefixtures("memory")
 
@@ -64,7 +67,11 @@ class Fleet:
         for index in indexes:
             task = self.task("reset").unmap({"plan": self.plans[index]})
             task.approval, task.quiet_period = self.approval, 0
-            task.execute(self.airflow("reset", index))
+            self.receipt = task.execute(self.airflow("reset", index))
+
+    def read_on(self, name, to):
+        self.queries[name].run(1, {self.topic: {0: to}})
+        self.client.commit(name, {TopicPartition(self.topic, 0): to})
 
     def check(self):
         task, context = self.task("check"), self.airflow("check")
@@ -143,8 +150,39 @@ def test_while_the_plan_is_made_again_nothing_is_approved_moved_or_checked(fleet
 
 def test_a_moved_pipeline_may_have_read_on_but_one_that_was_not_moved_may_not(fleet):
     fleet.reset(0, 2)
-    for name, query in fleet.queries.items():
-        query.run(1, {fleet.topic: {0: 10}})
-        fleet.client.commit(name, {TopicPartition(fleet.topic, 0): 10})
+    for name in fleet.queries:
+        fleet.read_on(name, 10)
     with pytest.raises(AirflowFailException, match=r"(?s)1 of 3 pipelines.*group 'b' .*'read on'"):
         fleet.check()
+
+
+@pytest.mark.parametrize("names", ["a", "abc"])
+def test_a_moved_pipeline_that_has_read_on_to_where_it_was_before_the_plan_has_moved(fleet, names):
+    fleet.reset(0, 1, 2)
+    for name in names:
+        fleet.read_on(name, READ)
+    assert fleet.check() == ["a", "b", "c"]
+
+
+def test_a_pipeline_that_was_where_the_plan_moves_it_may_read_on(fleet):
+    fleet.reset(0, 1, 2)
+    fleet.plan()
+    fleet.approve()
+    fleet.reset(0, 1, 2)
+    fleet.read_on("a", 10)
+    assert fleet.check() == ["a", "b", "c"]
+
+
+def test_a_pipeline_that_another_move_or_another_tool_has_moved_back_is_found(fleet):
+    fleet.reset(0, 1, 2)
+    restore = RestoreOffsetsOperator(task_id="restore", receipt=fleet.receipt, restore_when="always")
+    restore.quiet_period = 0
+    restore.execute(fleet.airflow("restore"))
+    fleet.read_on("c", 10)
+    names = {"group_id": "a", "checkpoint_location": fleet.queries["a"].location}
+    back = ResetOffsetsOperator(task_id="back", **names, to_offset=READ, quiet_period=0)
+    back.execute(fleet.airflow("back"))
+    fleet.client.commit("b", {TopicPartition(fleet.topic, 0): READ})
+    with pytest.raises(AirflowFailException, match="3 of 3 pipelines") as error:
+        fleet.check()
+    assert re.findall("found '(.*?)'", str(error.value)) == ["not moved", "moved in part", "read on"]

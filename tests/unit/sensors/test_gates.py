@@ -19,6 +19,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
     TaskDeferred,
 )
+from airflow.sdk import DAG
 from waiting import (
     FOREVER,
     OLD,
@@ -429,7 +430,11 @@ def by_now():
 
 
 @pytest.mark.parametrize(
-    ("target", "is_tried_again"), [("{{ var }}", True), ("{{ clock.now() }}", False), ("latest", False)]
+    ("target", "is_tried_again"),
+    [
+        *(("{{ var }}", True), ("{{ cutoff and var }}", True)),
+        *(("{{ clock.now() }}", False), ("{{ by_now() }}", False), ("latest", False)),
+    ],
 )
 def test_a_target_whose_variable_was_changed_is_tried_again_and_one_that_the_clock_changes_is_not(
     target, is_tried_again, behind, commit, broker, context
@@ -437,7 +442,8 @@ def test_a_target_whose_variable_was_changed_is_tried_again_and_one_that_the_clo
     topic = next(tp.topic for tp in broker.committed_everywhere(behind))
 
     def render(until, **parameters):
-        sensor = reached_sensor(behind, target, **parameters)
+        dag = DAG("d", user_defined_macros={"by_now": by_now, "cutoff": "now"})
+        sensor = reached_sensor(behind, target, dag=dag, **parameters)
         sensor.render_template_fields({"clock": SimpleNamespace(now=by_now), "var": until})
         return sensor
 

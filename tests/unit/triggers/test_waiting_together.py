@@ -293,13 +293,15 @@ def test_a_late_answer_about_a_topic_is_not_taken_for_the_checkpoint_of_another_
 
     class Judged(LagWait):
         def judge(self, client, positions):
-            judged.append(self)
+            judged.append(client)
             if len(judged) == 2:
                 answered.wait(DEADLINE)
             return super().judge(client, positions)
 
         def check_topics(self, client, checkpoint, positions):
             assert isinstance(checkpoint, KnownCheckpoint)
+            # What comes late must not get into the answers of a later round.
+            assert client not in judged
             if len(judged) == 1:
                 time.sleep(0.5)
                 answered.set()
@@ -307,6 +309,23 @@ def test_a_late_answer_about_a_topic_is_not_taken_for_the_checkpoint_of_another_
     outcomes = poll_for([Judged(checkpoint_location=location, max_lag=0)] * 2, times=2)
     assert all("the storage did not answer" in str(first) for first, _ in outcomes)
     assert all(second.done for _, second in outcomes)
+
+
+def test_topics_whose_check_takes_longer_than_a_round_are_checked_once(
+    clients, make_topic, produce, new_query, monkeypatch
+):
+    """As with a hundred batches on a slow storage: the wait would never end."""
+    monkeypatch.setattr(shared_poller, "PATIENCE", 0.05)
+    produce(topic := make_topic(partitions=1), {0: 5})
+
+    class Slow(LagWait):
+        def check_topics(self, client, checkpoint, positions):
+            time.sleep(0.2)
+
+    wait = Slow(checkpoint_location=new_query({topic: {0: 5}}).location, max_lag=0)
+    (outcomes,) = poll_for([wait], times=20)
+    assert isinstance(outcomes[0], StorageError)
+    assert isinstance(outcomes[-1], Reading)
 
 
 def test_a_storage_that_refuses_is_opened_again_because_its_connection_may_be_corrected(
