@@ -42,7 +42,7 @@ def run(cli):
 def silent_worker(monkeypatch):
     """The time of a call to the admin process is over at once, without an answer."""
     worker = SimpleNamespace(is_usable=True, ask=lambda *_: None, end=lambda *_: (0, ""))
-    monkeypatch.setattr(admin_process, "take_worker", lambda *_: worker)
+    monkeypatch.setattr(admin_process, "AdminWorker", lambda *_: worker)
 
 
 @pytest.fixture
