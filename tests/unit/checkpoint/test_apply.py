@@ -76,10 +76,11 @@ def test_a_move_whose_manifest_could_not_be_read_copies_nothing(three, monkeypat
     assert files(three).items() >= before.items()
 
 
-def test_a_move_waits_after_a_fresh_write(three, waiting):
+def test_a_move_waits_for_the_rest_of_the_period_after_a_write(three, waiting):
+    written_ago(three, 200)
     waited = waiting(lambda: None)
     apply_plan(three, seek(three), quiet_period=600)
-    assert 0 < waited[0] <= 600
+    assert waited == [pytest.approx(400, abs=100)]
     assert offset_of(three) == 3
 
 
