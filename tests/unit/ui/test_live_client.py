@@ -212,7 +212,7 @@ def test_a_question_without_an_answer_does_not_concern_the_others(start):
         meanwhile = await live.ask("now", pipeline("g"))
         return hung.done(), meanwhile, await hung
 
-    with hasty(0.6):
+    with hasty(0.4):
         was_late, meanwhile, after = asyncio.run(ask_both())
 
     assert not was_late
