@@ -406,7 +406,8 @@ def test_a_wait_for_something_else_than_the_task_has_by_now_is_tried_again(
 
 
 def by_now():
-    """A time that the records before this line have reached, and another one at each call."""
+    """A time after that of all records so far, and another one at each call."""
+    time.sleep(0.002)  # Kafka knows milliseconds
     return datetime.now(tz=timezone.utc).isoformat(timespec="microseconds")
 
 
