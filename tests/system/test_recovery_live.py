@@ -7,7 +7,6 @@ from pathlib import Path
 
 import airflow
 import pytest
-from packaging.version import Version
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -69,7 +68,7 @@ def end_of(live, dag_id, run_id):
 def test_clearing_one_commit_of_a_green_recovery_leaves_the_pipeline_where_it_is(live, at):
     run = live.begun["cleared"]
     assert (end_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
-    with_it = {"reset", "restore"} if Version(airflow.__version__) >= Version("3.3") else set()
+    with_it = {"reset", "restore"} if airflow.__version__ >= "3.3" else set()
     assert live.clear("cleared", run, "commit") == {"commit"} | with_it
     assert (end_of(live, "cleared", run), at("cleared")) == ("success", (END, END))
     # With what comes after it, it is the whole recovery again.
