@@ -64,11 +64,19 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.numprocesses = 4  # they also wait a lot: on two cores it is faster than three
 
 
-def pytest_collection_finish() -> None:
-    """Let the garbage collector leave alone what stays until the end: a tenth of the unit tests' CPU time."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """
+    Keep the garbage collector from what stays until the end.
+
+    That is a fifth of the CPU time of the collection, and a tenth of that of the unit tests.
+    """
+    gc.disable()
+    yield
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

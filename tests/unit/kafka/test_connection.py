@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
@@ -87,6 +88,7 @@ def test_those_that_are_missing_are_opened_at_once(monkeypatch):
 
     kept = Connections({})
     monkeypatch.setattr(connection, "Connection", make)
+    monkeypatch.setattr(connection, "ThreadPoolExecutor", ThreadPoolExecutor)
     assert len(kept.get_several(3, "read_committed")) == 3
 
 

@@ -330,7 +330,7 @@ def test_ends_meet_the_next_starts_while_records_come(topic, group, produce, hol
     stop = threading.Event()
 
     def write():
-        while not stop.is_set():
+        while not stop.wait(0.001):
             produce(topic, {0: 2, 1: 3, 2: 1})
 
     thread = threading.Thread(target=write)
