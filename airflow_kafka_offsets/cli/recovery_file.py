@@ -156,8 +156,9 @@ def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
             return error
         return None
 
-    if all(errors := [*map(error_of, connections)]) and errors[0]:
-        raise errors[0]
+    failures = [error for error in map(error_of, connections) if error]
+    if failures and len(failures) == len(connections):
+        raise failures[0]
     broker.show_variables()
 
     def open_one(names: Names) -> Opened:

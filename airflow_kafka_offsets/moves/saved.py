@@ -147,7 +147,7 @@ def newest_move_of(saved: SavedPlan, checkpoint: SparkCheckpoint | None) -> Arch
 
 
 def check_moved(client: OffsetsClient, checkpoint: SparkCheckpoint, saved: SavedPlan) -> None:
-    """Refuse a pipeline that a saved plan has not moved, or that is not where the plan has moved it."""
+    """Raise a DriftError unless a saved plan has moved the pipeline, which may have read on since."""
     state, _ = pipeline_state(client, checkpoint, saved)
     made, moves = newest_move_of(saved, checkpoint), ArchivedMoves(checkpoint)
     if made is None:

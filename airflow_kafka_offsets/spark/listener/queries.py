@@ -152,7 +152,9 @@ class ClassicQuery:
             except (ValueError, LookupError, TypeError, AttributeError, OffsetsFormatError) as error:
                 log.warning(
                     "%s: cannot be read (%s), so it is not noticed if %s was created again: move it away",
-                    *(archive, error, ", ".join(sorted(left))),
+                    archive,
+                    error,
+                    ", ".join(sorted(left)),
                 )
                 left = set()
                 break

@@ -153,15 +153,6 @@ def test_a_move_on_a_storage_that_cannot_replace_files_does_not_begin(three, loc
     assert plan_seek(spark, {"0": {ORDERS_0: 7}}).refusals == ()
 
 
-def test_a_batch_that_begins_is_seen_on_a_storage_without_times(three, waiting):
-    spark = SparkCheckpoint(str(three), fs=TimelessFileSystem())
-    before = files(three)
-    waiting(lambda: begin_batch(three))
-    with pytest.raises(PlanRefusedError, match="the query is running"):
-        apply_checkpoint_plan(spark, plan_seek(spark, {"0": {ORDERS_0: 3}}), quiet_period=60)
-    assert files(three) == before | {"offsets/3": before["offsets/2"]}
-
-
 class SlowClockFileSystem(LocalFileSystem):
     """A storage whose clock is an hour behind this machine's."""
 
@@ -172,8 +163,11 @@ class SlowClockFileSystem(LocalFileSystem):
         return moment - timedelta(hours=1)
 
 
-def test_a_batch_that_begins_is_seen_on_a_storage_whose_clock_is_behind(three, waiting):
-    spark = SparkCheckpoint(str(three), fs=SlowClockFileSystem())
+@pytest.mark.parametrize("storage", [TimelessFileSystem, SlowClockFileSystem])
+def test_a_batch_that_begins_is_seen_on_a_storage_without_times_or_whose_clock_is_behind(
+    storage, three, waiting
+):
+    spark = SparkCheckpoint(str(three), fs=storage())
     before = files(three)
     waiting(lambda: begin_batch(three))
     with pytest.raises(PlanRefusedError, match="the query is running"):
