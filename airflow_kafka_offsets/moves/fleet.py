@@ -30,12 +30,12 @@ from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_receipt
 from airflow_kafka_offsets.moves.saved import (
     has_moved,
-    newest_move_of,
     offsets_before,
     plan_saved,
     plan_saved_failover,
     save_plan,
 )
+from airflow_kafka_offsets.readings.pipeline_state import newest_move_of
 from airflow_kafka_offsets.readings.topic_times import look_up_times
 
 AT_ONCE = 8

@@ -6,11 +6,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
-from airflow_kafka_offsets.errors import DriftError, KafkaOffsetsError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -34,7 +33,6 @@ from airflow_kafka_offsets.readings.estimate import estimate
 from airflow_kafka_offsets.readings.failover import left_out_refusals
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.readings.mirror import running_mirror
-from airflow_kafka_offsets.readings.pipeline_state import pipeline_state
 from airflow_kafka_offsets.readings.renamed_topics import unread_refusals
 from airflow_kafka_offsets.storage import read_text
 
@@ -134,33 +132,6 @@ def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt
             "so it is unknown whether the plan has moved it: reset it to the position that you want"
         )
     return False
-
-
-def newest_move_of(saved: SavedPlan, checkpoint: SparkCheckpoint | None) -> ArchivedMove | None:
-    """Return the newest move of a checkpoint that applies a plan; ``None`` if no move does."""
-    if checkpoint is None or saved.checkpoint is None:
-        return None
-    # The same plan may have been made and applied before, and then has the same digest.
-    first = saved.checkpoint.number or 0
-    moves = (each for each in ArchivedMoves(checkpoint).of_query if each.number >= first)
-    return next((each for each in moves if each.made_by.plan == saved.digest), None)
-
-
-def check_moved(client: OffsetsClient, checkpoint: SparkCheckpoint, saved: SavedPlan) -> None:
-    """Raise a DriftError unless a saved plan has moved the pipeline, which may have read on since."""
-    state, _ = pipeline_state(client, checkpoint, saved)
-    made, moves = newest_move_of(saved, checkpoint), ArchivedMoves(checkpoint)
-    if made is None:
-        moved = state == "read on" and saved.checkpoint is not None and saved.checkpoint.number is None
-    else:
-        # A query that has read on may be where it was before the plan.
-        ran = state == "read on" or (made == next(moves.in_effect(), None) and moves.has_run_since(made))
-        moved = ran and state != "elsewhere" and made.done and not made.undone
-    if state != "moved" and not moved:
-        raise DriftError(
-            f"plan {saved.digest[:8]} has not moved it (found {state!r}, expected 'moved'): clear the task "
-            "that applies the plan, with the tasks after it"
-        )
 
 
 def with_saved_parts(group: OffsetPlan, saved: SavedPlan) -> OffsetPlan:

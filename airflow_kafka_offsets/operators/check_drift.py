@@ -22,10 +22,10 @@ from airflow_kafka_offsets.model.lineage import lineage_of_reports
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_interval
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.model.text import shorten
-from airflow_kafka_offsets.moves.saved import check_moved
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import FILE_PARSERS, PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.readings.drift import CheckedPipeline, pipeline_drift, pipelines_json
+from airflow_kafka_offsets.readings.pipeline_state import check_moved
 from airflow_kafka_offsets.task.metrics import report_drift
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import check_rendered

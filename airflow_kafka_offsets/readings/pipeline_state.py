@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import DriftError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusals
@@ -46,6 +47,33 @@ def pipeline_state(
     if found == {"not moved", "moved"}:
         return "moved in part", lag
     return "elsewhere" if "elsewhere" in found else "read on", lag
+
+
+def newest_move_of(saved: SavedPlan, checkpoint: SparkCheckpoint | None) -> ArchivedMove | None:
+    """Return the newest move of a checkpoint that applies a plan; ``None`` if no move does."""
+    if checkpoint is None or saved.checkpoint is None:
+        return None
+    # The same plan may have been made and applied before, and then has the same digest.
+    first = saved.checkpoint.number or 0
+    moves = (each for each in ArchivedMoves(checkpoint).of_query if each.number >= first)
+    return next((each for each in moves if each.made_by.plan == saved.digest), None)
+
+
+def check_moved(client: OffsetsClient, checkpoint: SparkCheckpoint, saved: SavedPlan) -> None:
+    """Raise a DriftError unless a saved plan has moved the pipeline, which may have read on since."""
+    state, _ = pipeline_state(client, checkpoint, saved)
+    made, moves = newest_move_of(saved, checkpoint), ArchivedMoves(checkpoint)
+    if made is None:
+        moved = state == "read on" and saved.checkpoint is not None and saved.checkpoint.number is None
+    else:
+        # A query that has read on may be where it was before the plan.
+        ran = state == "read on" or (made == next(moves.in_effect(), None) and moves.has_run_since(made))
+        moved = ran and state != "elsewhere" and made.done and not made.undone
+    if state != "moved" and not moved:
+        raise DriftError(
+            f"plan {saved.digest[:8]} has not moved it (found {state!r}, expected 'moved'): clear the task "
+            "that applies the plan, with the tasks after it"
+        )
 
 
 def _checkpoint_states(checkpoint: SparkCheckpoint, move: CheckpointPlan, saved: SavedPlan) -> set[str]:
