@@ -143,12 +143,12 @@ def check_pyspark(
         return _check_databricks(databricks, installed)
     if pyspark is None:
         found = f"only pyspark-client {client}, which has no spark-submit" if client else "not installed"
-        remedy = "pip install 'airflow-kafka-offsets[spark]'"
+        remedy = f"pip install 'pyspark{f'=={client}' if client else '>=3.5,<5'}'"
         return Check("pyspark", "warn", f"{found}: local Spark jobs and the demo need it", remedy)
     if client not in (None, pyspark):
         found = f"pyspark {pyspark} and pyspark-client {client} have overwritten each other's files"
-        repair = f"pip install 'pyspark=={pyspark}' 'pyspark-client=={pyspark}'"
-        remedy = f"pip uninstall -y pyspark pyspark-client && {repair}"
+        # Not every pyspark has a client of its version, such as 4.3.0. None is needed beside it.
+        remedy = f"pip uninstall -y pyspark pyspark-client && pip install 'pyspark=={pyspark}'"
         return Check("pyspark", "fail", f"{found}; both must have the same version", remedy)
     return Check("pyspark", "ok", f"pyspark {pyspark}{f' and pyspark-client {client}' if client else ''}")
 

@@ -81,8 +81,9 @@ VERSIONS = {
             # Since Spark 4 the server of Spark Connect is in PySpark itself.
             _spark("spark-connect", "2.12", "3.5.4"),
         ),
-        # NumPy 2 came after this Spark; setuptools has distutils, which Python 3.12 has not.
-        ("pandas<3", "numpy<2", "setuptools<80"),
+        # NumPy 2 came after this Spark, and PyArrow 26 needs it. setuptools has distutils, which Python 3.12
+        # has not.
+        ("pandas<3", "numpy<2", "pyarrow<26", "setuptools<80"),
     ),
     "4.0": _spark_4("4.0.0", "4.0.0", "4.0.0", "3.9.0", "2.12.0"),
     "4.1": _spark_4("4.1.4", "4.1.3", "4.1.1", "3.9.1", "2.12.1"),

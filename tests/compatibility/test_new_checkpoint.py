@@ -48,7 +48,8 @@ def test_spark_refuses_the_changed_query_which_then_starts_without_its_state(
     produce(topic, {0: 3})
     changed = stream(topic).groupBy("partition").count()
     query = start(changed, location, batch_does=totals, mode="update", availableNow=True)
-    with pytest.raises(Exception, match=r"(?i)state.*schema|schema.*state"):
+    # Which of the two checks of Spark 3.5 is first is chance: the schema's, or that of a stored row.
+    with pytest.raises(Exception, match=r"(?i)state.*schema|schema.*state|state format invalidation"):
         query.awaitTermination(60)
     # Spark has planned a batch before it found the other schema.
     with pytest.raises(PlanRefusedError, match="batch 1 was begun and not finished: the sink may have its"):

@@ -30,7 +30,6 @@ def test_the_versions_that_a_bug_report_needs_come_first():
 
 OVERWRITTEN = "have overwritten each other's files"
 REINSTALL = "pip install --force-reinstall --no-deps 'databricks-connect==19.3.0'"
-EXTRA = "pip install 'airflow-kafka-offsets[spark]'"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ EXTRA = "pip install 'airflow-kafka-offsets[spark]'"
             ("4.0.0", "4.1.1"),
             "fail",
             f"pyspark 4.0.0 and pyspark-client 4.1.1 {OVERWRITTEN}",
-            "pip install 'pyspark==4.0.0' 'pyspark-client==4.0.0'",
+            "pip uninstall -y pyspark pyspark-client && pip install 'pyspark==4.0.0'",
         ),
         (
             (None, "4.2.0", "19.3.0"),
@@ -63,8 +62,8 @@ EXTRA = "pip install 'airflow-kafka-offsets[spark]'"
             f"databricks-connect 19.3.0 and pyspark 3.5.3 {OVERWRITTEN}",
             REINSTALL,
         ),
-        ((None, None), "warn", "not installed", EXTRA),
-        ((None, "4.0.0"), "warn", "only pyspark-client 4.0.0", EXTRA),
+        ((None, None), "warn", "not installed", "pip install 'pyspark>=3.5,<5'"),
+        ((None, "4.0.0"), "warn", "only pyspark-client 4.0.0", "pip install 'pyspark==4.0.0'"),
     ],
 )
 def test_what_installs_into_one_directory_has_one_version_or_a_command_that_repairs_it(
@@ -74,6 +73,7 @@ def test_what_installs_into_one_directory_has_one_version_or_a_command_that_repa
     assert check.status == status
     assert check.found.startswith(found)
     assert remedy in (check.remedy or "")
+    assert "pyspark-client==" not in (check.remedy or "")
 
 
 def test_a_pyspark_whose_files_another_package_has_removed_fails(monkeypatch):
