@@ -178,8 +178,8 @@ def connect_both(
     for key, ids in (("kafka_config_id", left_ids), ("mirror.kafka_config_id", mirror_ids)):
         if len(ids) > 1:
             raise UsageError(
-                f"{_file()} has several {key} ({shorten(', '.join(sorted(ids)))}): write a separate file for each "
-                "pair of clusters"
+                f"{_file()} has several {key} ({shorten(', '.join(sorted(ids)))}): write a separate file for "
+                "each pair of clusters"
             )
     left = broker.client_config_or(left_ids.pop(), _file()) if ask_source else None
     if left is not None:

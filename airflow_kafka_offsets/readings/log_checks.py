@@ -285,8 +285,8 @@ def _follows(made: CommitMetadata, archive: ArchivedMove | None) -> bool:
     """Return whether a commit shows where a checkpoint is since its newest move."""
     if archive is None:
         return True
-    if made.query != archive.query_id:
-        return False
+    if made.query != archive.query_id or (made.move is not None and made.move < archive.number):
+        return False  # the clocks of two machines may differ: the time decides only without a number
     if made.is_move or made.at is None:  # an early commit of many partitions has no time
         return (made.move or 0) >= archive.number + made.is_move
     return made.at >= archive.created_at

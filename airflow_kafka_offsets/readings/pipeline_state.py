@@ -42,11 +42,11 @@ def pipeline_state(
         if saved.left is not None and states == {"not moved"}:
             found -= {"moved"}  # once taken back: a commit on the mirror stays if none was there before
         found |= states
-    if "elsewhere" in found or _has_run_since(checkpoint, saved):
-        return "elsewhere" if "elsewhere" in found else "read on", lag
-    if len(found) < 2:
-        return found.pop() if found else "moved", lag
-    return "moved in part" if found == {"not moved", "moved"} else "read on", lag
+    if "elsewhere" in found or found <= {"moved"}:
+        return "elsewhere" if "elsewhere" in found else "moved", lag
+    if "read on" in found or _has_run_since(checkpoint, saved):
+        return "read on", lag
+    return "moved in part" if "moved" in found else "not moved", lag
 
 
 def _has_run_since(checkpoint: SparkCheckpoint | None, saved: SavedPlan) -> bool:

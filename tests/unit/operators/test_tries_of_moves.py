@@ -166,7 +166,8 @@ def test_the_second_attempt_of_a_commit_says_that_the_first_may_have_written(
     topic, group, commit, committed, new_query, monkeypatch
 ):
     commit(group, topic, {0: 4, 1: 4})
-    names, write = {"checkpoint_location": new_query({topic: {0: 5, 1: 5}}).location}, apply_module.apply_groups
+    query, write = new_query({topic: {0: 5, 1: 5}}), apply_module.apply_groups
+    names = {"checkpoint_location": query.location}
 
     def overtaken(*plan):
         receipt = write(*plan)
@@ -187,7 +188,8 @@ def test_a_move_whose_topic_was_deleted_before_its_end_can_be_undone_but_not_cha
     topic, group, commit, new_query, memory, monkeypatch
 ):
     commit(group, topic, {0: 5, 1: 5})
-    how = {"to_offset": 2, "checkpoint_location": new_query({topic: {0: 5, 1: 5}}).location, "quiet_period": 0}
+    query = new_query({topic: {0: 5, 1: 5}})
+    how = {"to_offset": 2, "checkpoint_location": query.location, "quiet_period": 0}
     with monkeypatch.context() as patch:
         patch.setattr(apply_module, "commit_groups", kill)
         with pytest.raises(KilledError):
