@@ -277,7 +277,8 @@ def _plan_failover_again(
         left=left,
         refusals=refusals,
     )
-    plan = FailoverPlan.combine(known_group_plans(target, saved.targets, left), moved)
+    groups = known_group_plans(target, saved.targets, left, remedy="plan again")
+    plan = FailoverPlan.combine(groups, moved)
     return replace(plan, was=saved.value["failover"])
 
 

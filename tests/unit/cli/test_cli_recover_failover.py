@@ -378,6 +378,18 @@ def test_status_and_apply_name_the_cluster_that_was_meant(planned):
     assert some.at() == {(READ, None): 2}
 
 
+def test_a_topic_that_the_mirror_has_no_more_is_no_reason_to_leave_it_out(planned, monkeypatch):
+    some = planned(2)
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_kafka_offsets.moves.apply.commit_groups", kill)
+        with pytest.raises(BaseException, match="|"):
+            some.run("apply", "--execute", "--max-active", "1")
+    some.brokers["mirror"].delete_topic("orders")
+    failed = some.run("apply", "--execute", code=1)
+    assert "correct the connection, or undo the failover: 'airflow-kafka-offsets group restore" in failed.err
+    assert "correct the connection, or plan again" in failed.err
+
+
 def test_the_clusters_must_not_be_swapped(pipelines):
     some = pipelines(2)
     for name, query in some.queries.items():
