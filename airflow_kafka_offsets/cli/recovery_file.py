@@ -31,6 +31,7 @@ class FileCommand(StrictCommand):
 
     keys: ClassVar[Mapping[str, str]] = {
         **{name: name for name in ("group_id", "topics", "checkpoint_location", "checkpoint_conn_id")},
+        "kafka_config_id": "kafka_config_id",
         **{name: f"mirror.{name}" for name in ("prefix", "without", "syncs_topic", "syncs_on")},
         "topic_map": "mirror.topics",
     }
@@ -147,7 +148,7 @@ def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
     A connection that cannot be opened is an error of its pipelines; if there is no other, of the command.
     """
     connections = dict.fromkeys(map(_connection_of, pipelines))
-    client_of = broker.client_of_each(connections, "FILE", "FILE", limited=False)
+    client_of = broker.client_of_each(connections, _file(), _file(), limited=False)
 
     def error_of(connection: str) -> KafkaOffsetsError | None:
         try:
@@ -177,14 +178,14 @@ def connect_both(
     for key, ids in (("kafka_config_id", left_ids), ("mirror.kafka_config_id", mirror_ids)):
         if len(ids) > 1:
             raise UsageError(
-                f"FILE has several {key} ({shorten(', '.join(sorted(ids)))}): write a separate file for each "
-                "pair of clusters"
+                f"{_file()} has several {key} ({shorten(', '.join(sorted(ids)))}): write a separate file for "
+                "each pair of clusters"
             )
-    left = broker.client_config_or(left_ids.pop(), "FILE") if ask_source else None
+    left = broker.client_config_or(left_ids.pop(), _file()) if ask_source else None
     if left is not None:
         left = left if reachable(left, broker.timeout) else None
         broker.show_variables()
-    mirror = to.client_config_or(mirror_ids.pop(), "FILE")
+    mirror = to.client_config_or(mirror_ids.pop(), _file())
 
     def open_both() -> BothClusters:
         source = None if left is None else open_client(left, broker.timeout, limited=False)
@@ -195,7 +196,11 @@ def connect_both(
 
 def checkpoint_of(names: Names) -> SparkCheckpoint:
     """Return the checkpoint of a pipeline that has one."""
-    return open_checkpoint(str(names.checkpoint_location), names.checkpoint_conn_id, "FILE")
+    return open_checkpoint(str(names.checkpoint_location), names.checkpoint_conn_id, _file())
+
+
+def _file() -> str:
+    return str(click.get_current_context().params["file"])
 
 
 def _connection_of(names: Names) -> str:

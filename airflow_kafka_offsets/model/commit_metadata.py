@@ -35,6 +35,8 @@ _LEAST_IMPORTANT = (
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 _SHOWN = 300
+_INDEXES = 1024
+"""Airflow's default of the most map indexes (``max_map_length``)."""
 _MOST_CHARACTERS = 65_536
 """Longest metadata that is parsed: another client's may be longer than :data:`MAX_BYTES`."""
 LISTENER = "spark listener"
@@ -204,10 +206,13 @@ class CommitMetadata:
         same = bool(self.identity) and self.identity == earlier.identity and self.try_number != 1
         return same and self.run_start.continues(earlier.run_start)
 
-    def is_other_index(self, earlier: CommitMetadata) -> bool:
-        """Whether another map index of this task made an earlier move in this run."""
-        same = (self.task, self.iteration) == (earlier.task, earlier.iteration) and self.is_same_run(earlier)
-        return same and earlier.is_move and self.map_index != earlier.map_index
+    def other_index(self, earlier: CommitMetadata) -> int | None:
+        """Return the other map index of this task that made an earlier move in this run, if any."""
+        if not (earlier.is_move and earlier.identity and self.run_start.continues(earlier.run_start)):
+            return None
+        # A commit of many partitions has only the identity.
+        others = (replace(self, map_index=index) for index in range(_INDEXES) if index != self.map_index)
+        return next((each.map_index for each in others if each.identity == earlier.identity), None)
 
     def is_other_request(self, earlier: CommitMetadata) -> bool:
         """Whether an earlier commit of the same task is known to be of other parameters."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+from tenacity import Retrying, retry_if_exception, stop_after_attempt
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.batch import first_offsets
@@ -163,8 +163,17 @@ def _skipped_refusals(group_plan: OffsetPlan, query: str, read_first: Callable[[
 
 def retry_while_checkpoint_moves() -> Retrying:
     """Return a retry loop that repeats a commit if the checkpoint or its group has moved in the meantime."""
+    overtaken: list[BaseException] = []
+
+    def is_overtaken(error: BaseException) -> bool:
+        if overtaken and isinstance(error, PlanRefusedError):
+            error.append(f"this was the second try: {overtaken[-1]}")
+        moved = isinstance(error, CheckpointMovedError | GroupMovedError)
+        overtaken.extend([error] if moved else [])
+        return moved
+
     return Retrying(
-        retry=retry_if_exception_type((CheckpointMovedError, GroupMovedError)),
+        retry=retry_if_exception(is_overtaken),
         stop=stop_after_attempt(_TRIES),
         before_sleep=lambda state: log.warning(
             "Committing again: %s", state.outcome and state.outcome.exception()

@@ -241,15 +241,20 @@ def known_group_plans(
     left: LogIds,
     on_out_of_range: OutOfRangePolicy = "fail",
     if_lost: str | None = None,
+    remedy: str = "",
 ) -> list[OffsetPlan]:
-    """Return the plans of the groups on the mirror, with translated offsets."""
+    """
+    Return the plans of the groups on the mirror, with translated offsets.
+
+    :param remedy: for a topic that the mirror does not have, instead of another choice of topics.
+    """
     return plan_commits(
         target,
         offsets,
         source={"failover": left.cluster},
         on_out_of_range=on_out_of_range,
         # MirrorMaker copies the metadata of commits, so that these commits name the old cluster.
-        log_check=LogCheck(allow_new_cluster=True),
+        log_check=LogCheck(allow_new_cluster=True, remedy=remedy),
         if_lost=if_lost,
         refuse_active=True,
     )
@@ -259,8 +264,10 @@ def resume_failover(
     move: ArchivedMove, target: OffsetsClient, checkpoint: SparkCheckpoint, policy: CheckpointPolicy
 ) -> FailoverPlan:
     """Return a plan that finishes a failover with its planned offsets."""
-    before, after = ArchivedMoves(checkpoint).group_offsets(move)
-    plans = known_group_plans(target, after, move.left)
+    moves = ArchivedMoves(checkpoint)
+    before, after = moves.group_offsets(move)
+    undo = f"undo the failover: {moves.restore_command(move.name)}"
+    plans = known_group_plans(target, after, move.left, remedy=undo)
     ids = known_log_ids(target, {tp.topic for offsets in move.after.values() for tp in offsets})
     moved = plan_checkpoint_failover(
         checkpoint,

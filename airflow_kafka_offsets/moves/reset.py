@@ -197,7 +197,10 @@ class _CheckpointReset:
         _refuse_other_cluster(self._client, self.moves, begun)
         before, targets = self.moves.group_offsets(begun)
         # The logs are those on which the offsets were planned: this was checked just now.
-        groups = plan_groups_to(targets, log_check=LogCheck(allow_new_cluster, old_offsets=False))
+        # Without its topics the move can only be undone: other topics would be another request.
+        undo = f"undo the move: {self.moves.restore_command(begun.name)}"
+        log_check = LogCheck(allow_new_cluster, remedy=undo, old_offsets=False)
+        groups = plan_groups_to(targets, log_check=log_check)
         return PipelinePlan.combine(groups, self._rest(begun, groups)).with_before(before)
 
     def _rest(self, begun: ArchivedMove, groups: Sequence[OffsetPlan]) -> CheckpointPlan:

@@ -33,6 +33,7 @@ from airflow_kafka_offsets.readings.estimate import estimate
 from airflow_kafka_offsets.readings.failover import left_out_refusals
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.readings.mirror import running_mirror
+from airflow_kafka_offsets.readings.pipeline_state import newest_move_of, pipeline_state
 from airflow_kafka_offsets.readings.renamed_topics import unread_refusals
 from airflow_kafka_offsets.storage import read_text
 
@@ -167,6 +168,7 @@ def plan_saved(
             f"plan {saved.digest[:8]} is of a failover, and not of a reset: "
             f"{dag_text('give it to FailOverOperator', 'apply it with failover apply --plan')}"
         )
+    _refuse_committed_since(client, checkpoint, saved, metadata)
     metadata = replace(metadata, plan=saved.digest)
     selection = GroupSelection.parse(
         saved.names.group_id, saved.names.topics, required=checkpoint is not None
@@ -215,6 +217,7 @@ def plan_saved_failover(
             f"plan {saved.digest[:8]} is of a reset, and not of a failover: "
             f"{dag_text('give it to ResetOffsetsOperator', 'apply it with group reset --plan')}"
         )
+    _refuse_committed_since(target, checkpoint, saved)
     request = digest("failover", "plan", saved.digest)
     begun = begun_failover(checkpoint, request)
     if begun is None:
@@ -226,6 +229,25 @@ def plan_saved_failover(
     plan = replace(plan, group_plans=groups, provenance={"plan": saved.digest, "names": named})
     saved.check(plan, now, max_age, begun=begun is not None)
     return plan
+
+
+def _refuse_committed_since(
+    client: OffsetsClient,
+    checkpoint: SparkCheckpoint | None,
+    saved: SavedPlan,
+    metadata: CommitMetadata | None = None,
+) -> None:
+    """Refuse a plan that was applied, and after which others have committed: only a retry overwrites that."""
+    made = newest_move_of(saved, checkpoint)
+    retried = made is not None and metadata is not None and metadata.is_same_instance(made.made_by)
+    if made is None or not made.done or made.undone or retried:
+        return
+    state, _ = pipeline_state(client, checkpoint, saved)
+    if state != "moved":
+        raise PlanRefusedError(
+            f"plan {saved.digest[:8]} is no longer valid: it was applied (move {made}), and the pipeline was "
+            f"committed or moved since (found {state!r}, expected 'moved'): plan again"
+        )
 
 
 def _plan_failover_again(
@@ -255,7 +277,8 @@ def _plan_failover_again(
         left=left,
         refusals=refusals,
     )
-    plan = FailoverPlan.combine(known_group_plans(target, saved.targets, left), moved)
+    groups = known_group_plans(target, saved.targets, left, remedy="plan again")
+    plan = FailoverPlan.combine(groups, moved)
     return replace(plan, was=saved.value["failover"])
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.annotation_types import OffsetsClient, OffsetsReader
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import LISTENER, CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
@@ -286,6 +286,9 @@ def _follows(made: CommitMetadata, archive: ArchivedMove | None) -> bool:
     if archive is None:
         return True
     if made.query != archive.query_id:
+        return False
+    # The clocks of two machines may differ. The listener knows only the moves that the group's commits show.
+    if made.tool != LISTENER and made.move is not None and made.move < archive.number:
         return False
     if made.is_move or made.at is None:  # an early commit of many partitions has no time
         return (made.move or 0) >= archive.number + made.is_move

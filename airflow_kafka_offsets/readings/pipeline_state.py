@@ -42,11 +42,20 @@ def pipeline_state(
         if saved.left is not None and states == {"not moved"}:
             found -= {"moved"}  # once taken back: a commit on the mirror stays if none was there before
         found |= states
-    if len(found) < 2:
-        return found.pop() if found else "moved", lag
-    if found == {"not moved", "moved"}:
-        return "moved in part", lag
-    return "elsewhere" if "elsewhere" in found else "read on", lag
+    if "elsewhere" in found or found <= {"moved"}:
+        return "elsewhere" if "elsewhere" in found else "moved", lag
+    if "read on" in found or _has_run_since(checkpoint, saved):
+        return "read on", lag
+    return "moved in part" if "moved" in found else "not moved", lag
+
+
+def _has_run_since(checkpoint: SparkCheckpoint | None, saved: SavedPlan) -> bool:
+    """Return whether the query has run since a plan moved it: it may be where it was before the plan."""
+    made = newest_move_of(saved, checkpoint)
+    if checkpoint is None or made is None or not made.done:
+        return False
+    moves = ArchivedMoves(checkpoint)
+    return made == next(moves.in_effect(), None) and moves.has_run_since(made)
 
 
 def newest_move_of(saved: SavedPlan, checkpoint: SparkCheckpoint | None) -> ArchivedMove | None:
@@ -62,14 +71,12 @@ def newest_move_of(saved: SavedPlan, checkpoint: SparkCheckpoint | None) -> Arch
 def check_moved(client: OffsetsClient, checkpoint: SparkCheckpoint, saved: SavedPlan) -> None:
     """Raise a DriftError unless a saved plan has moved the pipeline, which may have read on since."""
     state, _ = pipeline_state(client, checkpoint, saved)
-    made, moves = newest_move_of(saved, checkpoint), ArchivedMoves(checkpoint)
+    made = newest_move_of(saved, checkpoint)
     if made is None:
-        moved = state == "read on" and saved.checkpoint is not None and saved.checkpoint.number is None
+        moved = saved.checkpoint is not None and saved.checkpoint.number is None
     else:
-        # A query that has read on may be where it was before the plan.
-        ran = state == "read on" or (made == next(moves.in_effect(), None) and moves.has_run_since(made))
-        moved = ran and state != "elsewhere" and made.done and not made.undone
-    if state != "moved" and not moved:
+        moved = made.done and not made.undone
+    if state != "moved" and not (moved and state == "read on"):
         raise DriftError(
             f"plan {saved.digest[:8]} has not moved it (found {state!r}, expected 'moved'): clear the task "
             "that applies the plan, with the tasks after it"

@@ -81,17 +81,18 @@ class BeforeImages:
         before: dict[str, dict[TopicPartition, int | None]] = {}
         for group in plan.group_plans:
             kept, found = self._kept_before(group.group_id), before.setdefault(group.group_id, {})
-            for tp, commit in group.commits.items():
-                by = CommitMetadata.of(commit)
-                if by is not None and continues and metadata.is_other_index(by):
+            made = {tp: by for tp, commit in group.commits.items() if (by := CommitMetadata.of(commit))}
+            for by in {*made.values()} if continues else ():
+                if (index := metadata.other_index(by)) is not None:
                     raise PlanRefusedError(
-                        f"map index {by.map_index} of this task has moved group {group.group_id!r} in this "
+                        f"map index {index} of this task has moved group {group.group_id!r} in this "
                         "run, and nothing was committed since, so this index does not know the offsets from "
                         "before that: the list was changed since, or has the group twice; name the group "
                         "once, and trigger a new run"
                     )
+            for tp, by in made.items():
                 # Only if this task made the last commit: a restore must put back other clients' commits.
-                if by is not None and is_own(by):
+                if is_own(by):
                     first = kept or by.offsets_before(tp.topic)
                     if tp in first:
                         found[tp] = first[tp]

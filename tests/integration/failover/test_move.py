@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from mirrored_clusters import MIRRORS, READ, SYNCS, keep_readiness, produce
+from mirrored_clusters import MIRRORS, READ, keep_readiness, produce
 from mirrored_pipeline import Pipeline
 from written_query import Query
 
@@ -179,19 +179,23 @@ def test_nothing_goes_back_past_a_failover(mirrored, pipeline, failover, cli):
 
 
 def test_a_query_goes_back_by_the_mirror_in_the_other_direction(mirrored, pipelines, cli):
-    """
-    ``back`` swaps the clusters: here the mirror leads from the one that is left to the one to go back to.
-    """
+    """Without a mirror in that direction, by the last records that the query has read."""
     pipeline = pipelines("same")
-    clusters = ("--bootstrap-server", mirrored.target, "--to-bootstrap-server", mirrored.source)
-    names = (pipeline.query.location, pipeline.group, "--syncs-topic", SYNCS["same"])
-    options = ("failover", "back", *names, *clusters, "--quiet-period", "0")
+    quiet = ("--quiet-period", "0")
+    assert cli("failover", "apply", *pipeline.options, *quiet).code == 0
+    pipeline.query.run(3, {pipeline.copy: {0: 80, 1: 60}})
+    commit = ("group", "commit", pipeline.group, "--checkpoint", pipeline.query.location, "--execute")
+    assert cli(*commit, "--bootstrap-server", mirrored.target).code == 0
+    options = ("failover", "back", *pipeline.options, *quiet)
     shown = cli(*options)
     assert shown.code == 0, shown
     assert "give --execute" in shown.err
-    assert pipeline.committed() == {0: None, 1: None}
     assert cli(*options, "--execute").code == 0
-    assert pipeline.committed() == READ
+    found = mirrored.on_source.committed(pipeline.group, pipeline.at())
+    assert {tp.partition: commit and commit.offset for tp, commit in found.items()} == {0: 80, 1: 60}
+    # The commit on the cluster that was left is of the same second.
+    refused = cli(*commit, "--bootstrap-server", mirrored.target)
+    assert (refused.code, "(archive 0002-failover) is of cluster" in refused.err) == (1, True)
 
 
 def test_two_sources_of_one_topic_move_each_to_its_place(mirrored, topic, tmp_path, new_group, failover):

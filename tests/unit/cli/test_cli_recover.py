@@ -261,16 +261,20 @@ def test_one_that_was_taken_back_is_left_alone_although_the_plan_did_not_change_
 
 
 def test_a_second_copy_of_the_file_finds_what_the_first_has_moved(planned, recovering):
-    """It commits again what somebody has committed since: the query is where the plan has moved it."""
+    """What somebody has committed since is not overwritten."""
     few = planned(1)
     first = few.state.read_text()
     assert recovering("apply", few, "--execute").code == 0
     few.state.write_text(first)
-    few.commit(few.names[0], READ + 1)
     done = recovering("apply", few, "--execute")
     assert (done.code, few.at(), few.stages()) == (0, {BACK: 1}, {"applied": 1}), done.err
-    few.state.write_text(first)
-    (query,) = few.queries.values()
+    ((name, query),) = few.queries.items()
+    for offset in (READ + 1, BACK - 1, READ):
+        few.state.write_text(first)
+        few.commit(name, offset)
+        done = recovering("apply", few, "--execute")
+        assert (done.code, few.groups(), few.stages()) == (1, {name: {offset}}, {"planned": 1}), done.err
+        assert "it was applied (move 0001-seek" in done.err
     query.run(2, {few.topic: dict.fromkeys(range(3), 15)})
     done = recovering("apply", few, "--execute")
     assert (done.code, "plan again" in done.err) == (1, True), done
@@ -292,7 +296,8 @@ def test_a_file_of_which_no_connection_can_be_opened_is_refused_as_a_whole(
                 assert recovering(verb, few, *options).code == 0
     how = {"plan": SHIFT, "status": ()}.get(command, ("--execute",))
     done = recovering(command, few, *how)
-    assert (done.code, done.err.count("is not defined")) == (2, 1), done.err
+    said = f"{few.file}: connection 'of_0' is not defined: correct kafka_config_id, or add"
+    assert (done.code, done.err.count("is not defined"), said in done.err) == (2, 1, True), done.err
 
 
 def test_a_connection_that_is_gone_concerns_its_own_pipelines_only(pipelines, recovering, monkeypatch):
@@ -322,8 +327,18 @@ def test_a_connection_that_is_gone_concerns_its_own_pipelines_only(pipelines, re
     # Perhaps the secrets backend does not answer.
     assert asked == ["other", "kafka_default"]
     done = recovering("restore", few, "--execute")
-    assert (done.code, f"Error: group {others[0]}: FILE: connection 'other'" in done.err) == (1, True)
+    assert (done.code, f"Error: group {others[0]}: {few.file}: connection 'other'" in done.err) == (1, True)
     assert (few.at(), few.stages()) == ({BACK: 2, READ: 1}, {"applied": 2, "restored": 1})
+
+
+def test_a_pipeline_that_has_read_on_to_exactly_where_it_was_is_not_shown_as_not_moved(applied, recovering):
+    few = applied(3)
+    first, second, _ = few.names
+    for name in (first, second):
+        few.queries[name].run(2, {few.topic: dict.fromkeys(range(3), READ)})
+    few.commit(first, READ)
+    shown = json.loads(recovering("status", few, "--output", "json").out)["pipelines"]
+    assert [each["now"] for each in shown] == ["read on", "read on", "moved"]
 
 
 def test_the_status_asks_several_at_once_and_shows_them_as_planned(planned, recovering, monkeypatch):

@@ -333,6 +333,24 @@ def test_one_that_reads_on_the_old_cluster_again_has_not_read_on_since_its_move(
     assert some.now() == {"etl-0": now}
 
 
+def test_a_commit_from_before_a_failover_by_a_clock_that_is_ahead_does_not_count_as_later(planned):
+    some = planned(1)
+    some.run("apply", "--execute")
+    ((name, query),) = some.queries.items()
+    query.run(2, {"orders": {0: THERE + 5}})
+    query_id = SparkCheckpoint(query.location).query_id()
+    made = CommitMetadata(query=query_id, cluster="cluster-mirror", move=1, at=2_000_000_000)
+    some.clients["mirror"].commit(name, {ORDERS: THERE + 5}, made.text())
+    swapped = ("--bootstrap-server", "mirror:9092", "--to-bootstrap-server", "source:9092")
+    done = some.cli("failover", "apply", query.location, name, *swapped, "--quiet-period", "0")
+    assert (done.code, query.stands()) == (0, {0: READ + 5}), done.err
+    some.brokers["mirror"].append("orders", 0, range(100, 120))
+    commit = ("group", "commit", name, "--checkpoint", query.location, "--execute")
+    refused = some.cli(*commit, *MIRROR)
+    assert (refused.code, "(archive 0002-failover) is of cluster cluster-source" in refused.err) == (1, True)
+    assert some.cli(*commit, *SOURCE).code == 0
+
+
 def test_one_that_is_on_other_topics_of_its_cluster_is_not_shown_as_not_moved(pipelines):
     some = pipelines(1)
     some.brokers["source"].create("renamed")
@@ -358,6 +376,18 @@ def test_status_and_apply_name_the_cluster_that_was_meant(planned):
         assert "is of cluster cluster-mirror, and the connection leads to cluster cluster-source" in done.err
     assert "on cluster cluster-mirror" in some.run("status").out
     assert some.at() == {(READ, None): 2}
+
+
+def test_a_topic_that_the_mirror_has_no_more_is_no_reason_to_leave_it_out(planned, monkeypatch):
+    some = planned(2)
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_kafka_offsets.moves.apply.commit_groups", kill)
+        with pytest.raises(BaseException, match="|"):
+            some.run("apply", "--execute", "--max-active", "1")
+    some.brokers["mirror"].delete_topic("orders")
+    failed = some.run("apply", "--execute", code=1)
+    assert "correct the connection, or undo the failover: 'airflow-kafka-offsets group restore" in failed.err
+    assert "correct the connection, or plan again" in failed.err
 
 
 def test_the_clusters_must_not_be_swapped(pipelines):

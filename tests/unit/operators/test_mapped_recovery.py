@@ -163,11 +163,14 @@ def test_a_reset_in_an_iteration_that_was_cleared_without_the_later_ones_is_refu
 
 
 @pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("of_checkpoint", [False, True])
 def test_a_group_that_has_another_index_after_a_clear_is_not_moved_again(
-    of_checkpoint, make_topic, produce, new_group, commit, committed, new_query
+    of_checkpoint, many, make_topic, produce, new_group, commit, committed, new_query, monkeypatch
 ):
     """The list over which the reset is mapped was changed, or has the group twice."""
+    if many:  # the metadata of a commit of many partitions names no task and no index
+        monkeypatch.setattr("airflow_kafka_offsets.model.commit_metadata.MANY_PARTITIONS", 0)
     topic, group = make_topic(1), new_group()
     produce(topic, {0: 10})
     commit(group, topic, {0: 8})
@@ -180,6 +183,7 @@ def test_a_group_that_has_another_index_after_a_clear_is_not_moved_again(
     def run(index, tries):
         ti: Any = TaskInstance(index, job=None)
         ti.task_id, ti.max_tries, ti.xcom_push = "reset", tries, lambda **_: None
+        ti.run_id = f"manual__{'x' * 40}"
         return reset.execute({"ti": ti})
 
     run(0, 0)

@@ -10,11 +10,12 @@ from airflow_task import TaskInstance
 from recovery_pipeline import broken_commit
 from waiting import Store
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, MoveUnfinishedError, UsageError
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.moves import apply as apply_module
 from airflow_kafka_offsets.operators import restore as restore_module
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
+from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
 from airflow_kafka_offsets.task.before_images import BeforeImages
@@ -159,6 +160,43 @@ def test_a_refused_retry_does_not_hide_the_move_of_a_checkpoint(topic, group, co
     )
     task.execute({"ti": ti("r")})
     assert query.stands() == {0: 5, 1: 5}
+
+
+def test_the_second_attempt_of_a_commit_says_that_the_first_may_have_written(
+    topic, group, commit, committed, new_query, monkeypatch
+):
+    commit(group, topic, {0: 4, 1: 4})
+    query, write = new_query({topic: {0: 5, 1: 5}}), apply_module.apply_groups
+    names = {"checkpoint_location": query.location}
+
+    def overtaken(*plan):
+        receipt = write(*plan)
+        monkeypatch.setattr(apply_module, "commit_groups", kill)
+        with pytest.raises(KilledError):
+            reset(group, to_offset=2, quiet_period=0, **names).execute({"ti": ti("reset", job=None)})
+        return receipt
+
+    monkeypatch.setattr(apply_module, "apply_groups", overtaken)
+    task = CommitOffsetsOperator(task_id="commit", group_id=group, **names)
+    with pytest.raises(MoveUnfinishedError, match="was begun and not finished.*commit may predate") as error:
+        task.execute({"ti": ti("commit")})
+    assert "nothing was changed" not in str(error.value)
+    assert committed(group, topic) == {0: 5, 1: 5}
+
+
+def test_a_move_whose_topic_was_deleted_before_its_end_can_be_undone_but_not_changed(
+    topic, group, commit, new_query, memory, monkeypatch
+):
+    commit(group, topic, {0: 5, 1: 5})
+    query = new_query({topic: {0: 5, 1: 5}})
+    how = {"to_offset": 2, "checkpoint_location": query.location, "quiet_period": 0}
+    with monkeypatch.context() as patch:
+        patch.setattr(apply_module, "commit_groups", kill)
+        with pytest.raises(KilledError):
+            reset(group, **how).execute({"ti": ti("reset", job=None)})
+    memory.delete_topic(topic)
+    with pytest.raises(AirflowFailException, match="or undo the move: 'airflow-kafka-offsets group restore"):
+        reset(group, **how).execute({"ti": ti("reset", 2, job=None)})
 
 
 def test_a_refused_move_is_not_taken_back(topic, group, commit, committed):
