@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import time
 from datetime import datetime, timedelta
@@ -82,6 +83,52 @@ def test_a_move_waits_for_the_rest_of_the_period_after_a_write(three, waiting):
     apply_plan(three, seek(three), quiet_period=600)
     assert waited == [pytest.approx(400, abs=100)]
     assert offset_of(three) == 3
+
+
+def written_every(root: Path, seconds: float, *, planned: float) -> None:
+    """Give batches the times of a trigger: the newest was finished just now; ``planned`` at its share of it."""
+    for number in range(3):
+        ended = time.time() - (2 - number) * seconds
+        file = root / f"offsets/{number}"
+        began = int((ended - seconds) * 1_000)
+        file.write_text(re.sub(r'"batchTimestampMs":\s*\d+', f'"batchTimestampMs":{began}', file.read_text()))
+        os.utime(file, (ended - (1 - planned) * seconds,) * 2)
+        os.utime(root / f"commits/{number}", (ended,) * 2)
+
+
+def test_a_move_waits_for_a_whole_batch_of_real_time_mode_whose_files_are_written_at_its_end(three, waiting):
+    written_every(three, 300, planned=1)
+    waited = waiting(lambda: None)
+    apply_plan(three, seek(three), quiet_period=10)
+    assert waited == [pytest.approx(310, abs=5)]
+    assert offset_of(three) == 3
+
+
+def written_at(root: Path, **seconds: float) -> None:
+    for directory, later in seconds.items():
+        os.utime(root / directory / "2", (time.time() + later,) * 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: written_every(root, 300, planned=0),
+        lambda root: (
+            written_every(root, 300, planned=1),
+            written_ago(root, 5),
+            written_at(root, commits=-4),
+        ),
+        lambda root: (written_every(root, 300, planned=0), written_at(root, commits=-99, offsets=-5)),
+        lambda root: (written_every(root, 20, planned=0), written_at(root, offsets=99, commits=99)),
+        lambda root: (written_every(root, 300, planned=1), (root / "offsets/1").write_text("v1\n\n{}")),
+    ],
+    ids=["another mode", "a copy", "a file that was moved", "a batch that was put back", "no time"],
+)
+def test_a_move_waits_for_the_period_alone_unless_both_files_are_of_a_batchs_end(change, three, waiting):
+    change(three)
+    waited = waiting(lambda: None)
+    apply_move.wait_until_quiet(SparkCheckpoint(str(three)), 10)
+    assert waited == [pytest.approx(10, abs=6)]
 
 
 def test_a_move_waits_for_no_longer_than_the_period_where_the_storages_clock_is_ahead(three, waiting):
