@@ -86,7 +86,7 @@ def test_a_move_waits_for_the_rest_of_the_period_after_a_write(three, waiting):
 
 
 def written_every(root: Path, seconds: float, *, planned: float) -> None:
-    """Give batches the times of a trigger: the newest was finished just now; ``planned`` at its share of it."""
+    """Let each batch take these seconds, the newest until now; ``planned``: when its plan came (0 to 1)."""
     for number in range(3):
         ended = time.time() - (2 - number) * seconds
         file = root / f"offsets/{number}"
