@@ -96,8 +96,11 @@ def written_every(root: Path, seconds: float, *, planned: float) -> None:
         os.utime(root / f"commits/{number}", (ended,) * 2)
 
 
+IN_REAL_TIME = partial(written_every, seconds=300, planned=1)
+
+
 def test_a_move_waits_for_a_whole_batch_of_real_time_mode_whose_files_are_written_at_its_end(three, waiting):
-    written_every(three, 300, planned=1)
+    IN_REAL_TIME(three)
     waited = waiting(lambda: None)
     apply_plan(three, seek(three), quiet_period=10)
     assert waited == [pytest.approx(310, abs=5)]
@@ -109,23 +112,24 @@ def written_at(root: Path, **seconds: float) -> None:
         os.utime(root / directory / "2", (time.time() + later,) * 2)
 
 
+def without_time(root: Path) -> None:
+    (root / "offsets/1").write_text("v1\n\n{}")
+
+
 @pytest.mark.parametrize(
-    "change",
+    "changes",
     [
-        lambda root: written_every(root, 300, planned=0),
-        lambda root: (
-            written_every(root, 300, planned=1),
-            written_ago(root, 5),
-            written_at(root, commits=-4),
-        ),
-        lambda root: (written_every(root, 300, planned=0), written_at(root, commits=-99, offsets=-5)),
-        lambda root: (written_every(root, 20, planned=0), written_at(root, offsets=99, commits=99)),
-        lambda root: (written_every(root, 300, planned=1), (root / "offsets/1").write_text("v1\n\n{}")),
+        [partial(written_every, seconds=300, planned=0)],
+        [IN_REAL_TIME, partial(written_ago, seconds=5), partial(written_at, commits=-4)],
+        [partial(written_every, seconds=300, planned=0), partial(written_at, commits=-99, offsets=-5)],
+        [partial(written_every, seconds=20, planned=0), partial(written_at, offsets=99, commits=99)],
+        [IN_REAL_TIME, without_time],
     ],
     ids=["another mode", "a copy", "a file that was moved", "a batch that was put back", "no time"],
 )
-def test_a_move_waits_for_the_period_alone_unless_both_files_are_of_a_batchs_end(change, three, waiting):
-    change(three)
+def test_a_move_waits_for_the_period_alone_unless_both_files_are_of_a_batchs_end(changes, three, waiting):
+    for change in changes:
+        change(three)
     waited = waiting(lambda: None)
     apply_move.wait_until_quiet(SparkCheckpoint(str(three)), 10)
     assert waited == [pytest.approx(10, abs=6)]
