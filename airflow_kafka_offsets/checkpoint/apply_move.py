@@ -16,7 +16,7 @@ from datetime import datetime
 from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archived_move, write_archive
 from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, MANIFEST, archive_number
 from airflow_kafka_offsets.checkpoint.archived_moves import CLAIM, ArchivedMoves, archive_names
-from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches
+from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cleanup import clean_up
 from airflow_kafka_offsets.errors import (
@@ -208,6 +208,8 @@ def wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
     written = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
     known = [moment for moment in written if moment is not None]
     now = _storage_time(checkpoint) if quiet_period and len(known) == len(paths) else None
+    if now is not None:
+        quiet_period += _real_time_batch(checkpoint, batches, *known)
     # If one of the files has no time, its age is unknown: wait for the whole quiet period.
     age = 0.0 if now is None else (now - max(known)).total_seconds()
     wait = min(quiet_period, quiet_period - age)
@@ -222,6 +224,26 @@ def wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
                 f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is "
                 "running; stop it first"
             )
+
+
+def _real_time_batch(
+    checkpoint: SparkCheckpoint, batches: CheckpointBatches, planned: datetime, committed: datetime
+) -> float:
+    """
+    Return how many seconds a batch of real-time mode (Spark 4.2) takes; 0 in every other mode.
+
+    Such a batch begins when the batch before it has ended, and Spark writes both of its files at its end.
+    """
+    before = batches.batch_id - 1
+    ended = checkpoint.ended_at(before)
+    if batches.pending or ended is None or before not in batches.planned:
+        return 0.0
+    began, earlier = batches.entry.batch_timestamp_ms, checkpoint.entry(before).batch_timestamp_ms
+    if began is None or earlier is None:
+        return 0.0
+    took, gap = planned.timestamp() - began / 1_000, abs(began / 1_000 - ended.timestamp())
+    # After a move, a copy or a restore of the files, their times are not the end of the batch.
+    return took if planned <= committed and 2 * gap < took <= 2 * (began - earlier) / 1_000 else 0.0
 
 
 def _storage_time(checkpoint: SparkCheckpoint) -> datetime | None:

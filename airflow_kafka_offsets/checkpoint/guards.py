@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import combinations
 from typing import NamedTuple
 
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
@@ -105,6 +106,24 @@ def unknown_partition_refusals(batches: CheckpointBatches, targets: Mapping[str,
         f"{batches.state.location}: batch {batches.batch_id} has no offset for "
         f"{summarize(unknown)}, so the query cannot be moved there: leave it out with "
         f"{parameter_text('topics', ...)}, or run the query once so that the checkpoint has its offset"
+    ]
+
+
+def twin_refusals(
+    checkpoint: SparkCheckpoint, batches: CheckpointBatches, after: Mapping[str, Offsets]
+) -> list[str]:
+    """Refuse two positions for a frame that the query uses twice: Spark reads only the second one."""
+    before = batches.state.kafka_offsets
+    pairs = [pair for pair in combinations(after, 2) if before[pair[0]] == before[pair[1]]]
+    apart = [(one, two) for one, two in pairs if after[one] != after[two]]
+    # Spark makes one directory for such a frame, but writes a line for each use.
+    if not apart or not 0 < len(checkpoint.list_names("sources")) < len(batches.entry.sources):
+        return []
+    one, two = apart[0]
+    return [
+        f"{batches.state.location}: source {one} and source {two} are at the same offsets, and sources/ has "
+        "fewer sources than the query: if they are one frame that the query uses twice, both continue at the "
+        f"offsets of source {two}: move both to the same offsets"
     ]
 
 

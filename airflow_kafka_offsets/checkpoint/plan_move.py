@@ -37,6 +37,7 @@ from airflow_kafka_offsets.checkpoint.guards import (
     restart_refusals,
     state_refusals,
     truncate_refusals,
+    twin_refusals,
     unknown_partition_refusals,
 )
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -81,6 +82,7 @@ def plan_seek(
     refusals += unknown_partition_refusals(batches, targets)
     refusals += state_refusals(checkpoint, policy)
     after = {source: offsets | targets.get(source, {}) for source, offsets in before.items()}
+    refusals += twin_refusals(checkpoint, batches, after)
     kept = keep_pending_batch and after == before and policy.on_pending_batch == "fail"
     discarded = () if kept else batches.pending
     if discarded:

@@ -25,7 +25,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
 
-from airflow_kafka_offsets.errors import KafkaOffsetsError
+from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.kafka.failures import Deadline
 from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.groups import GroupIds
@@ -66,6 +66,11 @@ _GRACE = 1.0
 
 _LONGEST = 604_800.0
 """Maximum seconds of a timeout: a lock accepts neither infinity nor NaN."""
+
+_NOTHING = (
+    "nothing was committed, because this session has reported no finished batch of a query; a query of "
+    "another session, such as spark.newSession(), needs its own listener"
+)
 
 _UNKNOWN_END = (
     "the Spark Connect server does not answer, so its newest finished offsets are unknown: the offsets of "
@@ -124,7 +129,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         self._committer = Committer(self._new_client, group_id=groups, **allowed)
         self._worker = BackgroundThread(self._committer.commit_due, "kafka-offset-committer")
         self._server = LimitedCalls("kafka-offset-committer-asks", REQUEST)
-        self._ended = False
+        self._ended = self._has_followed = False
         self._at_exit: Callable[[], None] | None = _stop_at_exit(self)
         with _only_logged():
             # Spark sends no event of their start, and none of a batch unless there is new data.
@@ -197,10 +202,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         with _only_logged():
             self.flush(deadline.seconds_left)
         if not self.errors and self.counts == Counts():
-            log.warning(
-                "Kafka offsets: nothing was committed, because this session has reported no finished batch "
-                "of a query; a query of another session, such as spark.newSession(), needs its own listener"
-            )
+            log.warning("Kafka offsets: %s", _NOTHING)
         self._ended = True
         # An attempt in progress knows why there was no answer.
         self._worker.stop(min(REQUEST, deadline.seconds_left + _GRACE / 2))
@@ -219,8 +221,11 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         Raise the error of a group that is not at its query's offsets, or of a topic without a group.
 
         :raises KafkaOffsetsError: the only error, or an error that names all.
+        :raises UsageError: if the listener was stopped, and has followed no query.
         """
         self._committer.outcomes.raise_errors()
+        if self._ended and not self._has_followed:
+            raise UsageError(_NOTHING)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name
         """Record a query; Spark calls it."""
@@ -269,6 +274,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
             known = ClassicQuery(found, called_on)
         if known is not None:
             self._committer.follow(run_id, known)
+            self._has_followed = True
         return known
 
     def _new_client(self, settings: Mapping[str, str]) -> CommitPort:
@@ -309,8 +315,8 @@ def committing(
     At its end all finished offsets are committed. A query that continues after the block is not followed. The
     parameters before ``raise_errors`` are those of :class:`KafkaOffsetCommitterListener`.
 
-    :param raise_errors: raise at the end if a group is not at its query's offsets, or a topic has no group.
-        An exception of the block has precedence.
+    :param raise_errors: raise at the end if a group is not at its query's offsets, a topic has no group, or
+        no query was followed. An exception of the block has precedence.
     :param timeout: seconds for the commits at the end, even if brokers or Spark do not answer; the end may
         take one second more.
     :raises KafkaOffsetsError: with ``raise_errors``.

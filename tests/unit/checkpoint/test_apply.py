@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import time
 from datetime import datetime, timedelta
@@ -82,6 +83,56 @@ def test_a_move_waits_for_the_rest_of_the_period_after_a_write(three, waiting):
     apply_plan(three, seek(three), quiet_period=600)
     assert waited == [pytest.approx(400, abs=100)]
     assert offset_of(three) == 3
+
+
+def written_every(root: Path, seconds: float, *, planned: float) -> None:
+    """Let each batch take these seconds, the newest until now; ``planned``: when its plan came (0 to 1)."""
+    for number in range(3):
+        ended = time.time() - (2 - number) * seconds
+        file = root / f"offsets/{number}"
+        began = int((ended - seconds) * 1_000)
+        file.write_text(re.sub(r'"batchTimestampMs":\s*\d+', f'"batchTimestampMs":{began}', file.read_text()))
+        os.utime(file, (ended - (1 - planned) * seconds,) * 2)
+        os.utime(root / f"commits/{number}", (ended,) * 2)
+
+
+IN_REAL_TIME = partial(written_every, seconds=300, planned=1)
+
+
+def test_a_move_waits_for_a_whole_batch_of_real_time_mode_whose_files_are_written_at_its_end(three, waiting):
+    IN_REAL_TIME(three)
+    waited = waiting(lambda: None)
+    apply_plan(three, seek(three), quiet_period=10)
+    assert waited == [pytest.approx(310, abs=5)]
+    assert offset_of(three) == 3
+
+
+def written_at(root: Path, **seconds: float) -> None:
+    for directory, later in seconds.items():
+        os.utime(root / directory / "2", (time.time() + later,) * 2)
+
+
+def without_time(root: Path) -> None:
+    (root / "offsets/1").write_text("v1\n\n{}")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [partial(written_every, seconds=300, planned=0)],
+        [IN_REAL_TIME, partial(written_ago, seconds=5), partial(written_at, commits=-4)],
+        [partial(written_every, seconds=300, planned=0), partial(written_at, commits=-99, offsets=-5)],
+        [partial(written_every, seconds=20, planned=0), partial(written_at, offsets=99, commits=99)],
+        [IN_REAL_TIME, without_time],
+    ],
+    ids=["another mode", "a copy", "a file that was moved", "a batch that was put back", "no time"],
+)
+def test_a_move_waits_for_the_period_alone_unless_both_files_are_of_a_batchs_end(changes, three, waiting):
+    for change in changes:
+        change(three)
+    waited = waiting(lambda: None)
+    apply_move.wait_until_quiet(SparkCheckpoint(str(three)), 10)
+    assert waited == [pytest.approx(10, abs=6)]
 
 
 def test_a_move_waits_for_no_longer_than_the_period_where_the_storages_clock_is_ahead(three, waiting):

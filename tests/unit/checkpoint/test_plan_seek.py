@@ -98,6 +98,20 @@ def test_partitions_that_the_newest_batch_does_not_have_are_refused(targets, thr
     assert_refused(three, plan_seek(SparkCheckpoint(str(three)), targets), "batch 2 has no offset for ")
 
 
+@pytest.mark.parametrize(("noted", "at", "refused"), [(1, 7, True), (2, 7, False), (1, 6, False)])
+def test_a_frame_that_the_query_uses_twice_is_not_moved_to_two_positions(noted, at, refused, checkpoint):
+    # Spark makes one directory for it, and continues at the offsets of its last line.
+    root = checkpoint(
+        {0: f'v1\n{{"batchTimestampMs":1}}\n{{"orders":{{"0":7}}}}\n{{"orders":{{"0":{at}}}}}'}, [0]
+    )
+    for source in range(noted):
+        (root / f"sources/{source}").mkdir(parents=True)
+    apart = plan_seek(SparkCheckpoint(str(root)), {"0": {ORDERS_0: 3}})
+    assert ["both continue at the offsets of source 1" in text for text in apart.refusals] == [True] * refused
+    together = {"0": {ORDERS_0: 3}, "1": {ORDERS_0: 3}}
+    assert plan_seek(SparkCheckpoint(str(root)), together).refusals == ()
+
+
 def test_an_empty_state_directory_is_no_state(three):
     (three / "state").mkdir()
     assert seek(three).refusals == ()

@@ -871,6 +871,19 @@ def test_a_listener_that_has_committed_nothing_says_so_at_its_end(caplog):
     assert "this session has reported no finished batch of a query" in caplog.text
 
 
+def test_a_block_without_a_query_is_an_error_if_errors_are_raised_and_one_without_offsets_is_not():
+    # As of a session beside that of the query.
+    session = session_with(None, addListener=lambda listener: None)
+    session.streams.active = []
+    with committing(session, **OF_CONNECT) as listener:
+        listener.raise_errors()
+    with pytest.raises(UsageError, match="nothing was committed, because this session has reported no"):
+        listener.raise_errors()
+    session.streams.active = [SimpleNamespace(id="q-1", runId="run-1", isActive=True, lastProgress=None)]
+    with committing(session, **OF_CONNECT, raise_errors=True):
+        pass
+
+
 def test_a_listener_that_cannot_be_attached_follows_no_query(group, monkeypatch):
     monkeypatch.setattr(KafkaOffsetCommitterListener, "_new_client", group.client)
     running = SimpleNamespace(id="q-1", runId="run-1", isActive=True, lastProgress=None)
