@@ -307,6 +307,7 @@ def _description(group: Any) -> dict[str, Any]:
                 "member_id": member.member_id,
                 "client_id": member.client_id,
                 "host": member.host,
+                "instance_id": member.group_instance_id or "",
                 "partitions": [
                     (tp.topic, tp.partition)
                     for tp in (member.assignment and member.assignment.topic_partitions) or ()
