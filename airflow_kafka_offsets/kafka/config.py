@@ -112,9 +112,9 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
         kept.pop("oauth_cb", None)
     elif not has_token_source(kept):
         raise UsageError(
-            "the Kafka configuration has sasl.mechanisms=OAUTHBEARER and nothing that gives a token to log in "
-            "with: set sasl.oauthbearer.method=oidc and what it needs, or use an Airflow connection with oauth_cb "
-            "(the official Kafka provider adds it for Amazon MSK and Google)"
+            "the Kafka configuration has sasl.mechanisms=OAUTHBEARER and nothing that gives a token to log "
+            "in with: set sasl.oauthbearer.method=oidc and what it needs, or use an Airflow connection with "
+            "oauth_cb (the official Kafka provider adds it for Amazon MSK and Google)"
         )
     return kept
 

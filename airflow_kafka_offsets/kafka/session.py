@@ -101,12 +101,13 @@ class Session:
         self.check_cluster(self.connections.cluster_ids)
 
     def check_cluster(self, found: set[str]) -> None:
-        """Refuse two clusters: each client chooses one, and offsets of one mean other records on the other."""
+        """Refuse two clusters: each client is on one, and an offset of one is another record on the other."""
         clusters = sorted({*found, self._admin_cluster} - {""})
         if len(clusters) > 1:
             raise UsageError(
-                f"the addresses in {SERVERS} ({self.servers}) lead to clusters {' and '.join(clusters)}: name "
-                "brokers of one cluster only; if a name now leads to another cluster, start this process again"
+                f"the addresses in {SERVERS} ({self.servers}) lead to clusters {' and '.join(clusters)}: "
+                "name brokers of one cluster only; if a name now leads to another cluster, begin again "
+                "with a new process"
             )
 
     @contextmanager

@@ -102,7 +102,8 @@ def check_servers(servers: object) -> None:
             "expected host:port of each broker, and the login in sasl.username and sasl.password"
         )
     # The client would keep 16 bits of it, and connect to another port.
-    if any(len(port) > 5 or int(port) > 65_535 for port in re.findall(r":0*([0-9]+)\s*(?:,|$)", str(servers))):
+    ports = re.findall(r":0*([0-9]+)\s*(?:,|$)", str(servers))
+    if any(len(port) > 5 or int(port) > 65_535 for port in ports):
         raise UsageError(f"{SERVERS} has a port above 65535; expected host:port of each broker")
 
 
