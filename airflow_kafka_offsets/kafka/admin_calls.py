@@ -49,6 +49,7 @@ class AdminSession:
         self._deadline = Deadline(0)
         self._leaderless: Failure | None = None
         self.admin: Any = None
+        self.cluster_id = ""
 
     def begin(self, end: float) -> None:
         """Begin a request that ends at ``end`` (monotonic clock); first create and connect the client."""
@@ -94,7 +95,9 @@ class AdminSession:
 
     def find_leaderless(self, seconds: float) -> Failure | None:
         """Return the failure of partitions of Kafka's topic of commits that have no leader."""
-        return leaderless_failure(self.admin.list_topics(OFFSETS_TOPIC, timeout=seconds).topics.values())
+        found = self.admin.list_topics(OFFSETS_TOPIC, timeout=seconds)
+        self.cluster_id = found.cluster_id or ""
+        return leaderless_failure(found.topics.values())
 
     def background_failures(self) -> list[Failure]:
         """Return the errors that the client reported in the background."""
@@ -307,6 +310,7 @@ def _description(group: Any) -> dict[str, Any]:
                 "member_id": member.member_id,
                 "client_id": member.client_id,
                 "host": member.host,
+                "instance_id": member.group_instance_id or "",
                 "partitions": [
                     (tp.topic, tp.partition)
                     for tp in (member.assignment and member.assignment.topic_partitions) or ()

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,9 +42,12 @@ class AdminProcess:
 
     After a temporary failure the worker is replaced, because its client may be the cause. Calls of several
     threads wait for each other.
+
+    :param note_cluster: is told the cluster of each response, and raises to refuse it.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], note_cluster: Callable[[str], object] = str) -> None:
+        self._note_cluster = note_cluster
         self._config = dict(config)
         self._scrub = scrubber(config)
         self._lock = threading.Lock()
@@ -136,6 +139,7 @@ class AdminProcess:
         )
         if (failure := self.read_failure(response["failure"])) is not None:
             raise CallError(failure)
+        self._note_cluster(response["cluster_id"])
         return response["result"]
 
     @contextmanager

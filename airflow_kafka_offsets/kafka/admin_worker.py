@@ -47,6 +47,7 @@ def respond(session: AdminSession, request: dict[str, Any]) -> dict[str, Any]:
         "result": result,
         "failure": failure,
         "background_errors": session.background_failures(),
+        "cluster_id": session.cluster_id,
         "last": last,
     }
 

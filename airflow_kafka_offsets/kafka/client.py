@@ -60,7 +60,7 @@ class OffsetsClient(GroupCalls, RecordReads):
         chunk_size: int = 250,
     ) -> None:
         super().__init__(Session(config, timeout=timeout, total=total, chunk_size=chunk_size))
-        self._admin = Admin(self._session.config)
+        self._admin = Admin(self._session.config, self._session.note_admin_cluster)
         self._assigned: dict[str, frozenset[TopicPartition]] = {}
         self._retention_minutes: int | None = None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
-from airflow_kafka_offsets.kafka.oauth_token import needs_token
+from airflow_kafka_offsets.kafka.oauth_token import has_token_source, needs_token
 from airflow_kafka_offsets.model.kafka_security import PROBE, SERVERS, check_servers
 from airflow_kafka_offsets.model.text import MAX_SIZE, escape_controls, is_plain, shorten, size_error
 
@@ -20,10 +20,9 @@ RETENTION = "offsets.retention.minutes"
 _OLD_SERVERS = "metadata.broker.list"
 # An allow-list: consumer settings such as isolation.level would change the meaning of responses.
 _KEPT = re.compile(
-    r"(security|sasl|ssl|enable\.ssl|enable\.sasl|socket|reconnect\.backoff|https\.ca)\..*"
+    r"(security|sasl|ssl|enable\.ssl|enable\.sasl|socket|https\.ca)\..*"
     r"|bootstrap\.servers|api\.version\.request(\.timeout\.ms)?|broker\.address\.(family|ttl)"
     r"|broker\.version\.fallback|client\.(dns\.lookup|id|rack)|connections\.max\.idle\.ms"
-    r"|receive\.message\.max\.bytes"
 )
 _CALLBACKS = ("error_cb", "oauth_cb")
 
@@ -90,8 +89,8 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
     :raises UsageError: if ``bootstrap.servers`` is missing or contains a user, a key exists in Java clients
-        only, the client would change a value or fail on it without an error, or a setting would run code that
-        the environment does not allow.
+        only, the client would change a value or fail on it without an error, nothing gives the token of the
+        login, or a setting would run code that the environment does not allow.
     """
     kept: dict[str, Any] = {}
     for key, value in config.items():
@@ -111,6 +110,12 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if not needs_token(kept):
         # The client would wait in vain until its token is set, and then refuse the configuration.
         kept.pop("oauth_cb", None)
+    elif not has_token_source(kept):
+        raise UsageError(
+            "the Kafka configuration has sasl.mechanisms=OAUTHBEARER and nothing that gives a token to log "
+            "in with: set sasl.oauthbearer.method=oidc and what it needs, or use an Airflow connection with "
+            "oauth_cb (the official Kafka provider adds it for Amazon MSK and Google)"
+        )
     return kept
 
 

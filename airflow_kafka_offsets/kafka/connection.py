@@ -70,6 +70,8 @@ class Connection:
         self.commit_responses: list[tuple[KafkaError | None, list[ClientPartition]]] = []
         self.fastest = math.inf
         """Seconds of the fastest response about logs so far."""
+        self.cluster_id = ""
+        """Cluster of the last response about topics; empty if it is not known."""
         self._users_error_cb = config.get("error_cb")
         self._reads_logs = group_id is None
         parse_choice(isolation_level, IsolationLevel, "isolation_level")
@@ -195,6 +197,12 @@ class Connections:
         """Return an open connection; create one if no usable connection is open."""
         (connection,) = self.get_several(1, isolation_level)
         return connection
+
+    @property
+    def cluster_ids(self) -> set[str]:
+        """The clusters that the connections lead to, as far as they are known."""
+        # A copy: another thread may open connections.
+        return {connection.cluster_id for connection in [*self._kept.values()]} - {""}
 
     @property
     def is_far(self) -> bool:

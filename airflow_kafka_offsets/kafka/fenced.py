@@ -23,7 +23,7 @@ from airflow_kafka_offsets.kafka.explain import Call, active_group_error, commit
 from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, OCCUPIED, BackgroundErrors, CallError, Failure
 from airflow_kafka_offsets.kafka.group_commits import GroupCommits
 from airflow_kafka_offsets.kafka.groups import COMMITTER
-from airflow_kafka_offsets.kafka.requests import missing_partitions, send_commit
+from airflow_kafka_offsets.kafka.requests import missing_partitions, read_cluster_id, send_commit
 from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import (
@@ -71,6 +71,7 @@ class FencedCommit:
             "partition.assignment.strategy": "range",
         }
         self._admin = admin
+        self._session = session
         self._group_id = group_id
         self._offsets = offsets
         self._offsets_to_commit = offsets_to_commit
@@ -105,6 +106,7 @@ class FencedCommit:
         try:
             connection = connections.get()
             self._background_errors = connection.background_errors
+            self._session.check_cluster({read_cluster_id(connection, call.seconds_left)})
             member = _Member(connection)
             member.join(sorted({tp.topic for tp in self._offsets}), call)
             member.check(self._offsets)

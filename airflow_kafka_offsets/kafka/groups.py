@@ -32,9 +32,13 @@ class GroupMember:
     """The address that the member connects from."""
     partitions: tuple[TopicPartition, ...] = ()
     """The partitions that the member reads now."""
+    instance_id: str = ""
+    """``group.instance.id`` of a static member; empty for others."""
 
     def __str__(self) -> str:
-        return escape_controls(f"{self.client_id} on {self.host.lstrip('/')}")
+        kept = "a static member, which Kafka keeps for its session.timeout.ms after it has stopped"
+        static = f" ({self.instance_id!r}, {kept})" if self.instance_id else ""
+        return escape_controls(f"{self.client_id} on {self.host.lstrip('/')}{static}")
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,14 @@ def needs_token(config: Mapping[str, Any]) -> bool:
     return mechanism == "OAUTHBEARER" and str(config.get("security.protocol")).upper().startswith("SASL")
 
 
+def has_token_source(config: Mapping[str, Any]) -> bool:
+    """Whether anything gives the token: without it the client waits, and says nothing."""
+    method = str(config.get("sasl.oauthbearer.method", "default")).lower()
+    unsecured = str(config.get("enable.sasl.oauthbearer.unsecure.jwt")).lower() in ("true", "t", "1")
+    metadata = "sasl.oauthbearer.metadata.authentication.type" in config
+    return "oauth_cb" in config or method != "default" or unsecured or metadata
+
+
 def get_token(config: Mapping[str, Any]) -> list[Any] | None:
     """
     Return a token and its expiry time from ``oauth_cb``, as plain JSON; ``None`` without this function.

@@ -94,12 +94,15 @@ def leaderless_failure(
 
 def read_cluster_id(connection: Connection, timeout: float) -> str:
     """Return the cluster's id; empty if the broker reports none."""
-    return _list_topics(connection, OFFSETS_TOPIC, timeout).cluster_id or ""
+    _list_topics(connection, OFFSETS_TOPIC, timeout)
+    return connection.cluster_id
 
 
 def _list_topics(connection: Connection, topic: str | None, timeout: float) -> ClusterMetadata:
     named = () if topic is None else (topic,)
-    return connection.ask(lambda consumer: consumer.list_topics(*named, timeout=timeout))
+    found = connection.ask(lambda consumer: consumer.list_topics(*named, timeout=timeout))
+    connection.cluster_id = found.cluster_id or ""
+    return found
 
 
 def read_metadata(found: ClientPartition) -> str | None:

@@ -72,6 +72,7 @@ class Session:
         Id in the newest response, empty if the broker reports none: the brokers' name may lead to another
         cluster later.
         """
+        self._admin_cluster = ""
         self._sees_all_topics: bool | None = None
         self._total = self._left = math.inf if total is None else total
         self._lock = threading.RLock()
@@ -93,6 +94,21 @@ class Session:
             if described.error is None:
                 partitions = sorted(described.partitions.items())
                 self.leaders[name] = array("i", [partition.leader for _, partition in partitions])
+
+    def note_admin_cluster(self, cluster: str) -> None:
+        """Note the cluster to which the admin process is connected, see :meth:`check_cluster`."""
+        self._admin_cluster = cluster
+        self.check_cluster(self.connections.cluster_ids)
+
+    def check_cluster(self, found: set[str]) -> None:
+        """Refuse two clusters: each client is on one, and an offset of one is another record on the other."""
+        clusters = sorted({*found, self._admin_cluster} - {""})
+        if len(clusters) > 1:
+            raise UsageError(
+                f"the addresses in {SERVERS} ({self.servers}) lead to clusters {' and '.join(clusters)}: "
+                "name brokers of one cluster only; if a name now leads to another cluster, begin again "
+                "with a new process"
+            )
 
     @contextmanager
     def begin_call(self, what: str, timeout: float | None = None) -> Iterator[Call]:
@@ -150,9 +166,11 @@ class Session:
             return first
 
         try:
-            return retry_until(call, question, background_errors)
+            found = retry_until(call, question, background_errors)
         except CallError as error:
             raise call.explain(error.failure, background_errors=background_errors()) from None
+        self.check_cluster(self.connections.cluster_ids)
+        return found
 
     def topics(self, call: Call, topics: Iterable[str]) -> dict[str, list[int]]:
         """Return the partitions of some topics, without missing topics."""

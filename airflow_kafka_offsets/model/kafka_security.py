@@ -95,12 +95,16 @@ _WHY = {
 
 
 def check_servers(servers: object) -> None:
-    """Refuse broker addresses with a user or a password; the error does not repeat the address."""
+    """Refuse broker addresses with a user, a password or no valid port; errors do not repeat an address."""
     if isinstance(servers, str) and "@" in servers:
         raise UsageError(
             f"{SERVERS} contains an @, and may contain a password, which logs and errors would show; "
             "expected host:port of each broker, and the login in sasl.username and sasl.password"
         )
+    # The client would keep 16 bits of it, and connect to another port.
+    ports = re.findall(r":0*([0-9]+)\s*(?:,|$)", str(servers))
+    if any(len(port) > 5 or int(port) > 65_535 for port in ports):
+        raise UsageError(f"{SERVERS} has a port above 65535; expected host:port of each broker")
 
 
 def is_plain_pkcs8(pem: str) -> bool:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def member_of(servers: str, group: str, topic: str) -> Iterator[None]:
-    """Let a consumer with client id a-reader be in a group."""
+def member_of(servers: str, group: str, topic: str, **more: object) -> Iterator[None]:
+    """Let a consumer with client id a-reader be in a group; ``more`` are further settings of it."""
     settings = {"bootstrap.servers": servers, "group.id": group, "client.id": "a-reader"}
-    consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 0})
+    consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 0, **more})
     joined, stop = threading.Event(), threading.Event()
     consumer.subscribe([topic], on_assign=lambda *_: joined.set())
 

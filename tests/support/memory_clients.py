@@ -134,7 +134,8 @@ class MemoryWorker:
         """Return the line that answers the line of a request."""
         asked = json.loads(request)
         result = getattr(self, asked["call"])(asked["arguments"])
-        return json.dumps({"result": result, "failure": None, "background_errors": [], "last": False})
+        response = {"result": result, "failure": None, "background_errors": [], "last": False}
+        return json.dumps({**response, "cluster_id": self._broker.cluster_id})
 
     def end(self, patience: float = 0) -> tuple[int, str]:
         """There is no process to end."""

@@ -7,8 +7,9 @@ import threading
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
+from group_members import member_of
 
-from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.errors import GroupActiveError, UsageError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connections
 from airflow_kafka_offsets.kafka.requests import send_commit
@@ -36,6 +37,17 @@ def test_an_open_transaction_is_in_the_log_for_one_isolation_level_only(
     assert client.log_ranges([partition]) == {partition: LogRange(0, 4)}
     assert client.log_ranges([partition], isolation_level="read_committed") == {partition: LogRange(0, 3)}
     producer.abort_transaction(20)
+
+
+def test_a_static_member_is_still_there_after_it_has_stopped_and_said_to_be_one(
+    client, bootstrap_servers, make_topic, new_group
+):
+    topic, group = make_topic(partitions=1), new_group()
+    static = {"group.instance.id": "reader-1", "session.timeout.ms": 6_000}
+    with member_of(bootstrap_servers, group, topic, **static):
+        pass
+    with pytest.raises(GroupActiveError, match=r"a-reader on 127.0.0.1 \('reader-1', a static member, which"):
+        client.commit(group, {TopicPartition(topic, 0): 0})
 
 
 def test_1200_partitions_are_asked_for_and_committed_in_chunks(client, make_topic, new_group, kafka_tools):

@@ -51,7 +51,8 @@ def process(monkeypatch):
     return make
 
 
-DIES, ANSWERS = "", json.dumps({"last": False, "background_errors": [], "failure": None, "result": 7})
+RESPONSE = {"last": False, "background_errors": [], "failure": None, "cluster_id": ""}
+DIES, ANSWERS = "", json.dumps({**RESPONSE, "result": 7})
 
 
 @pytest.mark.parametrize("deaths", [1, 2])
@@ -114,7 +115,7 @@ def test_a_group_that_takes_longer_than_the_first_attempt_gets_twice_as_long_eac
         seconds.append(round(asked["end"] - time.monotonic()))
         late = (None, ["_TIMED_OUT", "no answer in time"])
         result = dict.fromkeys(asked["arguments"], late if seconds[-1] < 5 else ([], None))
-        return json.dumps({"last": False, "background_errors": [], "failure": None, "result": result})
+        return json.dumps({**RESPONSE, "result": result})
 
     monkeypatch.setattr(MemoryWorker, "ask", ask)
     with open_client(memory) as client:

@@ -24,7 +24,6 @@ SERVER = {"bootstrap.servers": "kafka-1:9092"}
         {"ssl.ca.location": "/etc/ca.pem"},
         {"enable.ssl.certificate.verification": False},
         {"socket.timeout.ms": 4000},
-        {"reconnect.backoff.max.ms": "500"},
         {"broker.address.family": "v4"},
         {"client.dns.lookup": "use_all_dns_ips"},
         # As they are, whatever their type and the spaces in them.
@@ -32,7 +31,7 @@ SERVER = {"bootstrap.servers": "kafka-1:9092"}
         {"ssl.ca.pem": "\n-----BEGIN CERTIFICATE-----\n"},
         {"socket.timeout.ms": " 4000"},
         {"socket.timeout.ms": 4000.0},
-        {"reconnect.backoff.ms": "-1"},
+        {"socket.max.fails": "-1"},
         {"sasl.kerberos.principal": "airflow/worker-1.example.com@EXAMPLE.COM"},
         {"sasl.kerberos.keytab": "/etc/security/airflow_1.keytab"},
     ],
@@ -50,6 +49,9 @@ def test_what_says_how_to_reach_the_broker_is_kept(setting):
         {"isolation.level": "read_committed"},
         {"group.protocol": "consumer"},
         {"session.timeout.ms": 6000},
+        # Valid beside settings of a consumer, or the client's own defaults, which are not these.
+        {"receive.message.max.bytes": 2_000_000},
+        {"reconnect.backoff.ms": 5_000},
         {"acks": "all"},
         {"linger.ms": 5},
         {"on_commit": print},
@@ -67,6 +69,20 @@ def test_what_says_how_to_consume_or_is_refused_by_clients_is_dropped_and_named(
 
 
 BY_TOKEN = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "OAUTHBEARER"}
+
+
+@pytest.mark.parametrize("method", [{}, {"sasl.oauthbearer.method": "default"}])
+def test_a_login_by_token_without_a_source_of_tokens_is_refused(method):
+    # The client would wait for a token, and then blame the broker's address.
+    with pytest.raises(UsageError, match="OAUTHBEARER and nothing that gives a token .* oauth_cb"):
+        client_config({**SERVER, **BY_TOKEN, **method})
+
+
+@pytest.mark.parametrize(
+    "source", [{"sasl.oauthbearer.method": "OIDC"}, {"enable.sasl.oauthbearer.unsecure.jwt": True}]
+)
+def test_a_login_by_token_of_the_client_is_kept(source):
+    assert client_config({**SERVER, **BY_TOKEN, **source}) == {**SERVER, **BY_TOKEN, **source}
 
 
 def test_callbacks_for_tokens_and_errors_are_kept():
@@ -203,10 +219,12 @@ def test_credentials_are_taken_out_of_a_text():
             {"socket.timeout.ms": 2**32 + 4000},
             "socket.timeout.ms .* is not a whole number of at most 32 bits",
         ),
+        ({"bootstrap.servers": "kafka-1:9092, kafka-2:90922"}, "bootstrap.servers .* above 65535"),
+        ({"bootstrap.servers": "[::1]:65536"}, "bootstrap.servers .* above 65535"),
         ({"socket.timeout.ms": "4e3"}, "socket.timeout.ms .* is not a whole number"),
         ({"socket.timeout.ms": 4000.5}, "socket.timeout.ms .* is not a whole number"),
-        ({"receive.message.max.bytes": "9" * 5_000}, "receive.message.max.bytes .* is not a whole number"),
-        ({"receive.message.max.bytes": float("nan")}, "receive.message.max.bytes .* is not a whole number"),
+        ({"connections.max.idle.ms": "9" * 5_000}, "connections.max.idle.ms .* is not a whole number"),
+        ({"connections.max.idle.ms": float("nan")}, "connections.max.idle.ms .* is not a whole number"),
     ],
 )
 def test_a_value_that_the_client_would_change_is_refused_and_not_repeated(setting, says):

@@ -9,11 +9,13 @@ import pytest
 from confluent_kafka import KafkaError
 from memory_clients import Clock, MemoryConsumer, open_client
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
 from airflow_kafka_offsets.kafka import logs
 from airflow_kafka_offsets.kafka.failures import CallError, Failure
 from airflow_kafka_offsets.kafka.requests import missing_partitions, read_topics
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.window import OffsetWindow
+from airflow_kafka_offsets.moves.write import commit_window
 
 
 @pytest.fixture
@@ -34,6 +36,58 @@ def slow(monkeypatch):
     return make
 
 
+@pytest.fixture
+def leads_to(monkeypatch):
+    """leads_to(*clusters) has each new Consumer lead to the next cluster, and the last one to the last."""
+
+    def arrange(*clusters):
+        rest, answer = list(clusters), MemoryConsumer.list_topics
+
+        def list_topics(self, topic=None, timeout=-1.0):
+            if not hasattr(self, "leads_to"):
+                self.leads_to = rest.pop(0) if len(rest) > 1 else rest[0]
+            found = answer(self, topic, timeout)
+            found.cluster_id = self.leads_to
+            return found
+
+        monkeypatch.setattr(MemoryConsumer, "list_topics", list_topics)
+
+    return arrange
+
+
+ORDERS = TopicPartition("orders", 0)
+IN_WINDOW = OffsetWindow({ORDERS: OffsetRange(0, 1)}, frozenset([ORDERS]))
+ASK = {
+    "groups": lambda client: client.committed("etl", [ORDERS]),
+    "topics": lambda client: client.partitions(["orders"]),
+    "logs": lambda client: client.log_ranges([ORDERS], isolation_level="read_committed"),
+    "window": lambda client: commit_window(client, "etl", IN_WINDOW),
+    "commit": lambda client: client.commit("etl", {ORDERS: 1}),
+}
+
+
+@pytest.mark.parametrize(
+    ("clusters", "first", "then"),
+    [
+        (["another"], "groups", "topics"),
+        (["another"], "topics", "groups"),
+        (["another"], "topics", "commit"),
+        (["cluster-in-memory", "another"], "topics", "logs"),
+        (["another"], "groups", "window"),
+    ],
+)
+def test_addresses_that_lead_to_two_clusters_are_refused(memory, leads_to, clusters, first, then):
+    """Commits of one cluster were compared with the logs of another, and moved to their offsets."""
+    memory.create("orders")
+    memory.append("orders", 0, [1])
+    leads_to(*clusters)
+    with open_client(memory) as client:
+        ASK[first](client)
+        with pytest.raises(UsageError, match="lead to clusters another and cluster-in-memory: name brokers"):
+            ASK[then](client)
+    assert memory.fetch_all("etl") == ()
+
+
 def test_a_topic_without_an_answer_does_not_make_the_list_of_all_topics_shorter():
     topics = {
         name: SimpleNamespace(error=KafkaError(code) if code else None, partitions={0: None})
@@ -44,7 +98,7 @@ def test_a_topic_without_an_answer_does_not_make_the_list_of_all_topics_shorter(
             "moving": KafkaError.LEADER_NOT_AVAILABLE,
         }.items()
     }
-    connection: Any = SimpleNamespace(ask=lambda _: SimpleNamespace(topics=topics))
+    connection: Any = SimpleNamespace(ask=lambda _: SimpleNamespace(topics=topics, cluster_id=""))
     with pytest.raises(CallError, match=r"LEADER_NOT_AVAILABLE: moving: "):
         read_topics(connection, None, 1.0)
     del topics["moving"]
@@ -69,7 +123,7 @@ def test_the_requests_for_the_reason_of_a_failure_together_end_at_the_deadline(m
     def list_topics(*_, timeout):
         waits.append(min(2.0, timeout))
         clock.wait(waits[-1])
-        return SimpleNamespace(topics={})
+        return SimpleNamespace(topics={}, cluster_id="")
 
     connection: Any = SimpleNamespace(ask=lambda request: request(SimpleNamespace(list_topics=list_topics)))
     missing_partitions(connection, [TopicPartition(f"topic-{number}", 0) for number in range(5)], 5.0)
