@@ -151,7 +151,7 @@ class AsUser:
 
         :param steps: parts of the path below ``/api/v2``.
         """
-        # A name must stay one part of the path. A tilde would mean all resources.
+        # A name must stay one part of the path.
         if any(step in ("", ".", "..") or "/" in step or not is_plain(step) for step in steps):
             return None
         try:
