@@ -178,9 +178,10 @@ export async function show(page) {
     }
     const text = wanted || only !== null ? `${plural(shown.length, "pipeline")} of ${count(rows.length)}` : plural(rows.length, "pipeline");
     if (found.textContent !== text) found.textContent = text;
-    const known = rows.filter(({ now, error }) => now?.read_at && !now.error && !error).map(({ now }) => clock(now.read_at)).sort();
-    const first = known.at(0) === known.at(-1) ? "" : `between ${known.at(0)} and `;
-    times.textContent = !known.length ? "" : `Numbers read ${first || "at "}${known.at(-1)}; those of visible lines again every ${REFRESH} s, `
+    const known = rows.filter(({ now, error }) => now?.read_at && !now.error && !error).map(({ now }) => now.read_at).sort();
+    const [first, last] = [clock(known.at(0)), clock(known.at(-1))];
+    times.textContent = !known.length ? ""
+      : `Numbers read ${first === last ? "at" : `between ${first} and`} ${last}; those of visible lines again every ${REFRESH} s, `
       + `the others every ${AGAIN / 60} min, while this page is visible. Grey numbers are older.`;
   }
 
