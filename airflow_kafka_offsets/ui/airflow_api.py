@@ -129,16 +129,12 @@ class AsUser:
         """Return a client with the login of a request."""
         app, airflow, root_path = request.scope[_AIRFLOW]
         headers = [(name, value) for name, value in request.scope["headers"] if name in _SENT]
+        same = ("type", "asgi", "http_version", "scheme", "client", "server")
         scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
+            **{name: request.scope[name] for name in same if name in request.scope},
             "method": "GET",
-            "scheme": request.scope.get("scheme", "http"),
             "root_path": root_path,
             "headers": headers,
-            "client": request.scope.get("client"),
-            "server": request.scope.get("server"),
             "app": airflow,
             # Airflow's middleware puts the user here if it has just renewed the login.
             "state": dict(request.scope.get("state") or {}),
@@ -151,7 +147,7 @@ class AsUser:
 
         :param steps: parts of the path below ``/api/v2``.
         """
-        # A name must stay one part of the path. A tilde would mean all resources.
+        # A name must stay one part of the path.
         if any(step in ("", ".", "..") or "/" in step or not is_plain(step) for step in steps):
             return None
         try:

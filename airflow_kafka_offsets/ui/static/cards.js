@@ -67,7 +67,7 @@ export function cards() {
     all.Lag.set(lag(totals));
     const late = totals?.time_lag ?? null;
     all.Behind.set([duration(late), "", late === null ? "not known" : "age of the oldest unread record"]);
-    all.Headroom.set(headroom(totals ?? {}));
+    all.Headroom.set(totals ? headroom(totals) : [NONE, "quiet", "not known"]);
     const verdict = now.drift?.verdict;
     all.Drift.set([verdict ?? NONE, tone(verdict), verdict
       ? tone(verdict) === "good" ? "checkpoint and group agree" : "see the remedy below"

@@ -53,7 +53,7 @@ export const airflowLink = (...parts) => new URL(`../${path(...parts)}`, ROOT).h
 /** Explain an error response to the user. */
 export function explain(refused) {
   if (refused.status === 401) return "You are not logged in to Airflow, or the login has expired: log in and reload this page.";
-  if (refused.status === 403) return "You do not have permission to read this page: it needs permission to read the DAG's XComs.";
+  if (refused.status === 403) return "You do not have permission to read this page: it needs permission to read the DAG's tasks, task instances and XComs.";
   if (refused.status === 404) return "This page does not exist, or you do not have permission to read it.";
   return refused.message;
 }

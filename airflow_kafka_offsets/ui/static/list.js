@@ -1,14 +1,13 @@
 // All pipelines that the user may read, the worst first.
 
 import { PATIENCE, dagPath, explain, get, inTurn, link, path, whileVisible } from "./data.js";
-import { NONE, count, duration, h, name, names, notice, plural, skeleton } from "./dom.js";
+import { NONE, clock, count, duration, h, name, names, notice, plural, skeleton } from "./dom.js";
 import { lastMove, newest } from "./moves.js";
 import { natural, table } from "./table.js";
 import { KINDS, headroom, judge, runbook } from "./verdicts.js";
 
 const REFRESH = 30;
 const AGAIN = 180;
-const ALL_EVERY = 6;
 const RANKS = Object.keys(KINDS);
 /** The status of a task that has not run: its names are not known, and nothing may be wrong. */
 const NOT_RUN = { kind: "alone", text: "not run yet", todo: "nothing" };
@@ -48,11 +47,6 @@ const COLUMNS = [
     cell: ({ pipelines }) => pipelines.flatMap((each, index) =>
       [index ? ", " : "", h("a", { href: address(each) }, name(each.dag_id))]),
   },
-  {
-    label: "Topics",
-    value: (row) => topicsOf(row)?.join(" ") ?? null,
-    cell: (row) => (topicsOf(row) ? names(topicsOf(row), 3) : row.now || row.error ? NONE : skeleton()),
-  },
   { label: "Lag", numeric: true, value: total("lag"), cell: later(lag) },
   { label: "Behind", numeric: true, value: total("time_lag"), cell: later((_, value) => duration(value)) },
   {
@@ -64,15 +58,20 @@ const COLUMNS = [
     }),
   },
   {
-    label: "Last move", value: (row) => row.move?.at ?? null,
-    cell: (row) => (row.move ? lastMove(row.move) : row.now || row.error ? NONE : skeleton()),
-  },
-  {
     label: "What to do", value: (row) => row.status.todo || null,
     cell: ({ status: { kind, text, todo } }) => (kind === "waiting" ? skeleton()
       : todo === "nothing" || !todo ? h("span", { class: "quiet" }, todo || NONE)
         : [h("span", { class: `${kind === "unknown" ? "bad" : ""} clamp`, title: todo }, name(todo)),
           kind === "unknown" ? null : runbook(text)]),
+  },
+  {
+    label: "Topics",
+    value: (row) => topicsOf(row)?.join(" ") ?? null,
+    cell: (row) => (topicsOf(row) ? names(topicsOf(row), 3) : row.now || row.error ? NONE : skeleton()),
+  },
+  {
+    label: "Last move", value: (row) => row.move?.at ?? null,
+    cell: (row) => (row.move ? lastMove(row.move) : row.now || row.error ? NONE : skeleton()),
   },
 ];
 
@@ -91,7 +90,7 @@ function nothing() {
       ")",
     ].join("\n")),
     h("p", {}, "You do not register pipelines. If your DAG is not here, check whether Airflow has parsed its file, and " +
-      "whether you have permission to read its XComs."));
+      "whether you have permission to read its tasks, task instances and XComs."));
 }
 
 /** Order of the entries of a group: those with its checkpoint or all of its topics include the others. */
@@ -126,6 +125,7 @@ export async function show(page) {
     empty: "No pipeline matches this text and this status.", key: (row) => row.place,
   });
   const found = h("p", { class: "quiet", role: "status" });
+  const times = h("p", { class: "quiet" });
   const filter = h("input", {
     id: "filter", type: "search", autocomplete: "off", spellcheck: "false", placeholder: "group, topic, DAG, checkpoint …",
     oninput: () => draw(),
@@ -136,7 +136,7 @@ export async function show(page) {
   })]));
   const headline = h("div", { class: "bar headline", role: "group", "aria-label": "Show only" }, ...Object.values(chips));
   const some = h("div", {}, headline,
-    h("div", { class: "bar" }, h("label", { for: "filter" }, "Filter"), filter, found), listed.element);
+    h("div", { class: "bar" }, h("label", { for: "filter" }, "Filter"), filter, found), listed.element, times);
   const none = nothing();
   const searched = ({ dag_id, groups, topics, checkpoint, kafka_config_id }) =>
     [dag_id, ...groups, ...(topics ?? []), checkpoint ?? "", kafka_config_id];
@@ -178,6 +178,11 @@ export async function show(page) {
     }
     const text = wanted || only !== null ? `${plural(shown.length, "pipeline")} of ${count(rows.length)}` : plural(rows.length, "pipeline");
     if (found.textContent !== text) found.textContent = text;
+    const known = rows.filter(({ now, error }) => now?.read_at && !now.error && !error).map(({ now }) => now.read_at).sort();
+    const [first, last] = [clock(known.at(0)), clock(known.at(-1))];
+    times.textContent = !known.length ? ""
+      : `Numbers read ${first === last ? "at" : `between ${first} and`} ${last}; those of visible lines again every ${REFRESH} s, `
+      + `the others every ${AGAIN / 60} min, while this page is visible. Grey numbers are older.`;
   }
 
   let drawing = 0;
@@ -210,12 +215,13 @@ export async function show(page) {
   asked = Date.now();
   take(await get(source, PATIENCE));
   page.replaceChildren(h("h1", {}, "Kafka offsets"), trouble, some, none);
-  // The headline counts all pipelines. The visible pipelines are read first, and more often.
-  let rounds = 0;
-  whileVisible(REFRESH, () => {
-    const others = rounds % ALL_EVERY ? [] : rows;
-    rounds += 1;
-    return inTurn([...new Set([...listed.visible(), ...others])].map((row) => () => ask(row)));
+  // The headline counts all pipelines. Those that are visible are read more often, also while the others are read,
+  // which leave them four of a browser's six connections.
+  const read = (wanted, width) => inTurn(wanted.map((row) => () => ask(row)), width);
+  whileVisible(REFRESH, () => read(listed.visible()));
+  whileVisible(AGAIN, () => {
+    const visible = new Set(listed.visible());
+    return read(rows.filter((row) => !visible.has(row)), 2);
   });
   // What could not be read in time is there soon.
   whileVisible(REFRESH, () => (whole && Date.now() < asked + AGAIN * 1000 ? null : askList()), Date.now());

@@ -69,7 +69,7 @@ const MEMBER_COLUMNS = [
 
 /** Return the notice that the numbers are old or missing. */
 const outdated = ({ error, read_at: at }) =>
-  notice("bad", `No new numbers since ${clock(error.since)} (${ago(error.since)}): `, name(error.message),
+  notice("bad", `No ${at ? "new " : ""}numbers since ${clock(error.since)} (${ago(error.since)}): `, name(error.message),
     at ? `. The numbers shown are from ${clock(at)}.` : ". Only the history is shown.");
 
 /** Create the section of a pipeline; `update()` takes its current state, `stop()` ends its refreshing. */
@@ -153,7 +153,7 @@ export function pipelineView(pipeline) {
     const most = Math.max(1, ...rows.map((row) => row.lag ?? 0));
     for (const row of rows) row.part = (row.lag ?? 0) / most;
     partitionsPart.hidden = !rows.length;
-    partitionsPart.classList.toggle("stale", Boolean(now.error || now.stale));
+    for (const part of [partitionsPart, membersPart]) part.classList.toggle("stale", Boolean(now.error || now.stale));
     skewed.replaceChildren(h("p", {}, ...skew(rows)));
     todo.replaceChildren(...troubles(rows, now));
     strip.update(rows);
