@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def forked_workers() -> Iterator[None]:
     """Let :mod:`airflow_kafka_offsets.kafka.worker` start its workers by a fork until the end of the run."""
-    server = ForkServer()  # type: ignore[no-untyped-call]  # it ends with this process
+    server = ForkServer()  # it ends with this process
     server.set_forkserver_preload([worker.MODULE, worker.__name__])
     python, search = sys.executable, os.environ.get("PYTHONPATH")
 
@@ -47,7 +47,7 @@ class Copy(NamedTuple):
     def _bootstrap(self, _: int) -> None:
         from airflow_kafka_offsets.kafka.admin_worker import main
 
-        for number, file in enumerate(get_inherited_fds()):
+        for number, file in enumerate(get_inherited_fds() or ()):
             os.dup2(file, number)
             os.close(file)
         os.environ.clear()
