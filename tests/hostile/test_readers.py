@@ -1,21 +1,30 @@
-"""Hostile input to every reader, in short; ``python tests/hostile/run.py`` gives them more."""
+"""
+Hostile input to every reader.
+
+``HOSTILE_INPUTS=5000 pytest tests/hostile`` gives so many inputs to each reader, a third of them made up by
+hypothesis, ``HOSTILE_SEED=7`` others, and ``LONG_TESTS=yes`` shows whether time or memory grow faster than an
+input. An input that is neither read nor refused as it must be is kept in ``tests/hostile/corpus``, from where
+it is tried again.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import resource
 import shutil
 import time
+import traceback
 import tracemalloc
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hostile_inputs import damaged, grown, inputs
 from hostile_readers import CORPUS, READERS, RECORDED, HostileInputError, try_input, watch_writes
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given, seed, settings
 
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log, parse_query_id
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -50,29 +59,52 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.storage import open_location
 from airflow_kafka_offsets.ui.receipts import parse_package_value
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 # Python's own remark on a pattern such as "[[", which is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore:Possible:FutureWarning")
 
-DAMAGED, MADE_UP = 180, 60
+INPUTS, SEED = int(os.environ.get("HOSTILE_INPUTS", "240")), int(os.environ.get("HOSTILE_SEED", "0"))
+MADE_UP = INPUTS // (3 if "HOSTILE_INPUTS" in os.environ else 4)
+SLOW = 5.0
+"""Seconds of the processor that no input may take; the largest have 200 kB."""
+SMALL = 100_000
+"""Bytes of the inputs that are compared with the largest ones that are not refused for their size."""
 KEPT = sorted(path for path in CORPUS.glob("*/*") if path.is_file())
+
+
+def give(name, data):
+    """Try an input, and return the seconds that it took; keep it if it was not read or refused."""
+    began = time.process_time()
+    try:
+        try_input(name, data)
+        seconds = time.process_time() - began
+        assert seconds < SLOW
+    except (AssertionError, HostileInputError) as error:
+        # One of each kind: hypothesis tries many on its way to a small one.
+        cause = error.__cause__ or error
+        where = traceback.extract_tb(cause.__traceback__)[-1]
+        path = CORPUS / name / f"{type(cause).__name__}-{Path(where.filename).stem}-{where.lineno}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        error.add_note(f"{data[:300]!r} ({len(data)} bytes, kept in {path})")
+        raise
+    return seconds
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_damaged_input_is_read_or_refused(name):
-    rng = random.Random(name)
-    for data in (*READERS[name].seeds, *(damaged(READERS[name].seeds, rng) for _ in range(DAMAGED))):
-        try_input(name, data)
+    rng, before = random.Random(f"{name} {SEED}"), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for data in (*READERS[name].seeds, *(damaged(READERS[name].seeds, rng) for _ in range(INPUTS - MADE_UP))):
+        give(name, data)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000, "kB more"
 
 
 @pytest.mark.parametrize("name", READERS)
+@seed(SEED)
 @settings(max_examples=MADE_UP, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(inputs)
 @example(b"")
 def test_any_input_is_read_or_refused(name, data):
-    try_input(name, data)
+    give(name, data)
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -84,6 +116,34 @@ def test_an_input_that_once_failed_is_read_or_refused(path):
 def test_large_input_is_read_or_refused(name):
     for make in grown(name).values():
         try_input(name, make(20_000))
+
+
+def largest(make, most):
+    """The size of the largest input that is not refused for its size or its values."""
+    sample = make(SMALL)
+    marks = sum(map(sample.count, (b",", b"{", b"[", b"\n")))
+    return min(MAX_SIZE, len(sample) * most // max(marks, 1)) * 97 // 100
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("name", READERS)
+def test_neither_time_nor_memory_grow_faster_than_an_input(name):
+    for family, make in grown(name).items():
+        most = largest(make, 3 * MAX_VALUES if name == "CSV" else MAX_VALUES)
+        smaller, before = make(SMALL), seconds_of(name, make(SMALL))
+        for data in (make(min(4 * SMALL, most)), make(most)):
+            seconds = seconds_of(name, data)
+            assert seconds < max(0.5, before * len(data) / len(smaller) * 2.5), (family, len(data))
+            smaller, before = data, seconds
+        with memory_below(100_000_000):
+            try_input(name, data)
+
+
+def seconds_of(name, data):
+    began = time.process_time()
+    try_input(name, data)
+    return time.process_time() - began
 
 
 @contextmanager

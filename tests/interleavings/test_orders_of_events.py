@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from memory_broker import MemoryBroker
+from memory_broker import filled_broker
 from memory_clients import connected, open_client
 from written_query import offset_log
 
@@ -174,9 +174,7 @@ def clock(monkeypatch):
 
 
 def test_after_any_three_steps_a_group_without_an_error_is_where_its_checkpoint_is(clock):
-    broker, wrong = MemoryBroker(), []
-    broker.create("orders")
-    broker.append("orders", 0, range(100))
+    broker, wrong = filled_broker(range(100)), []
     with connected():
         client = open_client(broker)
         for order in product(STEPS, repeat=3):

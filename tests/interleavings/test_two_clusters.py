@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from archive_clock import START, by_next_step, set_clock
-from memory_broker import MemoryBroker
+from memory_broker import filled_broker
 from memory_clients import open_client
 from written_query import Query
 
@@ -47,11 +47,7 @@ class Pipeline:
     """A query and its group. The same offset of its topic is another record on the other cluster."""
 
     def __init__(self, root: Path) -> None:
-        self.brokers = {name: MemoryBroker() for name in OTHER}
-        for name, broker in self.brokers.items():
-            broker.cluster_id = name
-            broker.create("orders")
-            broker.append("orders", 0, range(100))
+        self.brokers = {name: filled_broker(range(100), cluster_id=name) for name in OTHER}
         self.clients = {name: open_client(broker) for name, broker in self.brokers.items()}
         self.checkpoint = SparkCheckpoint(str(root))
         self.on, self.before = "east", dict[str, str]()

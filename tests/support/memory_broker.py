@@ -284,3 +284,15 @@ class Listener:
 
 LISTENERS: dict[str, Listener] = {}
 """Address -> what answers there."""
+
+
+def filled_broker(
+    *logs: Iterable[int], topic: str = "orders", cluster_id: str = "cluster-in-memory"
+) -> MemoryBroker:
+    """Return a broker with a topic; each of its partitions has records of these times."""
+    broker = MemoryBroker()
+    broker.cluster_id = cluster_id
+    broker.create(topic, len(logs))
+    for number, times in enumerate(logs):
+        broker.append(topic, number, times)
+    return broker

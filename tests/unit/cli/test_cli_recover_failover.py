@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from memory_broker import MemoryBroker
+from memory_broker import filled_broker
 from memory_clients import open_client
 from moved_fleet import Fleet
 
@@ -30,12 +30,10 @@ class Pipelines(Fleet):
     """Queries on a cluster that is mirrored."""
 
     def __init__(self, root: Any, cli: Any, many: int) -> None:
-        self.brokers = {"source": MemoryBroker(), "mirror": MemoryBroker()}
-        for (name, broker), first in zip(self.brokers.items(), (0, 10), strict=True):
-            broker.cluster_id = f"cluster-{name}"
-            broker.create("orders")
-            broker.append("orders", 0, range(first, 100))
-            broker.config(address=f"{name}:9092")
+        self.brokers = {}
+        for name, first in (("source", 0), ("mirror", 10)):
+            self.brokers[name] = filled_broker(range(first, 100), cluster_id=f"cluster-{name}")
+            self.brokers[name].config(address=f"{name}:9092")
         self.clients = {name: open_client(broker) for name, broker in self.brokers.items()}
         self.cli, ends = cli, ({"orders": {0: at}} for at in (50, READ))
         names = [f"etl-{number}" for number in range(many)]

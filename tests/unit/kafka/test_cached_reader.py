@@ -4,7 +4,7 @@ from copy import copy
 from typing import Any
 
 import pytest
-from memory_broker import LISTENERS, Listener, MemoryBroker
+from memory_broker import LISTENERS, Listener, filled_broker
 from memory_clients import open_client
 
 from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerUnavailableError, SetupError
@@ -21,10 +21,7 @@ FIRST = TopicPartition("orders", 0)
 
 @pytest.fixture
 def broker():
-    broker = MemoryBroker()
-    broker.create("orders")
-    broker.append("orders", 0, range(100))
-    return broker
+    return filled_broker(range(100))
 
 
 @pytest.fixture

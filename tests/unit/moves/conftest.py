@@ -2,7 +2,7 @@ from datetime import datetime, timezone
 
 import pytest
 from killed_moves import killed  # noqa: F401
-from memory_broker import MemoryBroker
+from memory_broker import filled_broker
 from memory_clients import open_client
 from written_query import Query
 
@@ -19,11 +19,7 @@ from airflow_kafka_offsets.moves.restore import plan_restore_archive
 @pytest.fixture
 def broker():
     """A broker with the topic orders: two partitions of 100 records each."""
-    broker = MemoryBroker()
-    broker.create("orders", 2)
-    for number in range(2):
-        broker.append("orders", number, range(100))
-    return broker
+    return filled_broker(range(100), range(100))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from memory_broker import MemoryBroker
+from memory_broker import filled_broker
 from memory_clients import open_client
 from mirrored_clusters import keep_readiness
 from written_query import QUERY_ID, Query
@@ -52,11 +52,8 @@ class Pipeline:
     """A query that has read 90 of 100 records; its mirror has no copy of the first 10."""
 
     def __init__(self, root: Any) -> None:
-        self.brokers = {"source": MemoryBroker(), "mirror": MemoryBroker()}
-        for (name, broker), first in zip(self.brokers.items(), (0, 10), strict=True):
-            broker.cluster_id = name
-            broker.create("orders")
-            broker.append("orders", 0, range(first, 100))
+        firsts = {"source": 0, "mirror": 10}
+        self.brokers = {name: filled_broker(range(at, 100), cluster_id=name) for name, at in firsts.items()}
         clients: list[Any] = [open_client(broker) for broker in self.brokers.values()]
         self.source, self.mirror = clients
         self.query = Query(root)

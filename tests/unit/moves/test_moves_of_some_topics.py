@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from archive_clock import Clock, by_next_step, set_clock
-from memory_broker import MemoryBroker
+from memory_broker import MemoryBroker, filled_broker
 from memory_clients import open_client
 from written_query import Query
 
@@ -140,10 +140,7 @@ def test_a_move_of_one_topic_does_not_hide_that_another_was_created_again(pipeli
 
 def test_after_a_move_of_one_topic_another_of_another_cluster_is_committed(pipeline):
     """A query that reads two clusters."""
-    west = MemoryBroker()
-    west.cluster_id = "west"
-    west.create("payments")
-    west.append("payments", 0, range(100))
+    west = filled_broker(range(100), topic="payments", cluster_id="west")
     client, selection = open_client(west), GroupSelection.parse("etl-west", "payments")
     for reset in (False, True):
         if reset:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from memory_broker import MemoryBroker
+from memory_broker import filled_broker
 from memory_clients import open_client
 from written_query import Query
 
@@ -40,13 +40,8 @@ class Pipeline:
     """A query and its group, at 90 on the cluster that they leave, and at 70 on its mirror."""
 
     def __init__(self, root: Any) -> None:
-        self.brokers: dict[str, MemoryBroker] = {}
-        for name in ("source", "mirror"):
-            broker = MemoryBroker()
-            broker.cluster_id = name
-            broker.create("orders")
-            broker.append("orders", 0, range(100))
-            self.brokers[name] = broker
+        names = ("source", "mirror")
+        self.brokers = {name: filled_broker(range(100), cluster_id=name) for name in names}
         self.clients = {name: open_client(broker) for name, broker in self.brokers.items()}
         self.query = Query(root)
         self.query.run(0, {"orders": {0: 50}})

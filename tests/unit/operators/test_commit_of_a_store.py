@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from airflow.providers.common.compat.sdk import AirflowFailException
-from memory_broker import MemoryBroker
+from memory_broker import filled_broker
 from memory_clients import open_client
 
 from airflow_kafka_offsets.errors import GroupMovedError
@@ -21,10 +21,7 @@ ORDERS = TopicPartition("orders", 0)
 
 @pytest.fixture
 def broker():
-    broker = MemoryBroker()
-    broker.create("orders")
-    broker.append("orders", 0, [int((time.time() - 60) * 1000)] * 10)
-    return broker
+    return filled_broker([int((time.time() - 60) * 1000)] * 10)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import time
 from datetime import datetime, timezone
 
 import pytest
-from memory_broker import MemoryBroker
+from memory_broker import filled_broker
 from memory_clients import open_client
 from written_query import Query
 
@@ -47,10 +47,9 @@ def mirror():
 
 
 def cluster(name, offsets):
-    broker, now = MemoryBroker(), int(time.time() * 1_000)
-    broker.cluster_id = f"cluster-{name}"
-    broker.create("orders")
-    broker.append("orders", 0, [now - 60_000 if at < READ else now - 3_000 + at for at in offsets])
+    now = int(time.time() * 1_000)
+    times = [now - 60_000 if at < READ else now - 3_000 + at for at in offsets]
+    broker = filled_broker(times, cluster_id=f"cluster-{name}")
     broker.config(address=f"{name}:9092")
     return open_client(broker)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from memory_broker import MemoryBroker
+from memory_broker import MemoryBroker, filled_broker
 from memory_clients import open_client
 from waiting import Store
 
@@ -133,12 +133,7 @@ def test_a_try_that_no_longer_names_what_was_moved_is_refused(group, edited, cle
 @pytest.mark.parametrize("clears", [0, 1])
 @pytest.mark.parametrize("target", [{"to_offset": 20}, {}])
 def test_a_try_whose_connection_leads_to_another_cluster_is_refused(group, target, clears, monkeypatch):
-    west = MemoryBroker()
-    west.cluster_id = "west"
-    west.create("orders", 2)
-    for tp in (FIRST, SECOND):
-        west.append("orders", tp.partition, range(100))
-    client = open_client(west)
+    client = open_client(filled_broker(range(100), range(100), cluster_id="west"))
     client.commit("g", {FIRST: 50, SECOND: 60})
     group.die(after=True)
     with monkeypatch.context() as edited:

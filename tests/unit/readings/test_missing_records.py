@@ -1,7 +1,7 @@
 """Which offsets without a row are lost records, and of which it cannot be said."""
 
 import pytest
-from memory_broker import MemoryBroker
+from memory_broker import filled_broker
 from memory_clients import open_client
 
 from airflow_kafka_offsets.model.certificate import MissingOffsets
@@ -17,10 +17,7 @@ MISSING = {TP: merge([(1, 4), (8, 12)])}
 
 @pytest.fixture
 def broker():
-    broker = MemoryBroker()
-    broker.create("orders")
-    broker.append("orders", 0, range(10))
-    return broker
+    return filled_broker(range(10))
 
 
 def find(broker, records=(), unread=(), window=WINDOW):

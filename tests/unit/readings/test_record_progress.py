@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_broker import MemoryBroker
+from memory_broker import MemoryBroker, filled_broker
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -51,11 +51,7 @@ class Counting(OffsetsClient):
 
 
 def broker_with(*times: list[float]) -> Counting:
-    broker = MemoryBroker()
-    broker.create("orders", len(times))
-    for number, each in enumerate(times):
-        broker.append("orders", number, [at(hours) for hours in each])
-    return Counting(broker)
+    return Counting(filled_broker(*(map(at, hours) for hours in times)))
 
 
 def partitions(client: Counting) -> list[TopicPartition]:

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from memory_broker import MemoryBroker
+from memory_broker import filled_broker
 
 from airflow_kafka_offsets.errors import BrokerUnavailableError, PlanRefusedError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -31,9 +31,7 @@ class Log(OffsetsClient):
     """A partition with records of these times; a marker has the time of its broker, and is no record."""
 
     def __init__(self, *times: int, markers: tuple[int, ...] = (), unreadable: bool = False) -> None:
-        broker = MemoryBroker()
-        broker.create("orders", 1)
-        broker.append("orders", 0, times)
+        broker = filled_broker(times)
         for offset in markers:
             broker.mark("orders", 0, offset)
         super().__init__(broker.config())

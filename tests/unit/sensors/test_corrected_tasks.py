@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from memory_broker import MemoryBroker
+from memory_broker import filled_broker
 from memory_clients import open_client
 from waiting import lag_sensor, poke_once, reached_sensor, reading_of
 
@@ -65,10 +65,7 @@ def test_a_target_of_the_cluster_before_is_not_waited_for_on_another_one(
 ):
     topic = make_read_topic()
     poll(context, group, topics=[topic])
-    elsewhere = MemoryBroker()
-    elsewhere.cluster_id = "another"
-    elsewhere.create(topic)
-    elsewhere.append(topic, 0, range(9))
+    elsewhere = filled_broker(range(9), topic=topic, cluster_id="another")
     with open_client(elsewhere) as client:
         client.commit(group, {TopicPartition(topic, 0): 5})
     connection = {"conn_type": "kafka", "extra": elsewhere.config()}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from deadlines import until, until_async
-from memory_broker import MemoryBroker
+from memory_broker import filled_broker
 from memory_clients import open_client
 from waiting import again
 
@@ -436,9 +436,7 @@ def test_a_connection_that_was_changed_counts_for_new_and_old_waits(groups, monk
     monkeypatch.setattr(poll, "RECHECK", 0.2)
     (group,), (topic,) = groups(1)
     wait = LagWait(group_id=group, topics=topic, max_lag=0)
-    elsewhere = MemoryBroker()
-    elsewhere.create(topic)
-    elsewhere.append(topic, 0, range(9))
+    elsewhere = filled_broker(range(9), topic=topic)
 
     async def run():
         async with aclosing(poll_repeatedly(wait, 0.05)) as old, aclosing(poll_repeatedly(wait, 0.05)) as new:

@@ -39,16 +39,11 @@ def test_an_offset_has_a_time_or_says_why_not(offset, log, times, shown):
     assert of(offset, log, times) == (shown, [])
 
 
-@pytest.mark.parametrize("now", [{"orders": "other-id"}, {}])
-def test_a_topic_with_another_id_is_another_one(now):
-    client = cast("Any", SimpleNamespace(log_ids=lambda topics: LogIds("cluster", now)))
-    assert other_topics(client, {"orders": "its-id"}) == {"orders"}
-
-
-def test_a_topic_without_an_id_in_an_old_receipt_may_be_another_one():
-    ids = LogIds("cluster", {"orders": "its-id", "old": "an-id"})
+@pytest.mark.parametrize("orders", [{"orders": "other-id"}, {}])
+def test_a_topic_is_another_one_with_another_id_and_may_be_one_without_an_id_in_an_old_receipt(orders):
+    ids = LogIds("cluster", {**orders, "same": "same-id", "old": "an-id"})
     client = cast("Any", SimpleNamespace(log_ids=lambda topics: ids))
-    assert other_topics(client, {"orders": "its-id", "old": None}) == {"old"}
+    assert other_topics(client, {"orders": "its-id", "same": "same-id", "old": None}) == {"orders", "old"}
 
 
 def test_records_of_a_topic_that_was_created_again_are_not_those_of_the_receipt():

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from memory_broker import MemoryBroker
+from memory_broker import MemoryBroker, filled_broker
 from memory_clients import open_client
 
 from airflow_kafka_offsets.errors import DriftError, UsageError
@@ -110,11 +110,7 @@ def test_a_target_of_another_cluster_is_not_compared(reader: OffsetsClient, memo
     offsets: dict[str, Any] = {"orders": {"0": 90}}
     wait = ReachedWait(group_id="etl", topics=["orders"], target=offsets).freeze(reader, None)
     assert not ReachedWait(**wait.parameters).poll(reader, None).done
-    elsewhere = MemoryBroker()
-    elsewhere.cluster_id = "another"
-    elsewhere.create("orders")
-    elsewhere.append("orders", 0, range(200))
-    with open_client(elsewhere) as client:
+    with open_client(filled_broker(range(200), cluster_id="another")) as client:
         client.commit("etl", {orders: 200})
         with pytest.raises(DriftError, match=r"target is of cluster cluster-in-memory, .*clear this task"):
             ReachedWait(**wait.parameters).poll(client, None)
