@@ -20,6 +20,7 @@ from airflow_kafka_offsets.errors import (
     ClientCrashedError,
     StorageError,
     UnknownTopicPartitionError,
+    UsageError,
 )
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.config import plain_settings
@@ -30,6 +31,8 @@ RECHECK = 60.0
 """Seconds after which the connection is read again, because it may have been changed."""
 
 # Errors that are not caused by the connection: reading the connection again would not help.
+# Also a client whose connections lead to two clusters, which a new client may not.
+_REFUSALS = (BrokerError, UsageError)
 _NO_REFUSAL = (BrokerUnavailableError, ClientCrashedError, UnknownTopicPartitionError)
 
 _pollers: dict[str, SharedPoller] = {}
@@ -76,7 +79,7 @@ async def poll_repeatedly(
                         # The outcome may be of another cluster, so the new settings are used at once.
                         pause = 0.0
                         break
-                    refused = isinstance(outcome, BrokerError) and not isinstance(outcome, _NO_REFUSAL)
+                    refused = isinstance(outcome, _REFUSALS) and not isinstance(outcome, _NO_REFUSAL)
                     # In these cases the connections are read again, because they may have been corrected.
                     over = refused or poller.broken is not None
                     if over:
