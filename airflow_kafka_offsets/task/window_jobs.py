@@ -43,12 +43,19 @@ class WindowJobs:
             self._refuse_unread(context)
 
     def _counted_before(self, task: Any) -> list[Any]:
-        """Return the last tasks before one that runs anyway, which count in its place; none for others."""
-        if task.trigger_rule not in _RUNS_ANYWAY:
+        """Return the last tasks that count in a task's place, which runs whatever has happened; or none."""
+        if task.trigger_rule in _RUNS_ANYWAY:
+            before = [
+                each for each in task.upstream_list if each.task_id in self._after_plan and not each.is_setup
+            ]
+        elif task.task_id in self._directly_after_plan:
             return []
-        before = [
-            each for each in task.upstream_list if each.task_id in self._after_plan and not each.is_setup
-        ]
+        else:
+            # A task after one that runs anyway, such as a notification, does not show more than that one.
+            found = task.get_flat_relatives(upstream=True)
+            before = [
+                each for each in found if each.trigger_rule in _RUNS_ANYWAY and self._counted_before(each)
+            ]
         names = {each.task_id for each in before}
         return [each for each in before if not names & each.get_flat_relative_ids()]
 
@@ -75,8 +82,8 @@ class WindowJobs:
                 "no task directly before this one shows that the window was read "
                 f"({found.describe(counted)}), but this one, or a task before it, has a trigger_rule "
                 "that lets it run anyway. A commit could skip the records: clear the job together "
-                "with this task. If another task has read it, order that task directly before this one, "
-                "with trigger_rule='none_failed'"
+                "with this task. If another task has read it, order that task directly after the plan and "
+                "directly before this one, with trigger_rule='none_failed'"
             )
 
     def _states(self, task: Any, found: RecoveryTasks, counted: set[str]) -> set[str | None]:

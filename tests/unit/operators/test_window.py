@@ -625,6 +625,11 @@ def test_a_window_is_not_committed_while_its_job_runs_beside_the_commit(
         ("job clean_up, job commit", {}, False),
         ("job end_cluster", {"job": "failed"}, True),
         ("job end_cluster", {}, False),
+        ("job clean_up other", {"job": "failed"}, True),
+        ("job clean_up cluster other", {"job": "skipped"}, True),
+        ("job clean_up always other", {"job": "failed"}, True),
+        ("job clean_up cluster other, job other", {}, False),
+        ("job clean_up other, plan other", {"job": "failed"}, False),
     ],
 )
 def test_a_clean_up_that_always_runs_does_not_show_that_the_job_before_it_has_read(
