@@ -111,7 +111,12 @@ def open_location(
 
 def _is_elsewhere(fs: AbstractFileSystem, uri: str) -> bool:
     """Return whether the URI names another account or host than that of the file system."""
-    named = urlsplit(uri)
+    try:
+        named = urlsplit(uri)
+    except ValueError as error:  # an unpaired bracket
+        raise UsageError(
+            f"the location {shorten(uri)} is no URI ({error}); expected the URI that the Spark job uses"
+        ) from None
     account, url = getattr(fs, "account_name", None), getattr(fs, "url", None)
     if isinstance(account, str) and "@" in named.netloc:
         return account != (named.hostname or "").partition(".")[0]

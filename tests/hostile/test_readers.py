@@ -4,7 +4,7 @@ Hostile input to every reader.
 ``HOSTILE_INPUTS=5000 pytest tests/hostile`` gives so many inputs to each reader, a third of them made up by
 hypothesis, ``HOSTILE_SEED=7`` others, and ``LONG_TESTS=yes`` shows whether time or memory grow faster than an
 input. An input that is neither read nor refused as it must be is kept in ``tests/hostile/corpus``, from where
-it is tried again.
+it is tried again; one that ends Python itself is not, but its seed gives it again.
 """
 
 from __future__ import annotations

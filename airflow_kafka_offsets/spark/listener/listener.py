@@ -224,7 +224,7 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
         :raises UsageError: if the listener was stopped, and has followed no query.
         """
         self._committer.outcomes.raise_errors()
-        if self._ended and not self._has_followed:
+        if self._at_exit is None and not self._has_followed:
             raise UsageError(_NOTHING)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name

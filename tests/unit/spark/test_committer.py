@@ -20,6 +20,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.listener import committer as committer_module
+from airflow_kafka_offsets.spark.listener import listener as listener_module
 from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
 from airflow_kafka_offsets.spark.listener.queries import ClassicQuery, ConnectQuery, SinceMove, SourceState
@@ -882,6 +883,17 @@ def test_a_block_without_a_query_is_an_error_if_errors_are_raised_and_one_withou
     session.streams.active = [SimpleNamespace(id="q-1", runId="run-1", isActive=True, lastProgress=None)]
     with committing(session, **OF_CONNECT, raise_errors=True):
         pass
+
+
+def test_a_block_without_a_query_is_an_error_also_if_its_end_takes_too_long(monkeypatch):
+    session = session_with(None, addListener=lambda listener: None)
+    session.streams.active = []
+    monkeypatch.setattr(listener_module, "_GRACE", 0.0)
+    ended = threading.Event()
+    monkeypatch.setattr(KafkaOffsetCommitterListener, "_end", lambda self, deadline: ended.wait(5))
+    with pytest.raises(UsageError), committing(session, **OF_CONNECT, raise_errors=True, timeout=0.01):
+        pass
+    ended.set()
 
 
 def test_a_listener_that_cannot_be_attached_follows_no_query(group, monkeypatch):
