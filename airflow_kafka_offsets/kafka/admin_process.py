@@ -43,7 +43,7 @@ class AdminProcess:
     After a temporary failure the worker is replaced, because its client may be the cause. Calls of several
     threads wait for each other.
 
-    :param note_cluster: is told the cluster of each response, and raises to refuse it.
+    :param note_cluster: called with the cluster id of each response; it raises to refuse the response.
     """
 
     def __init__(self, config: Mapping[str, Any], note_cluster: Callable[[str], object] = str) -> None:
