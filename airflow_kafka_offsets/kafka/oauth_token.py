@@ -32,7 +32,7 @@ def has_token_source(config: Mapping[str, Any]) -> bool:
     """Whether anything gives the token: without it the client waits, and says nothing."""
     method = str(config.get("sasl.oauthbearer.method", "default")).lower()
     unsecured = str(config.get("enable.sasl.oauthbearer.unsecure.jwt")).lower() in ("true", "t", "1")
-    metadata = "sasl.oauthbearer.metadata.authentication.type" in config
+    metadata = str(config.get("sasl.oauthbearer.metadata.authentication.type", "none")).lower() != "none"
     return "oauth_cb" in config or method != "default" or unsecured or metadata
 
 

@@ -21,6 +21,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import (
+    Commit,
     Commits,
     Offsets,
     Positions,
@@ -217,18 +218,22 @@ def delete_groups(
 
     :param save: saves ``before``, the offsets of each group; called before the first deletion.
     :return: group -> ``None`` if it was deleted, or the reason why it was not.
+    :raises PlanRefusedError: if a group has other offsets by now.
     """
     if not before:
         return {}
+    found = {group_id: client.committed_everywhere(group_id) for group_id in before}
+    changed = [_changed(group_id, positions, found[group_id]) for group_id, positions in before.items()]
+    PlanRefusedError.raise_if([why for why in changed if why])
     # Saved before the first deletion, because the offsets cannot be read afterwards.
     save(before)
     errors = dict(client.delete_groups(before))
     gone = [group_id for group_id, error in errors.items() if error is None]
     try:
-        found = client.describe_groups(gone) if gone else {}
+        left = client.describe_groups(gone) if gone else {}
     except BrokerError as error:
         raise error.append(f"deleted before, but not read back: group {', '.join(gone)}") from None
-    for group_id, group in found.items():
+    for group_id, group in left.items():
         if group.state != "Dead":
             errors[group_id] = (
                 f"the group was deleted and is {group.state} again: another client commits to it"
@@ -246,15 +251,22 @@ def delete_offsets(
     :return: partition -> ``None`` if it has no commit any more, else why.
     :raises PlanRefusedError: if the group has other offsets there by now.
     """
-    now = client.committed(group_id, before)
-    changed = [tp for tp, commit in now.items() if commit is None or commit.offset != before[tp]]
-    if changed:
-        raise PlanRefusedError(
-            f"the offsets of group {group_id!r} on {summarize(changed)} have changed since the plan "
-            "was made: another client commits to the group; stop it, then try again"
-        )
+    if why := _changed(group_id, before, client.committed(group_id, before)):
+        raise PlanRefusedError(why)
     save({group_id: before})
     errors = client.delete_offsets(group_id, before)
     left = _read_back(client, group_id, before, "deleted in part")
     again = "it was deleted and has an offset again: another client commits to the group"
     return {tp: None if left[tp] is None else error or again for tp, error in errors.items()}
+
+
+def _changed(group_id: str, before: Positions, now: Mapping[TopicPartition, Commit | None]) -> str | None:
+    """Return why the offsets of a plan must not be deleted; ``None`` if the group still has them."""
+    found = committed_offsets(now)
+    changed = sorted(tp for tp in {*before, *found} if before.get(tp) != found.get(tp))
+    if not changed:
+        return None
+    return (
+        f"the offsets of group {group_id!r} on {summarize(changed)} have changed since the plan was made: "
+        "another client commits to the group; stop it, then try again"
+    )

@@ -71,7 +71,14 @@ def test_what_says_how_to_consume_or_is_refused_by_clients_is_dropped_and_named(
 BY_TOKEN = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "OAUTHBEARER"}
 
 
-@pytest.mark.parametrize("method", [{}, {"sasl.oauthbearer.method": "default"}])
+@pytest.mark.parametrize(
+    "method",
+    [
+        {},
+        {"sasl.oauthbearer.method": "default"},
+        {"sasl.oauthbearer.metadata.authentication.type": "none"},
+    ],
+)
 def test_a_login_by_token_without_a_source_of_tokens_is_refused(method):
     # The client would wait for a token, and then blame the broker's address.
     with pytest.raises(UsageError, match="OAUTHBEARER and nothing that gives a token .* oauth_cb"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import airflow_kafka_offsets
-from airflow_kafka_offsets.errors import BrokerUnavailableError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, PlanRefusedError
 from airflow_kafka_offsets.kafka.groups import GroupDescription
 from airflow_kafka_offsets.model.offsets import Commit, Positions, TopicPartition
 from airflow_kafka_offsets.moves import write
@@ -73,6 +73,9 @@ class Port:
             raise BrokerUnavailableError("no answer")
         return {tp: Commit(HELD[tp]) for tp in partitions}
 
+    def committed_everywhere(self, group_id):
+        return {tp: Commit(offset) for tp, offset in HELD.items()}
+
     def describe_groups(self, group_ids):
         if self.down:
             raise BrokerUnavailableError("no answer")
@@ -83,8 +86,8 @@ HELD = {TopicPartition("orders", 0): 7}
 BEFORE: dict[str, Positions] = {"orders": {**HELD}}
 
 
-def delete(port, save=len):
-    return write.delete_groups(port, BEFORE, save)
+def delete(port, save=len, before=BEFORE):
+    return write.delete_groups(port, before, save)
 
 
 def test_nothing_is_deleted_that_could_not_be_saved():
@@ -92,6 +95,15 @@ def test_nothing_is_deleted_that_could_not_be_saved():
     with pytest.raises(OSError, match="disk is full"):
         delete(port, lambda _: (_ for _ in ()).throw(OSError("disk is full")))
     assert port.there == {"orders"}
+
+
+@pytest.mark.parametrize("planned", [{}, {TopicPartition("orders", 0): 6}, {TopicPartition("orders", 1): 7}])
+def test_a_group_with_other_offsets_than_those_to_save_is_not_deleted(planned):
+    """Another client has committed since the plan was made: its offsets would be lost."""
+    port, saved = Port("orders"), []
+    with pytest.raises(PlanRefusedError, match="'orders' on orders-0.* have changed since the plan was made"):
+        delete(port, saved.append, {"orders": planned})
+    assert (port.done, saved) == ([], [])
 
 
 def test_a_group_that_is_there_again_when_it_is_read_back_is_not_called_deleted():
