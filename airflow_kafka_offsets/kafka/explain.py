@@ -46,6 +46,10 @@ _REMEDIES = {
     "GROUP_ID_NOT_FOUND": "a share group has this name, not a consumer group: name another group",
     "INVALID_COMMIT_OFFSET_SIZE": "raise max.message.bytes of __consumer_offsets, or shorten the metadata",
     "INVALID_GROUP_ID": "correct the name of the group",
+    "INVALID_SESSION_TIMEOUT": (
+        "a window's commit joins the group for a session of 10 s: lower the brokers' "
+        "group.min.session.timeout.ms, or raise group.max.session.timeout.ms, to 10000"
+    ),
     "OFFSET_METADATA_TOO_LARGE": "raise the brokers' offset.metadata.max.bytes to its default, 4096",
     "TOPIC_EXCEPTION": "correct the topic's name",
     "UNKNOWN": "the request may be too large: check the broker's log",

@@ -218,8 +218,9 @@ class _Member:
             )
         )
         while self._assigned is None:
-            final = self._connection.background_errors.fatal
-            if final is not None:
+            errors = self._connection.background_errors
+            refused = [each for each in errors.failures if each.code == "INVALID_SESSION_TIMEOUT"]
+            if final := errors.fatal or next(iter(refused), None):
                 raise CallError(final)
             if call.seconds_left <= 0:
                 raise CallError(Failure("_TIMED_OUT", "the group did not accept the member"))
