@@ -12,6 +12,7 @@ from confluent_kafka import Consumer
 from py4j.protocol import Py4JJavaError
 
 from airflow_kafka_offsets.errors import (
+    BrokerError,
     GroupActiveError,
     WindowMismatchError,
 )
@@ -306,3 +307,12 @@ def test_a_commit_and_a_reset_wait_until_a_windows_commit_that_was_killed_is_out
     with ThreadPoolExecutor(len(groups)) as pool:
         list(pool.map(move, groups))
     assert [holds(group) for group in groups] == [[5] * 4, [9] * 4, [5] * 4]
+
+
+def test_a_broker_that_refuses_the_session_is_named_as_the_cause(client, group, window, monkeypatch):
+    """The broker's group.min.session.timeout.ms is 6000 by default."""
+    monkeypatch.setattr(fenced, "SESSION_TIMEOUT_MS", 5_000)
+    why = "INVALID_SESSION_TIMEOUT.*lower the brokers' group.min.session"
+    with pytest.raises(BrokerError, match=why) as refused:
+        commit_window(client, group, window(None, 5))
+    assert not refused.value.retriable

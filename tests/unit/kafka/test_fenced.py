@@ -5,7 +5,7 @@ from itertools import chain, repeat
 
 import pytest
 
-from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, CommitError
+from airflow_kafka_offsets.errors import BrokerUnavailableError, CommitError
 from airflow_kafka_offsets.kafka import commits, fenced
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.failures import CallError, Failure
@@ -244,11 +244,3 @@ def test_what_a_refused_commit_has_written_all_the_same_is_read_back(
     with pytest.raises(CommitError, match="3 of 4 partitions were not committed") as refused:
         commit_window(client, group, window(None, 5))
     assert refused.value.written == (first,)
-
-
-def test_a_broker_that_refuses_the_session_is_named_as_the_cause(client, group, window, monkeypatch):
-    """The broker's group.min.session.timeout.ms is 6000 by default."""
-    monkeypatch.setattr(fenced, "SESSION_TIMEOUT_MS", 5_000)
-    with pytest.raises(BrokerError, match="INVALID_SESSION_TIMEOUT.*lower the brokers' group.min.session") as it:
-        commit_window(client, group, window(None, 5))
-    assert not it.value.retriable
