@@ -13,7 +13,7 @@ from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.topic_times import unread_times
+from airflow_kafka_offsets.readings.topic_times import refuse_unread_times
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
@@ -124,6 +124,5 @@ def _times_before(client: OffsetsReader, offsets: Offsets) -> dict[TopicPartitio
     except BrokerError as error:
         log.warning("Could not check whether the batch has read these logs: %s", error)
         return {}
-    if unread := offsets.keys() - (before.keys() & after.keys()):
-        raise unread_times(unread)
+    refuse_unread_times(offsets.keys() - (before.keys() & after.keys()))
     return {tp: at for tp, at in before.items() if at is not None and at != after[tp]}

@@ -179,16 +179,10 @@ class LogCheck:
             for tp, at in offsets.items()
             if tp in commits and tp.topic not in moved.topics
         }
-        again |= {tp.topic: "unknown" for tp in self.newer_logs(client, unconfirmed(silent, commits))}
+        for read_at, _, ends in self.by_last_move(unconfirmed(silent, commits)):
+            newer = newer_records(client, ends, read_at, only_whole=True)
+            again |= {tp.topic: "unknown" for tp in newer}
         return LogIds(current.cluster, again) if again else UNKNOWN_LOGS
-
-    def newer_logs(self, client: OffsetsClient, positions: Offsets) -> list[TopicPartition]:
-        """Return the partitions whose records are all newer than the batch that has read them."""
-        return [
-            tp
-            for read_at, _, ends in self.by_last_move(positions)
-            for tp in newer_records(client, ends, read_at, only_whole=True)
-        ]
 
     def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
         """Return why a checkpoint counts elsewhere, unless its query has committed its group here since."""

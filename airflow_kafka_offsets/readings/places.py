@@ -32,7 +32,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.positions import group_commits
-from airflow_kafka_offsets.readings.topic_times import unread_times
+from airflow_kafka_offsets.readings.topic_times import refuse_unread_times
 
 
 def read_place(parameter: str, value: object) -> Place:
@@ -195,8 +195,8 @@ def _at_time(
     gone = {tp: time for tp, time in there.items() if time > asked and tp in at_start}
     # With "fail" one partition is enough for a refusal.
     decided = on_out_of_range == "clamp" or (gone and on_out_of_range == "fail")
-    if not decided and (unread := at_start - times.keys()):
-        raise unread_times(unread)
+    if not decided:
+        refuse_unread_times(at_start - times.keys())
     if not gone:
         return ResolvedPlace(offsets, notes)
     text = starts_later_text(gone, logs, moment, "the earlier records")

@@ -87,8 +87,7 @@ def records_since(
     offsets = offsets_at_time(client.offsets_for_time(partitions, max(0, moment)), logs)
     asked = {tp: offset for tp, offset in offsets.items() if offset < logs[tp].end}
     times = client.record_times(asked) if asked else {}
-    if unread := asked.keys() - times.keys():
-        raise unread_times(unread)
+    refuse_unread_times(asked.keys() - times.keys())
     behind = {
         tp: OffsetRange(offset, logs[tp].end)
         for tp, offset in asked.items()
@@ -109,12 +108,13 @@ def records_since(
     return Since(offsets, {tp: time for tp, time in times.items() if time is not None and time > latest})
 
 
-def unread_times(partitions: Collection[TopicPartition]) -> BrokerUnavailableError:
-    """Return the error for records whose times are needed and did not come in time."""
-    return BrokerUnavailableError(
-        f"the times of records in {summarize(partitions)} could not be read in time, or the records have "
-        "none, so they could not be compared: try again; a quota of the broker may slow the reads down"
-    )
+def refuse_unread_times(partitions: Collection[TopicPartition]) -> None:
+    """Raise an error for partitions with a record whose time is needed and was not read in time."""
+    if partitions:
+        raise BrokerUnavailableError(
+            f"the times of records in {summarize(partitions)} could not be read in time, or the records have "
+            "none, so they could not be compared: try again; a quota of the broker may slow the reads down"
+        )
 
 
 def last_times(

@@ -41,7 +41,7 @@ from airflow_kafka_offsets.readings.log_checks import current_logs_refusals, kno
 from airflow_kafka_offsets.readings.places import cut_off, place_offsets, starts_later_text
 from airflow_kafka_offsets.readings.positions import group_commits, partitions_in_scope
 from airflow_kafka_offsets.readings.retention import read_retentions
-from airflow_kafka_offsets.readings.topic_times import records_since, unread_times
+from airflow_kafka_offsets.readings.topic_times import records_since, refuse_unread_times
 
 log = logging.getLogger(__name__)
 
@@ -268,10 +268,9 @@ def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, momen
     # emptied_partitions() handles an empty log.
     doubtful = cut_off(client, starts, logs)
     times = client.record_times(doubtful)
+    refuse_unread_times(doubtful.keys() - times.keys())
     # Many records may have the same time, such as the start of their hour.
     gone = {tp: time for tp, time in times.items() if time is not None and time >= timestamp_ms(moment)}
-    if unseen := set(doubtful) - set(times):
-        raise unread_times(unseen)
     if not gone:
         return []
     return [
