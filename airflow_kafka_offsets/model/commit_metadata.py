@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commit, Positions, TopicPartition
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import is_int, shorten
 
 MAX_BYTES = 4_000
 """Below Kafka's default ``offset.metadata.max.bytes``, 4,096; the client adds a NUL byte."""
@@ -268,5 +268,4 @@ def _parse(text: str) -> CommitMetadata | None:
 def _fits(field: Field[Any], value: object) -> bool:
     if field.type == "str":
         return isinstance(value, str) and len(value) <= MAX_BYTES
-    most = _LAST_SECOND if field.name in ("at", "started", "approved_at") else MAX_OFFSET
-    return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
+    return is_int(value, -1, _LAST_SECOND if field.name in ("at", "started", "approved_at") else MAX_OFFSET)

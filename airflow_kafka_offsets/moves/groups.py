@@ -211,18 +211,10 @@ def plan_group_resets(
     return _restorable(group_plans)
 
 
-def plan_resets_to(
-    client: OffsetsClient,
-    targets: Mapping[str, Offsets],
-    *,
-    source: Mapping[str, Any],
-    on_out_of_range: OutOfRangePolicy = "fail",
-    log_check: LogCheck,
-) -> list[OffsetPlan]:
-    """Plan the reset of groups to known offsets, see :func:`plan_commits`; groups without any are omitted."""
+def plan_resets_to(client: OffsetsClient, targets: Mapping[str, Offsets], **how: Any) -> list[OffsetPlan]:
+    """Plan the reset of groups that have targets; ``how`` as in :func:`plan_commits`."""
     targets = {group_id: offsets for group_id, offsets in targets.items() if offsets}
-    how: Any = {"source": source, "on_out_of_range": on_out_of_range, "log_check": log_check}
-    return _restorable(plan_commits(client, targets, **how, refuse_active=True))
+    return _restorable(plan_commits(client, targets, refuse_active=True, **how))
 
 
 def _restorable(group_plans: Iterable[OffsetPlan]) -> list[OffsetPlan]:

@@ -46,9 +46,9 @@ def refuse_stale(
     for group_plan in plan.group_plans:
         moved_to = receipt.group(group_plan.group_id).after
         found += _commits_of_others(group_plan, moved_to, maker, metadata, same_run=same_run)
-    of, moved = plan.checkpoint_plan, receipt.checkpoint
-    if of and moved and (found or not same_run) and (beyond := _read_beyond(of, moved)):
-        found.append(f"the query has finished batch {of.batch_id} and has moved on {summarize(beyond)}")
+    restore, moved = plan.checkpoint_plan, receipt.checkpoint
+    if restore and moved and (found or not same_run) and (beyond := _read_beyond(restore, moved)):
+        found.append(f"the query has finished batch {restore.batch_id} and has moved on {summarize(beyond)}")
     changes = _changes(plan)
     if not found or not changes:
         return plan
@@ -62,7 +62,7 @@ def refuse_stale(
     remedy = "undo the newest move, reset to the position that you want, or set "
     refusal = f"{text}: {remedy}{parameter_text('allow_stale', True)}"
     # All refusals are shown together, so the first group's plan may have those of the whole plan.
-    part = of or plan.group_plans[0]
+    part = restore or plan.group_plans[0]
     if allow_stale:
         part = replace(part, notes=(*part.notes, text))
     else:
@@ -83,8 +83,9 @@ def _read_beyond(plan: CheckpointPlan, moved: CheckpointPlan) -> list[TopicParti
 
 def _changes(plan: PipelinePlan) -> list[tuple[int, int]]:
     """Return the current and the restored offsets that differ: the query's, else its groups'."""
-    of = plan.checkpoint_plan
-    sources = [(of.before.get(source, {}), back) for source, back in of.after.items()] if of else []
+    checkpoint = plan.checkpoint_plan
+    now, after = (checkpoint.before, checkpoint.after) if checkpoint else ({}, {})
+    sources = [(now.get(source, {}), back) for source, back in after.items()]
     groups = [(group_plan.planned_on, group_plan.after) for group_plan in plan.group_plans]
     of_query, of_groups = (
         [

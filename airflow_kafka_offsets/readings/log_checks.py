@@ -17,7 +17,7 @@ from airflow_kafka_offsets.model.commit_origins import foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.batch_times import newer_records, newer_than_batch, recreated_since
+from airflow_kafka_offsets.readings.batch_times import newer_record_refusals, newer_records, recreated_since
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
@@ -124,17 +124,17 @@ class LogCheck:
             positions if self.only_whole else unconfirmed(positions, commits, of_store=self.moves is None)
         )
         if self.moves is None:
-            return [] if self.read_at is None else newer_than_batch(client, silent, self.read_at)
+            return [] if self.read_at is None else newer_record_refusals(client, silent, self.read_at)
         moved = moved_topics(self.moves, {tp: commits.get(tp) for tp in positions})
         again = moved.recreated_topics(current)
-        found = other_logs_refusals(_newest_move(self.moves, again), moved, current)
+        found = other_logs_refusals(_newest_move_text(self.moves, again), moved, current)
         if found:
             return found
         for read_at, last, ends in self.by_last_move(silent):
-            found += newer_than_batch(client, ends, read_at, only_whole=self.only_whole)
+            found += newer_record_refusals(client, ends, read_at, only_whole=self.only_whole)
             if not found and not self.only_whole:
                 gone_on = recreated_since(client, self.moves.batches_after(last), positions, ends)
-                found += [_read_on(self.moves, gone_on)] if gone_on else []
+                found += [_recreated_text(self.moves, gone_on)] if gone_on else []
         return found
 
     def by_last_move(self, positions: Offsets) -> list[tuple[int, int, Offsets]]:
@@ -191,7 +191,7 @@ class LogCheck:
             return []
         if newest_cluster(self.moves, commits) == current.cluster:
             return []
-        what = _newest_move(self.moves, topics)
+        what = _newest_move_text(self.moves, topics)
         return other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
 
 
@@ -289,7 +289,7 @@ def _follows(made: CommitMetadata, archive: ArchivedMove | None) -> bool:
     return made.at >= archive.created_at
 
 
-def _newest_move(moves: ArchivedMoves, topics: Collection[str]) -> str:
+def _newest_move_text(moves: ArchivedMoves, topics: Collection[str]) -> str:
     archive = moves.on_cluster(topics)
     name = "" if archive is None else f" (archive {archive.name})"
     return f"the newest move of {moves.checkpoint.location}{name}"
@@ -323,7 +323,7 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
         )
 
 
-def _read_on(moves: ArchivedMoves, again: Collection[TopicPartition]) -> str:
+def _recreated_text(moves: ArchivedMoves, again: Collection[TopicPartition]) -> str:
     return (
         f"{moves.checkpoint.location}: its query kept its offsets on {summarize(again)}, but all records "
         "there are newer than an earlier batch of the query: the topic was deleted and created again, and "

@@ -107,9 +107,9 @@ def plan_window(
     else:
         # Read again: the lookup skips records that retention has deleted since the logs were read.
         logs = client.log_ranges(starts)
-        refusals = window.refusals(logs) + partitions_cut_off(client, starts, logs, start.time)
+        refusals = window.refusals(logs) + cut_off_refusals(client, starts, logs, start.time)
         age = timestamp_ms(now) - timestamp_ms(start.time)
-        refusals += emptied_partitions(client, window, positions, logs, age)
+        refusals += emptied_refusals(client, window, positions, logs, age)
     PlanRefusedError.raise_if(refusals)
     limited = window if max_records is None else window.limited(max_records)
     warn_group_elsewhere(limited, positions)
@@ -263,9 +263,9 @@ def window_commits(client: OffsetsClient, selection: GroupSelection) -> dict[str
     return {group: group_commits(client, group, topics) for group, topics in scopes.items()}
 
 
-def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, moment: datetime) -> list[str]:
+def cut_off_refusals(client: OffsetsClient, starts: Offsets, logs: Logs, moment: datetime) -> list[str]:
     """Return refusals for logs that start later than the window, whose records may be deleted."""
-    # emptied_partitions() handles an empty log.
+    # emptied_refusals() handles an empty log.
     doubtful = cut_off(client, starts, logs)
     times = client.record_times(doubtful)
     refuse_unread_times(doubtful.keys() - times.keys())
@@ -280,7 +280,7 @@ def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, momen
     ]
 
 
-def emptied_partitions(
+def emptied_refusals(
     client: OffsetsClient, window: OffsetWindow, positions: Positions, logs: Logs, age: int
 ) -> list[str]:
     """
