@@ -210,6 +210,11 @@ def by_partition(values: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, 
     }
 
 
+def flat(sources: Mapping[str, Mapping[TopicPartition, T]]) -> dict[tuple[str, TopicPartition], T]:
+    """Return the values of all sources in one mapping, by source and partition, to compare them at once."""
+    return {(source, tp): value for source, values in sources.items() for tp, value in values.items()}
+
+
 def not_on_broker(
     wanted: Iterable[TopicPartition], on_broker: Mapping[str, Iterable[int]]
 ) -> list[TopicPartition]:

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.formats import load_json, offsets_json
 from airflow_kafka_offsets.model.location import is_same_location
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, flat, summarize
 from airflow_kafka_offsets.model.parameters import duration_text, parse_switch, parse_time
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -298,9 +298,7 @@ def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
 
 
 def _moved_partitions(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -> set[TopicPartition]:
-    sources = then.keys() | now.keys()
-    changes = (then.get(source, {}).items() ^ now.get(source, {}).items() for source in sources)
-    return {tp for change in changes for tp, _ in change}
+    return {tp for (_, tp), _ in flat(then).items() ^ flat(now).items()}
 
 
 def _batches_text(batches: Sequence[int]) -> str:

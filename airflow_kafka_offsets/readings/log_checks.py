@@ -15,7 +15,7 @@ from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import LISTENER, CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, flat, summarize
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.batch_times import newer_record_refusals, newer_records, recreated_since
 
@@ -173,12 +173,8 @@ class LogCheck:
             return recorded
         moved = moved_topics(self.moves, commits)
         again = {topic: moved.topics[topic] for topic in moved.recreated_topics(current)}
-        silent = {
-            tp: at
-            for offsets in sources.values()
-            for tp, at in offsets.items()
-            if tp in commits and tp.topic not in moved.topics
-        }
+        here = {tp: at for (_, tp), at in flat(sources).items() if tp in commits}
+        silent = {tp: at for tp, at in here.items() if tp.topic not in moved.topics}
         for read_at, _, ends in self.by_last_move(unconfirmed(silent, commits)):
             newer = newer_records(client, ends, read_at, only_whole=True)
             again |= {tp.topic: "unknown" for tp in newer}
