@@ -231,22 +231,26 @@ class CommitMetadata:
         }
 
     @classmethod
-    def parse(cls, text: str | None) -> CommitMetadata | None:
-        """Read a commit's metadata; ``None`` if it is empty, unreadable or another client's."""
-        return _parse(text) if text and len(text) <= _MOST_CHARACTERS else None
+    def parse(cls, text: str | None) -> CommitMetadata:
+        """Read a commit's metadata; no field is set if it is empty, unreadable or another client's."""
+        return _parse(text) if text and len(text) <= _MOST_CHARACTERS else NO_METADATA
 
     @classmethod
-    def of(cls, commit: Commit | None) -> CommitMetadata | None:
-        """Read the metadata of a commit, see :meth:`parse`; ``None`` without a commit."""
-        return None if commit is None else cls.parse(commit.metadata)
+    def of(cls, commit: Commit | None) -> CommitMetadata:
+        """Read the metadata of a commit, see :meth:`parse`; no field is set without a commit."""
+        return NO_METADATA if commit is None else cls.parse(commit.metadata)
 
     @classmethod
-    def from_json(cls, values: Mapping[str, object]) -> CommitMetadata | None:
-        """Read the result of :meth:`as_json`; ``None`` if no field of it is present."""
+    def from_json(cls, values: Mapping[str, object]) -> CommitMetadata:
+        """Read the fields of :meth:`as_json` that are present."""
         known: dict[str, Any] = {
             field.name: values[field.name] for field in fields(cls) if _fits(field, values.get(field.name))
         }
-        return cls(**known) if known else None
+        return cls(**known)
+
+    def __bool__(self) -> bool:
+        """Whether any field is set."""
+        return self != NO_METADATA
 
     def __str__(self) -> str:
         # The metadata of a commit with many partitions has no task and no DAG.
@@ -255,14 +259,18 @@ class CommitMetadata:
         return shorten(f"{who} (query {self.query}, batch {self.batch})" if self.query else who, _SHOWN)
 
 
+NO_METADATA = CommitMetadata()
+"""Metadata of another client, or of no commit."""
+
+
 # All partitions of a commit share one text, and several rules parse the text of each partition.
 @lru_cache(maxsize=100)
-def _parse(text: str) -> CommitMetadata | None:
+def _parse(text: str) -> CommitMetadata:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):  # another client may write anything, such as deeply nested brackets
-        return None
-    return CommitMetadata.from_json(values) if isinstance(values, Mapping) else None
+        return NO_METADATA
+    return CommitMetadata.from_json(values) if isinstance(values, Mapping) else NO_METADATA
 
 
 def _fits(field: Field[Any], value: object) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import GroupMovedError, PlanRefusedError, UnknownTopicPartitionError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import foreign_query, is_partly_moved, log_ids_of
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
@@ -155,7 +155,7 @@ def plan_group_resets(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: MissingCommitPolicy = "fail",
     at_checkpoint: Mapping[str, Offsets] | None = None,
-    metadata: CommitMetadata | None = None,
+    metadata: CommitMetadata = NO_METADATA,
     interrupted: bool = False,
     log_check: LogCheck = LogCheck(),  # noqa: B008  # it is frozen
 ) -> list[OffsetPlan]:
@@ -182,9 +182,7 @@ def plan_group_resets(
         named = explicit_offsets(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
         places[group_id] = place if named is None else Place("offsets", named)
         commits_of[group_id] = _commits_to_move(client, group_id, scope, named)
-    moved: Mapping[str, Sequence[TopicPartition]] = {}
-    if metadata and place.traits.relative:
-        moved = _moved_by_earlier_try(commits_of, metadata, interrupted)
+    moved = _moved_by_earlier_try(commits_of, metadata, interrupted) if place.traits.relative else {}
     ids = known_log_ids(client, {tp.topic for commits in commits_of.values() for tp in commits})
     log_check = replace(log_check, old_offsets=place.traits.starts_from_commits)
     group_plans = []
@@ -300,7 +298,7 @@ def _moved_by_earlier_try(
 ) -> dict[str, list[TopicPartition]]:
     """Return the partitions of each group that an earlier try of the same reset has moved."""
     makers = {
-        group_id: {tp: CommitMetadata.of(commit) or CommitMetadata() for tp, commit in commits.items()}
+        group_id: {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
         for group_id, commits in commits_of.items()
     }
     everything = [maker for group in makers.values() for maker in group.values()]

@@ -12,7 +12,7 @@ from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -89,8 +89,7 @@ def offsets_before(plan_digest: str, group: GroupReceipt, commits: Commits) -> P
     found: Positions = {}
     for tp, commit in commits.items():
         made = CommitMetadata.of(commit)
-        mine = made is not None and made.plan == plan_digest
-        if commit is not None and mine and commit.offset == group.after.get(tp):
+        if commit and made and made.plan == plan_digest and commit.offset == group.after.get(tp):
             found[tp] = group.before.get(tp)
     return found
 
@@ -228,11 +227,11 @@ def _refuse_committed_since(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
     saved: SavedPlan,
-    metadata: CommitMetadata | None = None,
+    metadata: CommitMetadata = NO_METADATA,
 ) -> None:
     """Refuse a plan that was applied, and after which others have committed: only a retry overwrites that."""
     made = newest_move_of(saved, checkpoint)
-    retried = made is not None and metadata is not None and metadata.is_same_instance(made.made_by)
+    retried = made is not None and metadata.is_same_instance(made.made_by)
     if made is None or not made.done or made.undone or retried:
         return
     state, _ = pipeline_state(client, checkpoint, saved)

@@ -10,7 +10,7 @@ from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import committer_text
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, flat, summarize
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
@@ -44,8 +44,8 @@ def refuse_stale(
     # Read after the plan has taken its archive's number: the claim finds any move that begins from now on.
     later = [*ArchivedMoves(checkpoint).in_effect(archive.number)] if checkpoint and archive else []
     found = [f"move {each} followed" for each in reversed(later) if not metadata.is_same_run(each.made_by)]
-    maker = None if archive is None else archive.made_by
-    same_run = same_run or (maker is not None and metadata.is_same_run(maker))
+    maker = NO_METADATA if archive is None else archive.made_by
+    same_run = same_run or metadata.is_same_run(maker)
     for group_plan in plan.group_plans:
         moved_to = receipt.group(group_plan.group_id).after
         found += _commits_of_others(group_plan, moved_to, maker, metadata, same_run=same_run)
@@ -92,7 +92,7 @@ def _differing(now: Mapping[K, int | None], back: Mapping[K, int]) -> list[tuple
 def _commits_of_others(
     group_plan: OffsetPlan,
     moved_to: Offsets,
-    maker: CommitMetadata | None,
+    maker: CommitMetadata,
     metadata: CommitMetadata,
     *,
     same_run: bool,
@@ -110,15 +110,11 @@ def _commits_of_others(
         commit = group_plan.commits.get(tp)
         made = CommitMetadata.of(commit)
         # Within the range of the move, a commit is progress of its recovery, but a reset is not.
-        moved = (
-            made is not None
-            and made.is_move
-            and now.get(tp) not in (None, back[tp], moved_to.get(tp))
-            and not (maker is not None and maker.is_same_run(made))
-        )
+        elsewhere = now.get(tp) not in (None, back[tp], moved_to.get(tp))
+        moved = made.is_move and elsewhere and not maker.is_same_run(made)
         if not moved and tp not in beyond:
             continue
-        if not (same_run if made is None or not (made.run or moved) else metadata.is_same_run(made)):
+        if not (metadata.is_same_run(made) if made.run or moved else same_run):
             of_others.setdefault(committer_text(commit) or "another client", []).append(tp)
     return [
         f"group {group_plan.group_id!r} was committed on {summarize(partitions)} by {who}"

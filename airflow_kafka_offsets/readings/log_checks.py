@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.annotation_types import OffsetsClient, OffsetsReader
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
-from airflow_kafka_offsets.model.commit_metadata import LISTENER, CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import LISTENER, NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, flat, summarize
@@ -139,10 +139,10 @@ class LogCheck:
 
     def by_last_move(self, positions: Offsets) -> list[tuple[int, int, Offsets]]:
         """
-        Return the positions by the newest move of their topic.
+        Return the positions grouped by the newest move of their topic.
 
-        Each with the time of the batch that has read them, and the newest batch that the move has written;
-        without those of a batch that the move has written.
+        Each group has the time of the batch that has read the positions, and the newest batch that the move
+        has written. Positions of a batch that the move itself has written are left out.
         """
         if self.moves is None or self.state is None or (read_at := self.state.batch_timestamp_ms) is None:
             return []
@@ -158,7 +158,7 @@ class LogCheck:
         self, client: OffsetsClient, sources: Mapping[str, Offsets], plans: Iterable[OffsetPlan]
     ) -> LogIds:
         """
-        Return the ids of the logs that a checkpoint leaves with a move to the offsets of plans.
+        Return the ids of the logs that a checkpoint leaves if it moves to the offsets of plans.
 
         It leaves another cluster, or topics that were created again since its offsets were read. The ids are
         unknown if it leaves neither.
@@ -200,11 +200,11 @@ def newest_cluster(moves: ArchivedMoves, commits: Commits) -> str:
     failover back commits the group on the mirror, which the pipeline leaves.
     """
     archive = moves.on_cluster({tp.topic for tp in commits})
-    made = filter(None, map(CommitMetadata.of, commits.values()))
+    made = map(CommitMetadata.of, commits.values())
     since = [each for each in made if each.cluster and _follows(each, archive)]
     if archive is not None and not since:
         return archive.log_ids.cluster
-    return max(since, key=lambda each: each.at or 0, default=CommitMetadata()).cluster
+    return max(since, key=lambda each: each.at or 0, default=NO_METADATA).cluster
 
 
 def moved_topics(moves: ArchivedMoves, commits: Commits) -> LogIds:
@@ -214,7 +214,7 @@ def moved_topics(moves: ArchivedMoves, commits: Commits) -> LogIds:
     since = {
         tp.topic
         for tp, commit in commits.items()
-        if (by := CommitMetadata.of(commit)) and by.cluster and _follows(by, moved.get(tp.topic))
+        if (by := CommitMetadata.of(commit)).cluster and _follows(by, moved.get(tp.topic))
     }
     ids = {topic: each.log_ids.topics.get(topic, "") for topic, each in moved.items()}
     return LogIds("", {topic: found for topic, found in ids.items() if found and topic not in since})
@@ -231,7 +231,7 @@ def unconfirmed(positions: Offsets, commits: Commits, *, of_store: bool = False)
     def is_confirmed(tp: TopicPartition) -> bool:
         commit = commits.get(tp)
         made = CommitMetadata.of(commit)
-        if commit is None or made is None or not made.cluster:
+        if commit is None or not made.cluster:
             return False
         # The commit of a store names no query.
         own = not made.is_move if of_store else bool(made.query)

@@ -49,8 +49,8 @@ class RecordProgress:
     :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor`. Later records never change this result;
     only a move back of the position does.
 
-    Without any position no time is reached, and neither in a partition without a position whose first records
-    retention has deleted.
+    Without any position, no time is reached. Nor is it in a partition that has no position, if retention has
+    deleted its first records.
 
     :param positions: the positions; ``None`` for a partition without a record that was read.
     :param logs: the ranges of the logs, read after the positions.
