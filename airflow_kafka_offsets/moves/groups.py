@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.offsets import (
     Positions,
     TopicPartition,
     committed_offsets,
+    flat,
     positions_past_targets,
     summarize,
 )
@@ -105,16 +106,13 @@ def check_not_overtaken(
     :param read_again: returns the present targets of each group.
     :raises GroupMovedError: if later targets were committed since the targets were read.
     """
-    ahead = {
-        plan.group_id: past
-        for plan in group_plans
-        if (past := positions_past_targets(plan.before, targets[plan.group_id]))
-    }
-    now = read_again() if ahead else {}
-    if ahead and not any(positions_past_targets(past, now.get(group, {})) for group, past in ahead.items()):
+    before = flat({plan.group_id: plan.before for plan in group_plans})
+    ahead = positions_past_targets(before, flat(targets))
+    if ahead and not positions_past_targets(ahead, flat(read_again())):
+        groups = ", ".join(dict.fromkeys(group for group, _ in ahead))
         raise GroupMovedError(
-            f"group {', '.join(ahead)} was committed with later offsets since these were read; nothing was "
-            "changed; commit again"
+            f"group {groups} was committed with later offsets since these were read; nothing was changed; "
+            "commit again"
         )
 
 
@@ -182,7 +180,7 @@ def plan_group_resets(
         named = explicit_offsets(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
         places[group_id] = place if named is None else Place("offsets", named)
         commits_of[group_id] = _commits_to_move(client, group_id, scope, named)
-    moved = _moved_by_earlier_try(commits_of, metadata, interrupted) if place.traits.relative else {}
+    moved = _moved_by_earlier_try(commits_of, metadata, interrupted) if place.traits.relative else ()
     ids = known_log_ids(client, {tp.topic for commits in commits_of.values() for tp in commits})
     log_check = replace(log_check, old_offsets=place.traits.starts_from_commits)
     group_plans = []
@@ -201,7 +199,7 @@ def plan_group_resets(
                 on_out_of_range=on_out_of_range,
                 on_no_commit=on_no_commit,
                 starts=starts,
-                moved=moved.get(group_id, ()),
+                moved=[tp for tp in commits if (group_id, tp) in moved],
                 refusals=[*active.get(group_id, []), *refusals],
                 log_ids=ids,
             )
@@ -295,13 +293,10 @@ def _commits_to_move(
 
 def _moved_by_earlier_try(
     commits_of: Mapping[str, Commits], metadata: CommitMetadata, interrupted: bool
-) -> dict[str, list[TopicPartition]]:
-    """Return the partitions of each group that an earlier try of the same reset has moved."""
-    makers = {
-        group_id: {tp: CommitMetadata.of(commit) for tp, commit in commits.items()}
-        for group_id, commits in commits_of.items()
-    }
-    everything = [maker for group in makers.values() for maker in group.values()]
+) -> set[tuple[str, TopicPartition]]:
+    """Return the groups and partitions that an earlier try of the same reset has moved."""
+    makers = {key: CommitMetadata.of(commit) for key, commit in flat(commits_of).items()}
+    everything = [*makers.values()]
     if any(metadata.is_same_task(maker) and metadata.is_other_request(maker) for maker in everything):
         raise PlanRefusedError(
             "this task has already moved the group with other parameters, and nothing was committed since: "
@@ -309,8 +304,6 @@ def _moved_by_earlier_try(
         )
     retried = any(map(metadata.is_same_instance, everything))
     if not (retried or interrupted or is_partly_moved(everything, metadata)):
-        return {}
+        return set()
     is_mine = metadata.is_same_instance if retried else metadata.is_same_task
-    return {
-        group_id: [tp for tp, maker in group.items() if is_mine(maker)] for group_id, group in makers.items()
-    }
+    return {key for key, maker in makers.items() if is_mine(maker)}
