@@ -310,10 +310,9 @@ def emptied_refusals(
     if not emptied:
         return []
     return [
-        f"retention has deleted all records of {summarize(emptied)}, "
-        f"{sum(logs[tp].start for tp in emptied)} in total: some of them may belong to the window; if that "
-        "is intended, start with 'earliest', or leave the partitions out with "
-        f"{parameter_text('topics', ...)}"
+        f"retention has deleted all records of {summarize(emptied)}, {sum(logs[tp].start for tp in emptied)} "
+        "in total: some of them may belong to the window; if that is intended, start with 'earliest', or "
+        f"leave the partitions out with {parameter_text('topics', ...)}"
     ]
 
 
