@@ -30,7 +30,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, StorageError, UsageE
 from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing_new_directories
 from airflow_kafka_offsets.model.location import PASSWORD, check_location_text, check_uri, split_scheme
 from airflow_kafka_offsets.model.text import MAX_SIZE, shorten, too_large_error
-from airflow_kafka_offsets.model.wording import parameter_text
+from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.storage_errors import (
     access_refusal,
     driver_cause,
@@ -191,6 +191,25 @@ def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
         raise StorageError(f"{_display_name(fs, path)}: is a directory; expected a file")
     # Editors and tools on Windows mark UTF-8 at the beginning of a file.
     return None if data is None else decode(data.removeprefix(codecs.BOM_UTF8), _display_name(fs, path))
+
+
+def read_named_text(uri: str, parameter: str, remedy: str) -> str:
+    """
+    Return the content of a small text file that a parameter names.
+
+    :param remedy: for the error text: which file to give.
+    :raises UsageError: if the file does not exist or cannot be read, unless a retry may succeed.
+    """
+    try:
+        text, why = read_text(uri), f"{shorten(uri)}: there is no such file"
+    except KafkaOffsetsError as error:
+        if error.retriable:
+            raise
+        # The error names the file, unless its URI contains a password.
+        text, why = None, str(error)
+    if text is None:
+        raise parameter_error(parameter, f": cannot be read ({why}): {remedy}")
+    return text
 
 
 def decode(data: bytes, name: str) -> str:

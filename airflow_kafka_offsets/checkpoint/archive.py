@@ -233,7 +233,7 @@ def _archive(location: str, name: str, manifest: object, *, done: bool, undone: 
         newest_planned=field("newest_planned", int),
         newest_committed=field("newest_committed", int),
         nonce=field("nonce", str),
-        made_by=CommitMetadata.from_json(field("by", dict)) or CommitMetadata(),
+        made_by=CommitMetadata.from_json(field("by", dict)),
         before=read_sources(field("before", dict), "before", describe=describe_type),
         after=read_sources(field("after", dict), "after", describe=describe_type),
         files=files,

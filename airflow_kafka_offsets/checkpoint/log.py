@@ -25,7 +25,7 @@ from typing import Any
 from airflow_kafka_offsets.errors import CheckpointFormatError, OffsetsFormatError
 from airflow_kafka_offsets.model.formats import load_json, offsets_text, parse_offsets
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.model.text import describe_type, size_error
+from airflow_kafka_offsets.model.text import describe_type, is_int, size_error
 
 NO_OFFSET = "-"
 """Spark's value for a source without an offset yet (``OffsetSeqLog.SERIALIZED_VOID_OFFSET``)."""
@@ -67,9 +67,7 @@ class OffsetLogEntry:
     def batch_timestamp_ms(self) -> int | None:
         """When Spark planned the batch, in ms since 1970; ``None`` in continuous mode."""
         timestamp = self.metadata.get("batchTimestampMs")
-        if not isinstance(timestamp, int) or isinstance(timestamp, bool):
-            return None
-        return timestamp if 0 <= timestamp <= _LAST_MILLISECOND else None
+        return timestamp if is_int(timestamp, most=_LAST_MILLISECOND) else None
 
     def with_offsets(self, offsets: Mapping[str, Offsets]) -> str:
         """Return the file's text with all offsets of some Kafka sources replaced; the rest is unchanged."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.checkpoint.log import json_object
 from airflow_kafka_offsets.errors import CheckpointFormatError
-from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, size_error, too_large_error
+from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, is_int, size_error, too_large_error
 from airflow_kafka_offsets.storage import decode
 
 _CATALOG_FEATURES = ("catalogManaged", "catalogOwned", "coordinatedCommits")
@@ -35,8 +35,6 @@ _AVRO_SCHEMA = re.compile(rb'"name":"Hoodie(Replace)?CommitMetadata"')
 _LAYOUT = re.compile(r"^hoodie\.timeline\.layout\.version=([0-9]{1,9})\s*$", re.MULTILINE)
 # Any 18 digits fit a Long, so the number needs no further check.
 _BATCH_ID = re.compile(r"[0-9]{1,18}")
-# Delta's and Iceberg's numbers are Java Longs.
-_LARGEST_ID = 2**63 - 1
 # Bytes of Avro's sync marker, which ends the header and each block.
 _SYNC = 16
 
@@ -247,7 +245,8 @@ def _objects(value: dict[str, Any], key: str, where: str) -> list[dict[str, Any]
 def _number(value: Any, where: str, *, optional: bool = False) -> Any:
     if value is None and optional:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_ID:
+    # Delta's and Iceberg's numbers are Java Longs, the default of is_int.
+    if not is_int(value):
         raise CheckpointFormatError(
             f"{where}: found {describe_type(value)}; expected a whole number from 0 on"
         )

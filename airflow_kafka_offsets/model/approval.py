@@ -104,10 +104,9 @@ class Approval:
             return []
         elif all(text == APPROVE for text in self.chosen) and not self.entered:
             return [
-                "the approval does not name its plan: expected the option "
-                f"{approve_option(of_plan)!r}, as ApprovePlanOperator offers it, or "
-                f"{of_plan[:SHOWN_DIGITS]} in a field of the form. Airflow may show the text of an earlier "
-                "plan when a task is cleared"
+                f"the approval does not name its plan: expected the option {approve_option(of_plan)!r}, as "
+                f"ApprovePlanOperator offers it, or {of_plan[:SHOWN_DIGITS]} in a field of the form. Airflow "
+                "may show the text of an earlier plan when a task is cleared"
             ]
         return [
             f"the approval is for another plan: found {shorten(', '.join(named))}; expected plan "

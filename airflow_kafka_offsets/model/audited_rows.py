@@ -76,7 +76,7 @@ class Sums(NamedTuple):
 
     rows: int
     total: int
-    """The sum of :meth:`~airflow_kafka_offsets.model.fingerprint.Fingerprint.value`."""
+    """The sum of ``(offset + shift) ** 4 % PRIME``, see :mod:`airflow_kafka_offsets.model.fingerprint`."""
     first: int
     last: int
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.formats import offsets_json, parse_offsets
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, flat
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.table import (
     TimesByOffset,
@@ -108,15 +108,11 @@ class CheckpointPlan:
 
     def offsets_moved(self, with_groups: Collection[TopicPartition]) -> dict[str, Offsets]:
         """Return the offsets before of the partitions that it moves, or that move with their groups."""
-        moved = {
-            source: {
-                tp: offset
-                for tp, offset in offsets.items()
-                if tp in with_groups or self.after.get(source, {}).get(tp) != offset
-            }
-            for source, offsets in self.before.items()
-        }
-        return {source: offsets for source, offsets in moved.items() if offsets}
+        after, moved = flat(self.after), dict[str, Offsets]()
+        for (source, tp), offset in flat(self.before).items():
+            if tp in with_groups or after.get((source, tp)) != offset:
+                moved.setdefault(source, {})[tp] = offset
+        return moved
 
     def with_group_plans(self, group_plans: Iterable[OffsetPlan]) -> CheckpointPlan:
         """Return the plan with the findings of plans that compared its targets with the logs."""

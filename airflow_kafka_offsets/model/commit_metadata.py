@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commit, Positions, TopicPartition
-from airflow_kafka_offsets.model.text import shorten
+from airflow_kafka_offsets.model.text import is_int, shorten
 
 MAX_BYTES = 4_000
 """Below Kafka's default ``offset.metadata.max.bytes``, 4,096; the client adds a NUL byte."""
@@ -231,22 +231,26 @@ class CommitMetadata:
         }
 
     @classmethod
-    def parse(cls, text: str | None) -> CommitMetadata | None:
-        """Read a commit's metadata; ``None`` if it is empty, unreadable or another client's."""
-        return _parse(text) if text and len(text) <= _MOST_CHARACTERS else None
+    def parse(cls, text: str | None) -> CommitMetadata:
+        """Read a commit's metadata; no field is set if it is empty, unreadable or another client's."""
+        return _parse(text) if text and len(text) <= _MOST_CHARACTERS else NO_METADATA
 
     @classmethod
-    def of(cls, commit: Commit | None) -> CommitMetadata | None:
-        """Read the metadata of a commit, see :meth:`parse`; ``None`` without a commit."""
-        return None if commit is None else cls.parse(commit.metadata)
+    def of(cls, commit: Commit | None) -> CommitMetadata:
+        """Read the metadata of a commit, see :meth:`parse`; no field is set without a commit."""
+        return NO_METADATA if commit is None else cls.parse(commit.metadata)
 
     @classmethod
-    def from_json(cls, values: Mapping[str, object]) -> CommitMetadata | None:
-        """Read the result of :meth:`as_json`; ``None`` if no field of it is present."""
+    def from_json(cls, values: Mapping[str, object]) -> CommitMetadata:
+        """Read the fields of :meth:`as_json` that are present."""
         known: dict[str, Any] = {
             field.name: values[field.name] for field in fields(cls) if _fits(field, values.get(field.name))
         }
-        return cls(**known) if known else None
+        return cls(**known)
+
+    def __bool__(self) -> bool:
+        """Whether any field is set."""
+        return self != NO_METADATA
 
     def __str__(self) -> str:
         # The metadata of a commit with many partitions has no task and no DAG.
@@ -255,18 +259,21 @@ class CommitMetadata:
         return shorten(f"{who} (query {self.query}, batch {self.batch})" if self.query else who, _SHOWN)
 
 
+NO_METADATA = CommitMetadata()
+"""Metadata of another client, or of no commit."""
+
+
 # All partitions of a commit share one text, and several rules parse the text of each partition.
 @lru_cache(maxsize=100)
-def _parse(text: str) -> CommitMetadata | None:
+def _parse(text: str) -> CommitMetadata:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):  # another client may write anything, such as deeply nested brackets
-        return None
-    return CommitMetadata.from_json(values) if isinstance(values, Mapping) else None
+        return NO_METADATA
+    return CommitMetadata.from_json(values) if isinstance(values, Mapping) else NO_METADATA
 
 
 def _fits(field: Field[Any], value: object) -> bool:
     if field.type == "str":
         return isinstance(value, str) and len(value) <= MAX_BYTES
-    most = _LAST_SECOND if field.name in ("at", "started", "approved_at") else MAX_OFFSET
-    return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= most
+    return is_int(value, -1, _LAST_SECOND if field.name in ("at", "started", "approved_at") else MAX_OFFSET)

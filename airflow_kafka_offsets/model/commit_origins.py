@@ -12,17 +12,17 @@ from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.wording import parameter_text
 
 
-def is_partly_moved(commits: Sequence[CommitMetadata | None], metadata: CommitMetadata) -> bool:
+def is_partly_moved(commits: Sequence[CommitMetadata], metadata: CommitMetadata) -> bool:
     """
     Return whether an earlier try of a task has moved only some of its partitions.
 
     If another client committed the others later, the earlier try had moved all, and that client has
     continued.
 
-    :param commits: the last commit of every partition; ``None`` without a commit or without our metadata.
+    :param commits: the metadata of every partition's last commit.
     """
-    moved = [each for each in commits if each is not None and metadata.is_same_task(each)]
-    others = [each for each in commits if each is not None and not metadata.is_same_task(each)]
+    moved = [each for each in commits if metadata.is_same_task(each)]
+    others = [each for each in commits if not metadata.is_same_task(each)]
     first = min((each.at or 0 for each in moved), default=0)
     return 0 < len(moved) < len(commits) and not any((each.at or 0) > first for each in others)
 
@@ -30,7 +30,7 @@ def is_partly_moved(commits: Sequence[CommitMetadata | None], metadata: CommitMe
 def committer_text(commit: Commit | None) -> str:
     """Return the origin and the time of a commit, for an error text; empty if unknown."""
     metadata = CommitMetadata.of(commit)
-    if metadata is None or not (metadata.run or metadata.tool or metadata.query):
+    if not (metadata.run or metadata.tool or metadata.query):
         return ""
     at = metadata.at or 0
     return str(metadata) + (f" at {iso_time(at * 1_000)}" if 0 < at < 1 << 36 else "")
@@ -47,7 +47,7 @@ def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
         metadata = CommitMetadata.parse(text)
         if text is None:
             found = "could not be read, so it counts as another client's"
-        elif metadata is not None and metadata.query and metadata.query != query:
+        elif metadata.query not in ("", query):
             found = f"is of {metadata}"
         else:
             continue
@@ -81,7 +81,7 @@ def check_group_follows(group_id: str, commits: Commits, query: str, current: Lo
 def newest_move(commits: Commits, query: str) -> int:
     """Return the number of the newest move of a query's checkpoint before its commits; 0 for none."""
     made = map(CommitMetadata.of, commits.values())
-    return max((by.move or 0 for by in made if by and by.query == query), default=0)
+    return max((by.move or 0 for by in made if by.query == query), default=0)
 
 
 def moves_elsewhere(commits: Commits, query: str, batch: int | None, ends: Offsets, began: float) -> set[int]:
@@ -109,8 +109,6 @@ def log_ids_of(commits: Commits, current: LogIds) -> LogIds:
     topics: dict[str, str] = {}
     for tp, commit in sorted(commits.items()):
         made = CommitMetadata.of(commit)
-        if made is None:
-            continue
         if made.cluster and cluster in ("", current.cluster):
             cluster = made.cluster
         if made.topic and topics.get(tp.topic) in (None, current.topics.get(tp.topic)):

@@ -270,10 +270,9 @@ def remedies() -> Mapping[Verdict, str]:
     return {
         "in step": "no action is needed",
         "group behind": (
-            "the newest batch was not committed: run the task that commits; if that task has succeeded, "
-            "find out which other task or tool moves the group or the checkpoint. "
-            f"{commit} moves the group to the checkpoint; {to_group}, and the query reads the records "
-            "between them again"
+            "the newest batch was not committed: run the task that commits; if that task has succeeded, find "
+            f"out which other task or tool moves the group or the checkpoint. {commit} moves the group to "
+            f"the checkpoint; {to_group}, and the query reads the records between them again"
         ),
         "group ahead": (
             "another task or tool moved the group, or the checkpoint is new or an older copy: find out "
@@ -319,8 +318,7 @@ def remedies() -> Mapping[Verdict, str]:
             "the query no longer reads the topic, so its new records are not read: let the query read the "
             "topic again; if the query dropped the topic on purpose, delete the group's offsets for it "
             f"({dag_text('left_topics of CommitOffsetsOperator, or ')}airflow-kafka-offsets group "
-            "delete-offsets), use a new group, or leave the topic out with "
-            f"{parameter_text('topics', ...)}"
+            f"delete-offsets), use a new group, or leave the topic out with {parameter_text('topics', ...)}"
         ),
         "other query": (
             "the group follows another query: give each query its own group; if this query replaces the "

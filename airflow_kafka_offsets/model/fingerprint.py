@@ -43,12 +43,6 @@ class Fingerprint:
         shift = secrets.randbelow(_SMALL) - offsets.start
         return cls(shift, small=offsets.size <= _SMALL)
 
-    def value(self, offset: int) -> int:
-        """Return the value of one offset, as the database computes it."""
-        residue = (offset + self.shift) % PRIME
-        square = residue * residue % PRIME
-        return square * square % PRIME
-
     def expected(self, offsets: OffsetRange) -> int:
         """Return the sum over a range with each offset once, modulo :data:`PRIME`."""
         start, end = (bound + self.shift for bound in offsets)

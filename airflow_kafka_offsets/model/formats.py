@@ -31,7 +31,7 @@ from airflow_kafka_offsets.model.offsets import (
     by_topic,
     is_topic_name,
 )
-from airflow_kafka_offsets.model.text import MAX_VALUES, DescribeValue, quote, shorten, size_error
+from airflow_kafka_offsets.model.text import MAX_VALUES, DescribeValue, is_int, quote, shorten, size_error
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
 SPARK_FORM = '{"topic": {"0": 42}}'
@@ -88,9 +88,7 @@ def parse_positions(
                     what, f"{_shown(partition, describe)} instead of a partition of topic {topic!r}"
                 )
             tp = TopicPartition(topic, number)
-            if offset is not None and (
-                isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET
-            ):
+            if offset is not None and not is_int(offset):
                 raise _malformed(what, f"{_shown(offset, describe)} instead of the offset of {tp}")
             positions[tp] = offset
     return positions
@@ -295,9 +293,7 @@ def _shown(key: object, describe: DescribeValue) -> str:
 def _partition(value: object) -> int | None:
     if isinstance(value, str) and _PARTITION.fullmatch(value):
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_PARTITION:
-        return value
-    return None
+    return value if is_int(value, most=MAX_PARTITION) else None
 
 
 def _malformed(what: str, found: str) -> OffsetsFormatError:

@@ -218,10 +218,10 @@ class Lag:
         return "\n".join(lines)
 
 
-def _start(log: LogRange, on_no_commit: MissingCommitPolicy | None) -> int | None:
+def _start(log: LogRange, on_no_commit: MissingCommitPolicy) -> int | None:
     """Return where a group without a commit starts to read."""
     # In an empty log the lag is 0, wherever a consumer starts.
-    if on_no_commit == "earliest" or (on_no_commit is not None and log.start == log.end):
+    if on_no_commit == "earliest" or log.start == log.end:
         return log.start
     return log.end if on_no_commit == "latest" else None
 

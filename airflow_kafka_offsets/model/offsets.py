@@ -15,6 +15,7 @@ from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy
 from airflow_kafka_offsets.model.text import join_first, quote, shorten
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 MAX_OFFSET = 2**63 - 1
@@ -72,9 +73,7 @@ def as_commits(positions: Mapping[TopicPartition, int | None]) -> Commits:
     return {tp: None if at is None else Commit(at) for tp, at in positions.items()}
 
 
-def positions_past_targets(
-    positions: Mapping[TopicPartition, int | None], targets: Mapping[TopicPartition, int]
-) -> Offsets:
+def positions_past_targets(positions: Mapping[K, int | None], targets: Mapping[K, int]) -> dict[K, int]:
     """Return the positions after their targets: a commit of these targets would move back."""
     return {tp: at for tp, target in targets.items() if (at := positions.get(tp)) is not None and at > target}
 
@@ -208,6 +207,11 @@ def by_partition(values: Mapping[str, Mapping[str, T]]) -> dict[TopicPartition, 
         for topic, numbers in values.items()
         for number, value in numbers.items()
     }
+
+
+def flat(sources: Mapping[str, Mapping[TopicPartition, T]]) -> dict[tuple[str, TopicPartition], T]:
+    """Return the values of all sources in one mapping, by source and partition, to compare them at once."""
+    return {(source, tp): value for source, values in sources.items() for tp, value in values.items()}
 
 
 def not_on_broker(

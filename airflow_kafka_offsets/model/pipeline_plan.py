@@ -52,15 +52,15 @@ class PipelinePlan:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def combine(cls, group_plans: Sequence[OffsetPlan], checkpoint_plan: CheckpointPlan) -> Self:
+    def combine(cls, group_plans: Sequence[OffsetPlan], checkpoint: CheckpointPlan) -> Self:
         """Combine plans of groups and of a checkpoint; the groups' sources then name checkpoint and query."""
-        of = checkpoint_plan
-        where = {"checkpoint": of.location, "query_id": of.query_id, "batch_id": of.batch_id}
+        batch = {"query_id": checkpoint.query_id, "batch_id": checkpoint.batch_id}
+        where = {"checkpoint": checkpoint.location, **batch}
         # A group's plan has its topics' ids, the checkpoint's those of its newest move: they may differ.
-        ids = [group_plan.log_ids for group_plan in group_plans if not of.leaves_mirror]
+        ids = [group_plan.log_ids for group_plan in group_plans if not checkpoint.leaves_mirror]
         return cls(
             [replace(group_plan, source={**group_plan.source, **where}) for group_plan in group_plans],
-            replace(of, log_ids=LogIds.union([of.log_ids, *ids])),
+            replace(checkpoint, log_ids=LogIds.union([checkpoint.log_ids, *ids])),
         )
 
     @property
@@ -89,8 +89,8 @@ class PipelinePlan:
     @property
     def is_empty(self) -> bool:
         """Whether there are groups, but nothing to write, because every partition is left alone."""
-        of = self.checkpoint_plan
-        moves = of is not None and bool(of.steps or of.resumes)
+        checkpoint = self.checkpoint_plan
+        moves = checkpoint is not None and bool(checkpoint.steps or checkpoint.resumes)
         # Without groups, only the checkpoint moves, and its plan handles a move without steps.
         return bool(self.group_plans) and not moves and not any(plan.after for plan in self.group_plans)
 
@@ -103,8 +103,8 @@ class PipelinePlan:
     @property
     def begun(self) -> bool:
         """Whether an earlier try has already written a part of the plan."""
-        of = self.checkpoint_plan
-        moved = of is not None and (of.resumes or of.carried)
+        checkpoint = self.checkpoint_plan
+        moved = checkpoint is not None and (checkpoint.resumes or checkpoint.carried)
         return moved or any(plan.planned_on != plan.before for plan in self.group_plans)
 
     def tables(self) -> list[str]:
@@ -114,16 +114,17 @@ class PipelinePlan:
 
     def make_receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
         """Return the groups' receipt with connection ids, and the checkpoint's part under ``checkpoint``."""
-        of = self.checkpoint_plan
+        checkpoint = self.checkpoint_plan
         groups = make_receipt(self.group_plans, plan_only=plan_only, verified=verified)
-        return {**groups, **self.provenance, **({} if of is None else {"checkpoint": of.make_receipt()})}
+        moved = {} if checkpoint is None else {"checkpoint": checkpoint.make_receipt()}
+        return {**groups, **self.provenance, **moved}
 
     def stamp(self, metadata: CommitMetadata) -> CommitMetadata:
         """Return the commits' metadata with the query, the batch and the move of the checkpoint."""
-        of = self.checkpoint_plan
-        if of is None:
+        checkpoint = self.checkpoint_plan
+        if checkpoint is None:
             return metadata
-        return replace(metadata, query=of.query_id, batch=of.batch_id, move=of.number)
+        return replace(metadata, query=checkpoint.query_id, batch=checkpoint.batch_id, move=checkpoint.number)
 
     def archive_files(self) -> dict[str, str]:
         """Return the files with the groups' offsets before and after for the archive: name -> text."""

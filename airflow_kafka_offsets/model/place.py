@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.location import check_location
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import parse_duration, parse_text, parse_time, time_example
+from airflow_kafka_offsets.model.text import is_int
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text, unexpected
 
@@ -215,8 +216,7 @@ def _word(word: str, *, relative: bool = False, commits: Literal["own", None] = 
 def _number(least: int, expected: str) -> Callable[[object, str], int]:
     def read(value: object, parameter: str) -> int:
         number = int(value) if isinstance(value, str) and re.fullmatch("[+-]?[0-9]{1,19}", value) else value
-        # In Python a bool is an int, but True is not an offset.
-        if isinstance(number, int) and not isinstance(number, bool) and least <= number <= MAX_OFFSET:
+        if is_int(number, least):
             return number
         raise unexpected(parameter, value, expected)
 

@@ -104,8 +104,8 @@ def _warnings(saved: SavedPlan, found: Estimate) -> list[str]:
 def _moves(saved: SavedPlan) -> str:
     groups = ", ".join(_code(group.group_id) for group in saved.groups)
     text = f"group{'s' if len(saved.groups) > 1 else ''} {groups}"
-    if (of := saved.checkpoint) is not None:
-        text += f" and checkpoint {_code(of.location)} (batch {of.batch_id})"
+    if (checkpoint := saved.checkpoint) is not None:
+        text += f" and checkpoint {_code(checkpoint.location)} (batch {checkpoint.batch_id})"
     return "; ".join(filter(None, [text, _discarded(saved)]))
 
 

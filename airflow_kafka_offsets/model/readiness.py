@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, Syncs, find_restarts
-from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Offsets, TopicPartition, by_partition, by_topic
-from airflow_kafka_offsets.model.text import describe_type
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, by_partition, by_topic
+from airflow_kafka_offsets.model.text import describe_type, is_int
 from airflow_kafka_offsets.model.translation import DIGEST_LENGTH, LastRead, RecordIdentity
 
 VERSION = 1
@@ -193,7 +193,7 @@ def _parse_read(
 
 
 def _number(value: object, least: int = 0) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_OFFSET:
+    if not is_int(value, least):
         raise ValueError
     return value
 

@@ -21,8 +21,6 @@ RECEIPT_VERSION = 1
 CONNECTION_IDS = ("kafka_config_id", "checkpoint_conn_id")
 """Keys of the ids of the Airflow connections that a task uses, in its receipt."""
 
-_SURELY_READABLE = 10_000
-
 
 def make_receipt(
     group_plans: Sequence[OffsetPlan], *, plan_only: bool = False, verified: bool = False
@@ -54,10 +52,8 @@ def make_receipt(
 
 def check_restorable(group_plans: Sequence[OffsetPlan]) -> None:
     """Refuse plans whose receipt is too large to read back: a move must be restorable before it starts."""
-    partitions = sum(len(group_plan.moves) + len(group_plan.skipped) for group_plan in group_plans)
-    if partitions > _SURELY_READABLE and (
-        refusal := size_error("the receipt", json.dumps(make_receipt(group_plans)))
-    ):
+    if refusal := size_error("the receipt", json.dumps(make_receipt(group_plans))):
+        partitions = sum(len(group_plan.moves) + len(group_plan.skipped) for group_plan in group_plans)
         raise PlanRefusedError(
             f"{partitions:,} partitions are too many for one move, because it could not be restored "
             f"({refusal.partition(': it is')[0]}): name fewer groups or topics at once"

@@ -21,7 +21,7 @@ from airflow_kafka_offsets.model.formats import load_json, offsets_json
 from airflow_kafka_offsets.model.location import is_same_location
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, flat, summarize
 from airflow_kafka_offsets.model.parameters import duration_text, parse_switch, parse_time
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
@@ -76,6 +76,31 @@ class SavedPlan:
     allow_running_mirror: bool = False
 
     @classmethod
+    def make(
+        cls,
+        receipt: Mapping[str, Any],
+        names: Names,
+        policy: CheckpointPolicy,
+        *,
+        allow_new_cluster: bool = False,
+        allow_running_mirror: bool = False,
+        now: datetime | None = None,
+    ) -> SavedPlan:
+        """Return a plan that can be applied later, from the receipt of a plan that was not applied."""
+        allowed = {"allow_new_cluster": allow_new_cluster}
+        if allow_running_mirror:
+            allowed["allow_running_mirror"] = True
+        value = {
+            **receipt,
+            "plan_only": True,
+            "names": names.as_json(),
+            "policy": {**asdict(policy), **allowed},
+            "created": (now or datetime.now(tz=timezone.utc)).isoformat(timespec="seconds"),
+        }
+        found = cls._read(value, "plan", shorten)
+        return found.with_notes(digest=found._compute_digest())
+
+    @classmethod
     def parse(cls, value: object, what: str = "plan", *, describe: DescribeValue = shorten) -> SavedPlan:
         """Read a plan, or its JSON text; raise an OffsetsFormatError if it was changed after it was made."""
         if isinstance(value, str):
@@ -93,14 +118,15 @@ class SavedPlan:
     @classmethod
     def _read(cls, value: Mapping[str, Any], what: str, describe: DescribeValue) -> SavedPlan:
         receipt = Receipt.parse(value, describe=describe)
-        of = receipt.checkpoint
+        checkpoint = receipt.checkpoint
         try:
             names, policy = value["names"], value["policy"]
             if (mirror := names.get("mirror")) is not None:
                 # On the command line a mirror has no connection id.
                 given = {"kafka_config_id": "-", **mirror} if isinstance(mirror, Mapping) else mirror
                 Mirror.parse(given, "names.mirror")
-            left = value["failover"]["left"] if of is not None and of.kind == "failover" else None
+            fails_over = checkpoint is not None and checkpoint.kind == "failover"
+            left = value["failover"]["left"] if fails_over else None
             # The digest covers the other values.
             return cls(
                 Names(**{name: names.get(name) for name in Names._fields}),
@@ -160,11 +186,12 @@ class SavedPlan:
         return self.names._replace(kafka_config_id=on_mirror)
 
     def _compute_digest(self) -> str:
-        of = self.checkpoint
+        checkpoint = self.checkpoint
         moved: list[Any] = []
-        if of is not None:
-            moved = [of.location, of.query_id, of.batch_id, list(of.discarded)]
-            moved += [sources_json(of.before), sources_json(of.after)]
+        if checkpoint is not None:
+            moved = [checkpoint.location, checkpoint.query_id, checkpoint.batch_id]
+            moved.append(list(checkpoint.discarded))
+            moved += [sources_json(checkpoint.before), sources_json(checkpoint.after)]
         groups = [
             [group.group_id, offsets_json(group.before), offsets_json(group.after)]
             for group in sorted(self.groups, key=lambda group: group.group_id)
@@ -256,31 +283,6 @@ class SavedPlan:
         return []
 
 
-def saved_plan(
-    receipt: Mapping[str, Any],
-    names: Names,
-    policy: CheckpointPolicy,
-    *,
-    allow_new_cluster: bool = False,
-    allow_running_mirror: bool = False,
-    now: datetime | None = None,
-) -> SavedPlan:
-    """Return a plan that can be applied later, from the receipt of a plan that was not applied."""
-    value = {
-        **receipt,
-        "plan_only": True,
-        "names": names.as_json(),
-        "policy": {
-            **asdict(policy),
-            "allow_new_cluster": allow_new_cluster,
-            **({"allow_running_mirror": True} if allow_running_mirror else {}),
-        },
-        "created": (now or datetime.now(tz=timezone.utc)).isoformat(timespec="seconds"),
-    }
-    found = SavedPlan._read(value, "plan", shorten)
-    return replace(found, value={**value, "digest": found._compute_digest()})
-
-
 def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
     if now is None:
         return [f"group {then.group_id!r} would not move as planned"]
@@ -296,9 +298,7 @@ def _group_differences(then: GroupReceipt, now: OffsetPlan | None) -> list[str]:
 
 
 def _moved_partitions(then: Mapping[str, Offsets], now: Mapping[str, Offsets]) -> set[TopicPartition]:
-    sources = then.keys() | now.keys()
-    changes = (then.get(source, {}).items() ^ now.get(source, {}).items() for source in sources)
-    return {tp for change in changes for tp, _ in change}
+    return {tp for (_, tp), _ in flat(then).items() ^ flat(now).items()}
 
 
 def _batches_text(batches: Sequence[int]) -> str:

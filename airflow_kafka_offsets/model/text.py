@@ -1,9 +1,9 @@
-"""Limits and display of texts from outside, such as files and other clients' metadata."""
+"""Limits and display of values from outside, such as files and other clients' metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 T = TypeVar("T")
 
@@ -25,6 +25,11 @@ SHOWN = 120
 def is_plain(text: str) -> bool:
     """Whether a text can be passed to a C library: it has no NUL and no lone surrogate."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def is_int(value: object, least: int = 0, most: int = 2**63 - 1) -> TypeGuard[int]:
+    """Whether a value is an int from ``least`` to ``most``; a bool is not, although Python says so."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def too_large_error(what: str, size: int) -> str:

@@ -57,7 +57,7 @@ class PositionCommit(NamedTuple):
             plan.group_id: {
                 tp: at
                 for tp, at in first.get(plan.group_id, {}).items()
-                if (by := CommitMetadata.of(plan.commits.get(tp))) and self.metadata.is_same_instance(by)
+                if self.metadata.is_same_instance(CommitMetadata.of(plan.commits.get(tp)))
             }
             for plan in self.plan.group_plans
         }
@@ -136,8 +136,7 @@ def _skipped_refusals(group_plan: OffsetPlan, query: str, read_first: Callable[[
     taken_over = [
         move
         for move in group_plan.moves
-        if (by := CommitMetadata.of(group_plan.commits.get(move.topic_partition)))
-        and by.query not in ("", query)
+        if CommitMetadata.of(group_plan.commits.get(move.topic_partition)).query not in ("", query)
     ]
     if not taken_over:
         return []

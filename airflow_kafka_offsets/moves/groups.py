@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import GroupMovedError, PlanRefusedError, UnknownTopicPartitionError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import foreign_query, is_partly_moved, log_ids_of
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.offsets import (
     Positions,
     TopicPartition,
     committed_offsets,
+    flat,
     positions_past_targets,
     summarize,
 )
@@ -105,16 +106,13 @@ def check_not_overtaken(
     :param read_again: returns the present targets of each group.
     :raises GroupMovedError: if later targets were committed since the targets were read.
     """
-    ahead = {
-        plan.group_id: past
-        for plan in group_plans
-        if (past := positions_past_targets(plan.before, targets[plan.group_id]))
-    }
-    now = read_again() if ahead else {}
-    if ahead and not any(positions_past_targets(past, now.get(group, {})) for group, past in ahead.items()):
+    before = flat({plan.group_id: plan.before for plan in group_plans})
+    ahead = positions_past_targets(before, flat(targets))
+    if ahead and not positions_past_targets(ahead, flat(read_again())):
+        groups = ", ".join(dict.fromkeys(group for group, _ in ahead))
         raise GroupMovedError(
-            f"group {', '.join(ahead)} was committed with later offsets since these were read; nothing was "
-            "changed; commit again"
+            f"group {groups} was committed with later offsets since these were read; nothing was changed; "
+            "commit again"
         )
 
 
@@ -155,7 +153,7 @@ def plan_group_resets(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: MissingCommitPolicy = "fail",
     at_checkpoint: Mapping[str, Offsets] | None = None,
-    metadata: CommitMetadata | None = None,
+    metadata: CommitMetadata = NO_METADATA,
     interrupted: bool = False,
     log_check: LogCheck = LogCheck(),  # noqa: B008  # it is frozen
 ) -> list[OffsetPlan]:
@@ -182,9 +180,7 @@ def plan_group_resets(
         named = explicit_offsets(client, place, group_id, scope, groups=len(scopes), log_check=log_check)
         places[group_id] = place if named is None else Place("offsets", named)
         commits_of[group_id] = _commits_to_move(client, group_id, scope, named)
-    moved: Mapping[str, Sequence[TopicPartition]] = {}
-    if metadata and place.traits.relative:
-        moved = _moved_by_earlier_try(commits_of, metadata, interrupted)
+    moved = _moved_by_earlier_try(commits_of, metadata, interrupted) if place.traits.relative else ()
     ids = known_log_ids(client, {tp.topic for commits in commits_of.values() for tp in commits})
     log_check = replace(log_check, old_offsets=place.traits.starts_from_commits)
     group_plans = []
@@ -203,7 +199,7 @@ def plan_group_resets(
                 on_out_of_range=on_out_of_range,
                 on_no_commit=on_no_commit,
                 starts=starts,
-                moved=moved.get(group_id, ()),
+                moved=[tp for tp in commits if (group_id, tp) in moved],
                 refusals=[*active.get(group_id, []), *refusals],
                 log_ids=ids,
             )
@@ -211,18 +207,10 @@ def plan_group_resets(
     return _restorable(group_plans)
 
 
-def plan_resets_to(
-    client: OffsetsClient,
-    targets: Mapping[str, Offsets],
-    *,
-    source: Mapping[str, Any],
-    on_out_of_range: OutOfRangePolicy = "fail",
-    log_check: LogCheck,
-) -> list[OffsetPlan]:
-    """Plan the reset of groups to known offsets, see :func:`plan_commits`; groups without any are omitted."""
+def plan_resets_to(client: OffsetsClient, targets: Mapping[str, Offsets], **how: Any) -> list[OffsetPlan]:
+    """Plan the reset of groups that have targets; ``how`` as in :func:`plan_commits`."""
     targets = {group_id: offsets for group_id, offsets in targets.items() if offsets}
-    how: Any = {"source": source, "on_out_of_range": on_out_of_range, "log_check": log_check}
-    return _restorable(plan_commits(client, targets, **how, refuse_active=True))
+    return _restorable(plan_commits(client, targets, refuse_active=True, **how))
 
 
 def _restorable(group_plans: Iterable[OffsetPlan]) -> list[OffsetPlan]:
@@ -305,13 +293,10 @@ def _commits_to_move(
 
 def _moved_by_earlier_try(
     commits_of: Mapping[str, Commits], metadata: CommitMetadata, interrupted: bool
-) -> dict[str, list[TopicPartition]]:
-    """Return the partitions of each group that an earlier try of the same reset has moved."""
-    makers = {
-        group_id: {tp: CommitMetadata.of(commit) or CommitMetadata() for tp, commit in commits.items()}
-        for group_id, commits in commits_of.items()
-    }
-    everything = [maker for group in makers.values() for maker in group.values()]
+) -> set[tuple[str, TopicPartition]]:
+    """Return the groups and partitions that an earlier try of the same reset has moved."""
+    makers = {key: CommitMetadata.of(commit) for key, commit in flat(commits_of).items()}
+    everything = [*makers.values()]
     if any(metadata.is_same_task(maker) and metadata.is_other_request(maker) for maker in everything):
         raise PlanRefusedError(
             "this task has already moved the group with other parameters, and nothing was committed since: "
@@ -319,8 +304,6 @@ def _moved_by_earlier_try(
         )
     retried = any(map(metadata.is_same_instance, everything))
     if not (retried or interrupted or is_partly_moved(everything, metadata)):
-        return {}
+        return set()
     is_mine = metadata.is_same_instance if retried else metadata.is_same_task
-    return {
-        group_id: [tp for tp, maker in group.items() if is_mine(maker)] for group_id, group in makers.items()
-    }
+    return {key for key, maker in makers.items() if is_mine(maker)}

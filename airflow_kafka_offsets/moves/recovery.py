@@ -14,6 +14,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.location import is_same_location
+from airflow_kafka_offsets.model.offsets import flat
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.recovery import (
@@ -108,15 +109,11 @@ def _moved_again(made: MovedCheckpoint, moves: ArchivedMoves, move: ArchivedMove
 
 def _left_behind(earlier: ArchivedMove, mine: ArchivedMove, state: CheckpointState) -> bool:
     """Whether an earlier move of the same run would remain in effect after undoing the later one."""
-    return (
-        mine.made_by.is_same_run(earlier.made_by)
-        and not earlier.undone
-        and any(
-            max(at.get(source, {}).get(tp, 0) for at in (mine.before, state.kafka_offsets)) < offset
-            for source, offsets in earlier.before.items()
-            for tp, offset in offsets.items()
-        )
-    )
+    if earlier.undone or not mine.made_by.is_same_run(earlier.made_by):
+        return False
+    before, now = flat(mine.before), flat(state.kafka_offsets)
+    goals = flat(earlier.before).items()
+    return any(max(before.get(key, 0), now.get(key, 0)) < offset for key, offset in goals)
 
 
 def _unread(client: OffsetsClient, receipt: CheckpointPlan) -> bool:

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets, as_commits, summarize
@@ -42,7 +42,7 @@ def plan_reset(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: MissingCommitPolicy = "fail",
     policy: CheckpointPolicy | None = None,
-    metadata: CommitMetadata | None = None,
+    metadata: CommitMetadata = NO_METADATA,
     interrupted: bool = False,
     allow_new_cluster: bool = False,
 ) -> PipelinePlan:
@@ -75,16 +75,15 @@ def plan_reset(
             batch = parameter_text("to_batch")
             raise parameter_error("checkpoint_location", f" is missing: {batch} is a batch of a checkpoint")
         return PipelinePlan(plan_groups(selection.scopes(), log_check=LogCheck(allow_new_cluster)))
-    made_by = metadata or CommitMetadata()
     request = digest(repr(place), selection.group_id, selection.scope.as_json())
     reset = _CheckpointReset(client, checkpoint, selection, request, policy)
     repeatable = place.kind == "shift" or not (place.traits.relative or place.traits.starts_from_commits)
-    earlier = reset.earlier_move(made_by, repeatable=repeatable, cleared=interrupted)
+    earlier = reset.earlier_move(metadata, repeatable=repeatable, cleared=interrupted)
     plan_groups_to = partial(plan_resets_to, client, source=place.as_json(), on_out_of_range=on_out_of_range)
     if earlier is not None and earlier.request == request:
         return reset.resume(earlier, plan_groups_to, allow_new_cluster=allow_new_cluster)
     if earlier is None:
-        reset.moves.log_unfinished_recovery(reset.sources, made_by)
+        reset.moves.log_unfinished_recovery(reset.sources, metadata)
     else:
         _refuse_relative_to_own_move(reset.moves, earlier, place)
     log_check = LogCheck(allow_new_cluster, moves=reset.moves, state=reset.state)
@@ -184,7 +183,7 @@ class _CheckpointReset:
             return mine
         _, after = moves.group_offsets(mine)
         still = any(
-            (by := CommitMetadata.of(commit)) is not None and metadata.is_same_task(by)
+            metadata.is_same_task(CommitMetadata.of(commit))
             for group, offsets in after.items()
             for commit in self._client.committed(group, offsets).values()
         )

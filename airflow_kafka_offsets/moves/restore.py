@@ -13,7 +13,7 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, pl
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
@@ -48,7 +48,7 @@ def plan_restore_receipt(
     on_out_of_range: OutOfRangePolicy = "fail",
     on_no_commit: RestoreMissingCommitPolicy = "skip",
     policy: CheckpointPolicy | None = None,
-    metadata: CommitMetadata | None = None,
+    metadata: CommitMetadata = NO_METADATA,
     same_run: bool = False,
     allow_stale: bool = False,
     allow_new_cluster: bool = False,
@@ -89,7 +89,7 @@ def plan_restore_receipt(
         receipt,
         checkpoint=checkpoint,
         archive=archive,
-        metadata=metadata or CommitMetadata(),
+        metadata=metadata,
         same_run=same_run,
         allow_stale=allow_stale,
     )

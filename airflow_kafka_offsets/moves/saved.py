@@ -9,10 +9,10 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoin
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
-from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import GroupReceipt, Receipt
-from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan, saved_plan
+from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text
@@ -35,7 +35,7 @@ from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.readings.mirror import running_mirror
 from airflow_kafka_offsets.readings.pipeline_state import newest_move_of, pipeline_state
 from airflow_kafka_offsets.readings.renamed_topics import unread_refusals
-from airflow_kafka_offsets.storage import read_text
+from airflow_kafka_offsets.storage import read_named_text
 
 
 def save_plan(
@@ -61,7 +61,7 @@ def save_plan(
             "an earlier task or command has begun this move, and a saved plan cannot continue it: run that "
             "one again to finish it, or leave the pipeline out"
         )
-    saved = saved_plan(
+    saved = SavedPlan.make(
         plan.make_receipt(plan_only=True),
         names,
         policy or CheckpointPolicy(),
@@ -80,14 +80,7 @@ def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
     """Read a plan: the return value of an operator, its JSON text, or the path of a file."""
     if not isinstance(value, str) or value.lstrip().startswith("{"):
         return SavedPlan.parse(value, what)
-    try:
-        text = read_text(value.strip())
-    except KafkaOffsetsError as error:
-        if error.retriable:
-            raise
-        raise UsageError(f"{what}: {error}") from None
-    if text is None:
-        raise UsageError(f"{what}={shorten(value)}: there is no such file; expected {FORM}")
+    text = read_named_text(value.strip(), what, f"give {FORM}")
     return SavedPlan.parse(text, f"{what} {shorten(value)}", describe=describe_type)
 
 
@@ -96,8 +89,7 @@ def offsets_before(plan_digest: str, group: GroupReceipt, commits: Commits) -> P
     found: Positions = {}
     for tp, commit in commits.items():
         made = CommitMetadata.of(commit)
-        mine = made is not None and made.plan == plan_digest
-        if commit is not None and mine and commit.offset == group.after.get(tp):
+        if commit and made and made.plan == plan_digest and commit.offset == group.after.get(tp):
             found[tp] = group.before.get(tp)
     return found
 
@@ -235,11 +227,11 @@ def _refuse_committed_since(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
     saved: SavedPlan,
-    metadata: CommitMetadata | None = None,
+    metadata: CommitMetadata = NO_METADATA,
 ) -> None:
     """Refuse a plan that was applied, and after which others have committed: only a retry overwrites that."""
     made = newest_move_of(saved, checkpoint)
-    retried = made is not None and metadata is not None and metadata.is_same_instance(made.made_by)
+    retried = made is not None and metadata.is_same_instance(made.made_by)
     if made is None or not made.done or made.undone or retried:
         return
     state, _ = pipeline_state(client, checkpoint, saved)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import committer_text
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, flat, summarize
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan, offsets_after
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import parameter_text
+
+K = TypeVar("K")
 
 
 def refuse_stale(
@@ -41,14 +44,16 @@ def refuse_stale(
     # Read after the plan has taken its archive's number: the claim finds any move that begins from now on.
     later = [*ArchivedMoves(checkpoint).in_effect(archive.number)] if checkpoint and archive else []
     found = [f"move {each} followed" for each in reversed(later) if not metadata.is_same_run(each.made_by)]
-    maker = None if archive is None else archive.made_by
-    same_run = same_run or (maker is not None and metadata.is_same_run(maker))
+    maker = NO_METADATA if archive is None else archive.made_by
+    same_run = same_run or metadata.is_same_run(maker)
     for group_plan in plan.group_plans:
         moved_to = receipt.group(group_plan.group_id).after
         found += _commits_of_others(group_plan, moved_to, maker, metadata, same_run=same_run)
-    of, moved = plan.checkpoint_plan, receipt.checkpoint
-    if of and moved and (found or not same_run) and (beyond := _read_beyond(of, moved)):
-        found.append(f"the query has finished batch {of.batch_id} and has moved on {summarize(beyond)}")
+    restore, moved = plan.checkpoint_plan, receipt.checkpoint
+    if restore and moved and (found or not same_run):
+        beyond = moved_on(flat(restore.before), flat(restore.after), flat(moved.after))
+        has_run = f"the query has finished batch {restore.batch_id} and has moved on "
+        found += [has_run + summarize(tp for _, tp in beyond)] if beyond else []
     changes = _changes(plan)
     if not found or not changes:
         return plan
@@ -62,7 +67,7 @@ def refuse_stale(
     remedy = "undo the newest move, reset to the position that you want, or set "
     refusal = f"{text}: {remedy}{parameter_text('allow_stale', True)}"
     # All refusals are shown together, so the first group's plan may have those of the whole plan.
-    part = of or plan.group_plans[0]
+    part = restore or plan.group_plans[0]
     if allow_stale:
         part = replace(part, notes=(*part.notes, text))
     else:
@@ -72,36 +77,22 @@ def refuse_stale(
     return replace(plan, group_plans=[part, *plan.group_plans[1:]])
 
 
-def _read_beyond(plan: CheckpointPlan, moved: CheckpointPlan) -> list[TopicPartition]:
-    """Return the partitions in which the query has moved on since the move that a plan undoes."""
-    return [
-        tp
-        for source, back in plan.after.items()
-        for tp in partitions_moved_on(plan.before.get(source, {}), back, moved.after.get(source, {}))
-    ]
-
-
 def _changes(plan: PipelinePlan) -> list[tuple[int, int]]:
     """Return the current and the restored offsets that differ: the query's, else its groups'."""
-    of = plan.checkpoint_plan
-    sources = [(of.before.get(source, {}), back) for source, back in of.after.items()] if of else []
-    groups = [(group_plan.planned_on, group_plan.after) for group_plan in plan.group_plans]
-    of_query, of_groups = (
-        [
-            (at, offset)
-            for now, back in moves
-            for tp, offset in back.items()
-            if (at := now.get(tp)) is not None and at != offset
-        ]
-        for moves in (sources, groups)
-    )
-    return of_query or of_groups
+    restore, groups = plan.checkpoint_plan, plan.group_plans
+    query = (flat(restore.before if restore else {}), flat(restore.after if restore else {}))
+    of_groups = (flat({each.group_id: each.planned_on for each in groups}), flat(offsets_after(groups)))
+    return _differing(*query) or _differing(*of_groups)
+
+
+def _differing(now: Mapping[K, int | None], back: Mapping[K, int]) -> list[tuple[int, int]]:
+    return [(at, to) for key, to in back.items() if (at := now.get(key)) is not None and at != to]
 
 
 def _commits_of_others(
     group_plan: OffsetPlan,
     moved_to: Offsets,
-    maker: CommitMetadata | None,
+    maker: CommitMetadata,
     metadata: CommitMetadata,
     *,
     same_run: bool,
@@ -113,21 +104,17 @@ def _commits_of_others(
     :param same_run: whether a commit without a run, such as one from a Spark cluster, counts as this run's.
     """
     now, back = group_plan.planned_on, group_plan.after
-    beyond = partitions_moved_on(now, back, moved_to)
+    beyond = moved_on(now, back, moved_to)
     of_others: dict[str, list[TopicPartition]] = {}
     for tp in back:
         commit = group_plan.commits.get(tp)
         made = CommitMetadata.of(commit)
         # Within the range of the move, a commit is progress of its recovery, but a reset is not.
-        moved = (
-            made is not None
-            and made.is_move
-            and now.get(tp) not in (None, back[tp], moved_to.get(tp))
-            and not (maker is not None and maker.is_same_run(made))
-        )
+        elsewhere = now.get(tp) not in (None, back[tp], moved_to.get(tp))
+        moved = made.is_move and elsewhere and not maker.is_same_run(made)
         if not moved and tp not in beyond:
             continue
-        if not (same_run if made is None or not (made.run or moved) else metadata.is_same_run(made)):
+        if not (metadata.is_same_run(made) if made.run or moved else same_run):
             of_others.setdefault(committer_text(commit) or "another client", []).append(tp)
     return [
         f"group {group_plan.group_id!r} was committed on {summarize(partitions)} by {who}"
@@ -135,11 +122,9 @@ def _commits_of_others(
     ]
 
 
-def partitions_moved_on(
-    now: Mapping[TopicPartition, int | None], back: Offsets, moved_to: Offsets
-) -> list[TopicPartition]:
+def moved_on(now: Mapping[K, int | None], back: Mapping[K, int], moved_to: Mapping[K, int]) -> list[K]:
     """
-    Return the partitions whose position neither a move nor its recovery explains.
+    Return the partitions, or those of sources, whose position neither a move nor its recovery explains.
 
     After a move back, a position between its two ends is that of an unfinished recovery, whose records were
     already read once. A move forward leads to no position in between.

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import PlanRefusedError, WindowMismatchError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import committer_text
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Commits, OffsetRange, Offsets, TopicPartition, summarize
@@ -45,7 +45,7 @@ def plan_window_commits(
     on_out_of_range: OutOfRangePolicy = "fail",
     committed_at: str | None = None,
     allow_new_cluster: bool = False,
-    run: CommitMetadata = CommitMetadata(),  # noqa: B008  # it is frozen
+    run: CommitMetadata = NO_METADATA,
 ) -> list[OffsetPlan]:
     """
     Compare a window with its groups' commits and the logs.
@@ -177,8 +177,8 @@ def _read_by_others(part: OffsetWindow, group_id: str, commits: Commits, run: Co
     if part.source.get("start") != "committed":
         return []
 
-    def is_other(made: CommitMetadata | None) -> bool:
-        if made is None or made.is_move or not (made.run and run.run):
+    def is_other(made: CommitMetadata) -> bool:
+        if made.is_move or not (made.run and run.run):
             return False
         # Runs of two DAGs with the same schedule have the same id.
         of_planner = made.run == part.source.get("run_id") and (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.topic_times import unread_times
+from airflow_kafka_offsets.readings.topic_times import now_ms, refuse_unread_times
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
@@ -25,10 +24,10 @@ _CLOCKS = 1_000
 """Accepted difference, in milliseconds, between the clocks of the producer and of Spark's driver."""
 
 
-def newer_than_batch(
+def newer_record_refusals(
     client: OffsetsClient, offsets: Offsets, read_at: int, *, only_whole: bool = False
 ) -> list[str]:
-    """Refuse the end offsets of a batch that has not read these logs, see :func:`newer_records`."""
+    """Return why a batch cannot have read these logs up to its end offsets, see :func:`newer_records`."""
     newer = newer_records(client, offsets, read_at, only_whole=only_whole)
     if not newer:
         return []
@@ -60,7 +59,7 @@ def newer_records(
         that is ahead, the last record of each batch is newer than the batch.
     :return: partition -> timestamp of the record before the offset; ``None`` if all records are newer.
     """
-    since, now = read_at + _CLOCKS, int(time.time() * 1_000) + _CLOCKS
+    since, now = read_at + _CLOCKS, now_ms() + _CLOCKS
     later = _first_later(client, offsets, since)
     single = {tp: offsets[tp] for tp, first in later.items() if first and not only_whole}
     times = _times_before(client, single)
@@ -93,8 +92,8 @@ def recreated_since(
         read = {tp: offset for tp, offset in ends if tp in wanted and offset > 0}
         wanted -= read.keys()
         if batch.batch_timestamp_ms is not None:
-            now = int(time.time() * 1_000) + _CLOCKS
-            found += _newer_logs(client, _first_later(client, read, batch.batch_timestamp_ms + _CLOCKS), now)
+            later = _first_later(client, read, batch.batch_timestamp_ms + _CLOCKS)
+            found += _newer_logs(client, later, now_ms() + _CLOCKS)
     return found
 
 
@@ -124,6 +123,5 @@ def _times_before(client: OffsetsReader, offsets: Offsets) -> dict[TopicPartitio
     except BrokerError as error:
         log.warning("Could not check whether the batch has read these logs: %s", error)
         return {}
-    if unread := offsets.keys() - (before.keys() & after.keys()):
-        raise unread_times(unread)
+    refuse_unread_times(offsets.keys() - (before.keys() & after.keys()))
     return {tp: at for tp, at in before.items() if at is not None and at != after[tp]}

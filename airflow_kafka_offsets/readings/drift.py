@@ -117,7 +117,6 @@ def _partition_states(
 ) -> tuple[PartitionState, ...]:
     read = {tp.topic for offsets in state.kafka_offsets.values() for tp in offsets}
     positions = committed_offsets(commits)
-    queries = {tp: by.query for tp, each in commits.items() if (by := CommitMetadata.of(each))}
     return tuple(
         PartitionState(
             tp,
@@ -127,7 +126,7 @@ def _partition_states(
             min_headroom=min_headroom or 0.0,
             recreated=tp in recreated,
             is_read=not read or tp.topic in read,
-            other_query=queries.get(tp, "") not in ("", state.query_id),
+            other_query=CommitMetadata.of(commits.get(tp)).query not in ("", state.query_id),
         )
         for tp in sorted({*commits, *wanted})
     )

@@ -58,13 +58,13 @@ def _moves(plan: PipelinePlan) -> list[PartitionMove]:
     if isinstance(plan, FailoverPlan):
         # The offsets before count on another cluster, and commits that a mirror has copied do not count.
         return [move._replace(before=move.after) for move in moves]
-    if (of := plan.checkpoint_plan) is None:
+    if (checkpoint := plan.checkpoint_plan) is None:
         return moves
     # Two sources may read the same partition, each for a group of its own.
     logs = {move.topic_partition: move.log for move in moves}
     return [
-        PartitionMove(tp, at, of.after[source][tp], logs[tp])
-        for source, offsets in of.before.items()
+        PartitionMove(tp, at, checkpoint.after[source][tp], logs[tp])
+        for source, offsets in checkpoint.before.items()
         for tp, at in offsets.items()
         if tp in logs
     ]

@@ -125,10 +125,8 @@ def _refuse_names_without_prefix(target: OffsetsClient, mirror: Mirror, topics: 
         if copies := [copy for alias in aliases if (copy := f"{alias}.{topic}") in there]:
             prefixes = " or ".join(repr(copy.removesuffix(topic)) for copy in copies)
             raise MisnamedError(
-                [
-                    f"the mirror has {' and '.join(map(repr, [topic, *copies]))}: name the copy with "
-                    f"{mirror_key('prefix')} ({prefixes}), or each topic with {names_key()}"
-                ]
+                f"the mirror has {' and '.join(map(repr, [topic, *copies]))}: name the copy with "
+                f"{mirror_key('prefix')} ({prefixes}), or each topic with {names_key()}"
             )
 
 
@@ -146,10 +144,8 @@ def _unread_names(
         unknown = []
     if unknown:
         raise MisnamedError(
-            [
-                f"{names_key()} names {', '.join(map(repr, unknown))}, which neither the query nor the "
-                "cluster to leave has: correct the name"
-            ]
+            f"{names_key()} names {', '.join(map(repr, unknown))}, which neither the query nor the "
+            "cluster to leave has: correct the name"
         )
     return []
 

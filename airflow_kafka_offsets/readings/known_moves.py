@@ -106,11 +106,11 @@ class KnownMoves(ArchivedMoves):
     def rewindable_partitions(
         self, query: str, group_id: str, commits: Commits
     ) -> Collection[TopicPartition]:
-        """Return the partitions whose commit, of this query, is older than a move of checkpoint and group."""
+        """Return the partitions that this query committed last before a move of checkpoint and group."""
         known: dict[TopicPartition, int] = {}
         for tp, commit in commits.items():
             made = CommitMetadata.of(commit)
-            if made is not None and made.query == query and made.move is not None and made.move < self.number:
+            if made.query == query and made.move is not None and made.move < self.number:
                 known[tp] = made.move
         if not known:
             return ()

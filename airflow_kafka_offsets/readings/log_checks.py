@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from airflow_kafka_offsets.annotation_types import OffsetsClient, OffsetsReader
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
-from airflow_kafka_offsets.model.commit_metadata import LISTENER, CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import LISTENER, NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import foreign_logs, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, flat, summarize
 from airflow_kafka_offsets.model.wording import parameter_text
-from airflow_kafka_offsets.readings.batch_times import newer_records, newer_than_batch, recreated_since
+from airflow_kafka_offsets.readings.batch_times import newer_record_refusals, newer_records, recreated_since
 
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
@@ -124,25 +124,25 @@ class LogCheck:
             positions if self.only_whole else unconfirmed(positions, commits, of_store=self.moves is None)
         )
         if self.moves is None:
-            return [] if self.read_at is None else newer_than_batch(client, silent, self.read_at)
+            return [] if self.read_at is None else newer_record_refusals(client, silent, self.read_at)
         moved = moved_topics(self.moves, {tp: commits.get(tp) for tp in positions})
         again = moved.recreated_topics(current)
-        found = other_logs_refusals(_newest_move(self.moves, again), moved, current)
+        found = other_logs_refusals(_newest_move_text(self.moves, again), moved, current)
         if found:
             return found
         for read_at, last, ends in self.by_last_move(silent):
-            found += newer_than_batch(client, ends, read_at, only_whole=self.only_whole)
+            found += newer_record_refusals(client, ends, read_at, only_whole=self.only_whole)
             if not found and not self.only_whole:
                 gone_on = recreated_since(client, self.moves.batches_after(last), positions, ends)
-                found += [_read_on(self.moves, gone_on)] if gone_on else []
+                found += [_recreated_text(self.moves, gone_on)] if gone_on else []
         return found
 
     def by_last_move(self, positions: Offsets) -> list[tuple[int, int, Offsets]]:
         """
-        Return the positions by the newest move of their topic.
+        Return the positions grouped by the newest move of their topic.
 
-        Each with the time of the batch that has read them, and the newest batch that the move has written;
-        without those of a batch that the move has written.
+        Each group has the time of the batch that has read the positions, and the newest batch that the move
+        has written. Positions of a batch that the move itself has written are left out.
         """
         if self.moves is None or self.state is None or (read_at := self.state.batch_timestamp_ms) is None:
             return []
@@ -158,7 +158,7 @@ class LogCheck:
         self, client: OffsetsClient, sources: Mapping[str, Offsets], plans: Iterable[OffsetPlan]
     ) -> LogIds:
         """
-        Return the ids of the logs that a checkpoint leaves with a move to the offsets of plans.
+        Return the ids of the logs that a checkpoint leaves if it moves to the offsets of plans.
 
         It leaves another cluster, or topics that were created again since its offsets were read. The ids are
         unknown if it leaves neither.
@@ -173,22 +173,12 @@ class LogCheck:
             return recorded
         moved = moved_topics(self.moves, commits)
         again = {topic: moved.topics[topic] for topic in moved.recreated_topics(current)}
-        silent = {
-            tp: at
-            for offsets in sources.values()
-            for tp, at in offsets.items()
-            if tp in commits and tp.topic not in moved.topics
-        }
-        again |= {tp.topic: "unknown" for tp in self.newer_logs(client, unconfirmed(silent, commits))}
+        here = {tp: at for (_, tp), at in flat(sources).items() if tp in commits}
+        silent = {tp: at for tp, at in here.items() if tp.topic not in moved.topics}
+        for read_at, _, ends in self.by_last_move(unconfirmed(silent, commits)):
+            newer = newer_records(client, ends, read_at, only_whole=True)
+            again |= {tp.topic: "unknown" for tp in newer}
         return LogIds(current.cluster, again) if again else UNKNOWN_LOGS
-
-    def newer_logs(self, client: OffsetsClient, positions: Offsets) -> list[TopicPartition]:
-        """Return the partitions whose records are all newer than the batch that has read them."""
-        return [
-            tp
-            for read_at, _, ends in self.by_last_move(positions)
-            for tp in newer_records(client, ends, read_at, only_whole=True)
-        ]
 
     def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
         """Return why a checkpoint counts elsewhere, unless its query has committed its group here since."""
@@ -197,7 +187,7 @@ class LogCheck:
             return []
         if newest_cluster(self.moves, commits) == current.cluster:
             return []
-        what = _newest_move(self.moves, topics)
+        what = _newest_move_text(self.moves, topics)
         return other_logs_refusals(what, LogIds(archive.log_ids.cluster), current, remedy=self.remedy)
 
 
@@ -210,11 +200,11 @@ def newest_cluster(moves: ArchivedMoves, commits: Commits) -> str:
     failover back commits the group on the mirror, which the pipeline leaves.
     """
     archive = moves.on_cluster({tp.topic for tp in commits})
-    made = filter(None, map(CommitMetadata.of, commits.values()))
+    made = map(CommitMetadata.of, commits.values())
     since = [each for each in made if each.cluster and _follows(each, archive)]
     if archive is not None and not since:
         return archive.log_ids.cluster
-    return max(since, key=lambda each: each.at or 0, default=CommitMetadata()).cluster
+    return max(since, key=lambda each: each.at or 0, default=NO_METADATA).cluster
 
 
 def moved_topics(moves: ArchivedMoves, commits: Commits) -> LogIds:
@@ -224,7 +214,7 @@ def moved_topics(moves: ArchivedMoves, commits: Commits) -> LogIds:
     since = {
         tp.topic
         for tp, commit in commits.items()
-        if (by := CommitMetadata.of(commit)) and by.cluster and _follows(by, moved.get(tp.topic))
+        if (by := CommitMetadata.of(commit)).cluster and _follows(by, moved.get(tp.topic))
     }
     ids = {topic: each.log_ids.topics.get(topic, "") for topic, each in moved.items()}
     return LogIds("", {topic: found for topic, found in ids.items() if found and topic not in since})
@@ -241,7 +231,7 @@ def unconfirmed(positions: Offsets, commits: Commits, *, of_store: bool = False)
     def is_confirmed(tp: TopicPartition) -> bool:
         commit = commits.get(tp)
         made = CommitMetadata.of(commit)
-        if commit is None or made is None or not made.cluster:
+        if commit is None or not made.cluster:
             return False
         # The commit of a store names no query.
         own = not made.is_move if of_store else bool(made.query)
@@ -295,7 +285,7 @@ def _follows(made: CommitMetadata, archive: ArchivedMove | None) -> bool:
     return made.at >= archive.created_at
 
 
-def _newest_move(moves: ArchivedMoves, topics: Collection[str]) -> str:
+def _newest_move_text(moves: ArchivedMoves, topics: Collection[str]) -> str:
     archive = moves.on_cluster(topics)
     name = "" if archive is None else f" (archive {archive.name})"
     return f"the newest move of {moves.checkpoint.location}{name}"
@@ -329,7 +319,7 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
         )
 
 
-def _read_on(moves: ArchivedMoves, again: Collection[TopicPartition]) -> str:
+def _recreated_text(moves: ArchivedMoves, again: Collection[TopicPartition]) -> str:
     return (
         f"{moves.checkpoint.location}: its query kept its offsets on {summarize(again)}, but all records "
         "there are newer than an earlier batch of the query: the topic was deleted and created again, and "

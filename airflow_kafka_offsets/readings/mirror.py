@@ -210,7 +210,7 @@ def look_for(
 def _is_copied(client: OffsetsClient, group: str, left: str, entered: str) -> bool:
     """Whether a group has commits that were made on the old cluster and copied to the mirror."""
     made = map(CommitMetadata.of, client.committed_everywhere(group).values())
-    clusters = {each.cluster for each in made if each is not None and each.cluster}
+    clusters = {each.cluster for each in made if each.cluster}
     return bool(clusters - {entered}) and (not left or left in clusters)
 
 

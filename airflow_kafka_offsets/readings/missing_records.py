@@ -13,7 +13,6 @@ from airflow_kafka_offsets.model.offset_ranges import (
     clip,
     count_offsets,
     intersect,
-    merge,
     merge_each,
 )
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -60,10 +59,10 @@ def find_missing(
     # Retention may have deleted records during the read.
     starts = {tp: each.start for tp, each in client.log_ranges(missing).items()}
     gone = {
-        tp: merge([*clip(ranges, 0, logs[tp].start), *clip(unread.get(tp, ()), 0, starts[tp])])
+        tp: [*clip(ranges, 0, logs[tp].start), *clip(unread.get(tp, ()), 0, starts[tp])]
         for tp, ranges in missing.items()
     }
-    undecided["retention"] = {tp: ranges for tp, ranges in gone.items() if ranges}
+    undecided["retention"] = merge_each(gone)
     undecided["not_read"] = _clip_each(unread, lambda tp: (starts[tp], window.end[tp]))
     # A read may return records around the missing offsets.
     lost = {tp: intersect(ranges, records.get(tp, ())) for tp, ranges in missing.items()}
@@ -74,5 +73,4 @@ def _clip_each(
     ranges: RangesByPartition, bounds: Callable[[TopicPartition], tuple[int, int]]
 ) -> RangesByPartition:
     """Return the offsets within bounds, without partitions that have none."""
-    clipped = {tp: clip(each, *bounds(tp)) for tp, each in ranges.items()}
-    return {tp: each for tp, each in clipped.items() if each}
+    return merge_each({tp: clip(each, *bounds(tp)) for tp, each in ranges.items()})

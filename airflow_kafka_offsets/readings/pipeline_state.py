@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
@@ -11,12 +12,12 @@ from airflow_kafka_offsets.errors import DriftError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, committed_offsets
+from airflow_kafka_offsets.model.offsets import committed_offsets, flat
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.readings.positions import check_in_log
 
-_Positions = Mapping[TopicPartition, int | None]
+K = TypeVar("K")
 
 
 def pipeline_state(
@@ -88,14 +89,7 @@ def _checkpoint_states(checkpoint: SparkCheckpoint, move: CheckpointPlan, saved:
     state = checkpoint.read()
     if state.query_id != move.query_id:
         return {"elsewhere"}
-
-    def compare(before: Mapping[str, Offsets], after: Mapping[str, Offsets]) -> set[str]:
-        found = (
-            _states(state.kafka_offsets.get(source, {}), before.get(source, {}), offsets)
-            for source, offsets in after.items()
-        )
-        return set().union(*found)
-
+    now = flat(state.kafka_offsets)
     # The offsets of two clusters cannot be compared. The newest move names the cluster.
     moves = ArchivedMoves(checkpoint)
     newest = moves.on_cluster()
@@ -106,23 +100,18 @@ def _checkpoint_states(checkpoint: SparkCheckpoint, move: CheckpointPlan, saved:
         if later or was_on.is_other_cluster(newest.log_ids):
             return {"elsewhere"}
     if saved.left is None:
-        return compare(move.before, move.after)
+        return _states(now, flat(move.before), flat(move.after))
     unfinished = moves.unfinished()
     if unfinished is not None and (unfinished.undoes or unfinished.made_by.plan == saved.digest):
         return {"moved", "not moved"}
     if mine:
-        return compare({}, move.after)
+        return _states(now, {}, flat(move.after))
     # On its old cluster and topics a query that has read on has not moved.
-    now = state.kafka_offsets
-    behind = (
-        now.get(source, {}).get(tp, -1) < at
-        for source, at_end in move.before.items()
-        for tp, at in at_end.items()
-    )
-    return {"elsewhere" if any(behind) else "not moved"}
+    behind = any(now.get(key, -1) < at for key, at in flat(move.before).items())
+    return {"elsewhere" if behind else "not moved"}
 
 
-def _states(now: _Positions, before: _Positions, after: Offsets) -> set[str]:
+def _states(now: Mapping[K, int | None], before: Mapping[K, int | None], after: Mapping[K, int]) -> set[str]:
     """Compare the offsets of moving partitions with those before and after the plan."""
     states = set()
     for tp, to in after.items():

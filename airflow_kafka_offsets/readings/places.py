@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from airflow_kafka_offsets.annotation_types import OffsetsReader
-from airflow_kafka_offsets.errors import BrokerError, KafkaOffsetsError, NoCommitError, PlanRefusedError
+from airflow_kafka_offsets.errors import BrokerError, NoCommitError, PlanRefusedError
 from airflow_kafka_offsets.model.formats import OffsetsFile
 from airflow_kafka_offsets.model.offsets import (
     Logs,
@@ -27,12 +27,11 @@ from airflow_kafka_offsets.model.parameters import (
 )
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import lost_remedy
-from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
 from airflow_kafka_offsets.readings.log_checks import LogCheck, known_log_ids
 from airflow_kafka_offsets.readings.positions import group_commits
-from airflow_kafka_offsets.readings.topic_times import unread_times
+from airflow_kafka_offsets.readings.topic_times import refuse_unread_times
 
 
 def read_place(parameter: str, value: object) -> Place:
@@ -44,22 +43,10 @@ def read_place(parameter: str, value: object) -> Place:
 def read_file(uri: str) -> OffsetsFile:
     """Read a file of offsets in Kafka's CSV, from any storage that fsspec supports."""
     # The driver of a Spark job needs no fsspec.
-    from airflow_kafka_offsets.storage import read_text
+    from airflow_kafka_offsets.storage import read_named_text
 
-    try:
-        text, why = read_text(uri), f"{shorten(uri)}: there is no such file"
-    except KafkaOffsetsError as error:
-        if error.retriable:
-            raise
-        # The error names the file, unless its URI contains a password.
-        text, why = None, str(error)
-    if text is None:
-        raise parameter_error(
-            "from_file",
-            f": cannot be read ({why}): give a file of topic,partition,offset lines, as "
-            "kafka-consumer-groups --export prints them",
-        )
-    return OffsetsFile(uri, text)
+    lines = "topic,partition,offset lines, as kafka-consumer-groups --export prints them"
+    return OffsetsFile(uri, read_named_text(uri, "from_file", f"give a file of {lines}"))
 
 
 def explicit_offsets(
@@ -195,8 +182,8 @@ def _at_time(
     gone = {tp: time for tp, time in there.items() if time > asked and tp in at_start}
     # With "fail" one partition is enough for a refusal.
     decided = on_out_of_range == "clamp" or (gone and on_out_of_range == "fail")
-    if not decided and (unread := at_start - times.keys()):
-        raise unread_times(unread)
+    if not decided:
+        refuse_unread_times(at_start - times.keys())
     if not gone:
         return ResolvedPlace(offsets, notes)
     text = starts_later_text(gone, logs, moment, "the earlier records")

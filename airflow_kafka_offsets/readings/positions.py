@@ -127,7 +127,7 @@ def _check_hidden(client: OffsetsReader, group_id: str, everywhere: Mapping[Topi
         # not.
         client.partitions(read)
     parsed = map(CommitMetadata.of, everywhere.values())
-    committed = max((metadata.partitions or 0 for metadata in parsed if metadata is not None), default=0)
+    committed = max((metadata.partitions or 0 for metadata in parsed), default=0)
     if committed > len(everywhere):
         raise BrokerAuthenticationError(
             f"one commit of group {group_id!r} had {committed} partitions, but this user sees only "

@@ -9,7 +9,7 @@ that is tried.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from airflow_kafka_offsets.readings.topic_times import (
     TIMES_WITHIN,
     idle_partitions,
     last_times,
-    unread_times,
+    refuse_unread_times,
 )
 
 
@@ -49,8 +49,8 @@ class RecordProgress:
     :class:`~airflow_kafka_offsets.sensors.topic.TopicReachedSensor`. Later records never change this result;
     only a move back of the position does.
 
-    Without any position no time is reached, and neither in a partition without a position whose first records
-    retention has deleted.
+    Without any position, no time is reached. Nor is it in a partition that has no position, if retention has
+    deleted its first records.
 
     :param positions: the positions; ``None`` for a partition without a record that was read.
     :param logs: the ranges of the logs, read after the positions.
@@ -101,7 +101,7 @@ class RecordProgress:
     @property
     def time(self) -> int | None:
         """The timestamp of the first unread record, or now if none is older; ``None`` without a position."""
-        self._check_known(self._times.unknown & self._known)
+        refuse_unread_times(self._times.unknown & self._known)
         unread = [time for tp, time in self._times.unread.items() if tp in self._known]
         return min([*unread, self.now]) if self.has_position else None
 
@@ -174,7 +174,7 @@ class RecordProgress:
         first = self._client.offsets_for_time(asked, moment)
         target = {tp: offset for tp, offset in first.items() if offset is not None}
         short = short_of({tp: self._at[tp] for tp in target}, target, self.logs)
-        self._check_known(short.keys() & times.unknown)
+        refuse_unread_times(short.keys() & times.unknown)
         return min((times.unread[tp] for tp in short), default=None)
 
     def _unproven(self, claimed: Mapping[TopicPartition, int], moment: int) -> dict[TopicPartition, str]:
@@ -193,7 +193,3 @@ class RecordProgress:
             elif time > self.now + AHEAD:
                 missing[tp] = f"has a record of {iso_time(time)}, ahead of the clock, at offset {offset}"
         return missing
-
-    def _check_known(self, unknown: Collection[TopicPartition]) -> None:
-        if unknown:
-            raise unread_times(unknown)

@@ -42,10 +42,8 @@ def renamed_sources(
     known = {tp.topic for offsets in scoped.values() for tp in offsets}
     if unknown := sorted(mirror.topics.keys() - known):
         raise MisnamedError(
-            [
-                f"{names_key()} names {', '.join(map(repr, unknown))}; expected topics that the query "
-                f"reads: {', '.join(map(repr, sorted(known)))}"
-            ]
+            f"{names_key()} names {', '.join(map(repr, unknown))}; expected topics that the query "
+            f"reads: {', '.join(map(repr, sorted(known)))}"
         )
     moved = {
         name: {tp: at for tp, at in offsets.items() if mirror.topic(tp.topic) != tp.topic}

@@ -53,7 +53,7 @@ def first_records(
     found = client.offsets_for_time(partitions, moment)
     asked = {tp: offset for tp, offset in found.items() if offset is not None}
     times = client.record_times(asked, within=TIMES_WITHIN, isolation_level=isolation_level)
-    latest = _now() + AHEAD
+    latest = now_ms() + AHEAD
     doubtful = {tp for tp in asked if (at := times.get(tp)) is not None and not moment <= at <= latest}
     ahead = {tp for tp in doubtful if (times[tp] or 0) > latest}
     times |= last_times(client, {tp: logs[tp] for tp in doubtful}, isolation_level)
@@ -87,8 +87,7 @@ def records_since(
     offsets = offsets_at_time(client.offsets_for_time(partitions, max(0, moment)), logs)
     asked = {tp: offset for tp, offset in offsets.items() if offset < logs[tp].end}
     times = client.record_times(asked) if asked else {}
-    if unread := asked.keys() - times.keys():
-        raise unread_times(unread)
+    refuse_unread_times(asked.keys() - times.keys())
     behind = {
         tp: OffsetRange(offset, logs[tp].end)
         for tp, offset in asked.items()
@@ -105,16 +104,17 @@ def records_since(
         )
     for tp, found in first.items():
         offsets[tp], times[tp] = found or (logs[tp].end, None)
-    latest = _now() + AHEAD
+    latest = now_ms() + AHEAD
     return Since(offsets, {tp: time for tp, time in times.items() if time is not None and time > latest})
 
 
-def unread_times(partitions: Collection[TopicPartition]) -> BrokerUnavailableError:
-    """Return the error for records whose times are needed and did not come in time."""
-    return BrokerUnavailableError(
-        f"the times of records in {summarize(partitions)} could not be read in time, or the records have "
-        "none, so they could not be compared: try again; a quota of the broker may slow the reads down"
-    )
+def refuse_unread_times(partitions: Collection[TopicPartition]) -> None:
+    """Raise an error for partitions with a record whose time is needed and was not read in time."""
+    if partitions:
+        raise BrokerUnavailableError(
+            f"the times of records in {summarize(partitions)} could not be read in time, or the records have "
+            "none, so they could not be compared: try again; a quota of the broker may slow the reads down"
+        )
 
 
 def last_times(
@@ -144,7 +144,7 @@ def idle_partitions(
     :param active: the topics in which another partition has a record at or after the time.
     :param idle_after: a partition is idle if its newest record is older than this number of seconds.
     """
-    since = max(0, _now() - int(idle_after * 1000))
+    since = max(0, now_ms() - int(idle_after * 1000))
     newer = client.offsets_for_time(silent, since)
     return [tp for tp in silent if tp.topic in active and newer[tp] is None]
 
@@ -177,5 +177,6 @@ def read_times_at(
     return times
 
 
-def _now() -> int:
+def now_ms() -> int:
+    """Return the present time in ms since 1970."""
     return int(time.time() * 1000)

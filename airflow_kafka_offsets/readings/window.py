@@ -41,7 +41,7 @@ from airflow_kafka_offsets.readings.log_checks import current_logs_refusals, kno
 from airflow_kafka_offsets.readings.places import cut_off, place_offsets, starts_later_text
 from airflow_kafka_offsets.readings.positions import group_commits, partitions_in_scope
 from airflow_kafka_offsets.readings.retention import read_retentions
-from airflow_kafka_offsets.readings.topic_times import records_since, unread_times
+from airflow_kafka_offsets.readings.topic_times import records_since, refuse_unread_times
 
 log = logging.getLogger(__name__)
 
@@ -107,9 +107,9 @@ def plan_window(
     else:
         # Read again: the lookup skips records that retention has deleted since the logs were read.
         logs = client.log_ranges(starts)
-        refusals = window.refusals(logs) + partitions_cut_off(client, starts, logs, start.time)
+        refusals = window.refusals(logs) + cut_off_refusals(client, starts, logs, start.time)
         age = timestamp_ms(now) - timestamp_ms(start.time)
-        refusals += emptied_partitions(client, window, positions, logs, age)
+        refusals += emptied_refusals(client, window, positions, logs, age)
     PlanRefusedError.raise_if(refusals)
     limited = window if max_records is None else window.limited(max_records)
     warn_group_elsewhere(limited, positions)
@@ -263,15 +263,14 @@ def window_commits(client: OffsetsClient, selection: GroupSelection) -> dict[str
     return {group: group_commits(client, group, topics) for group, topics in scopes.items()}
 
 
-def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, moment: datetime) -> list[str]:
+def cut_off_refusals(client: OffsetsClient, starts: Offsets, logs: Logs, moment: datetime) -> list[str]:
     """Return refusals for logs that start later than the window, whose records may be deleted."""
-    # emptied_partitions() handles an empty log.
+    # emptied_refusals() handles an empty log.
     doubtful = cut_off(client, starts, logs)
     times = client.record_times(doubtful)
+    refuse_unread_times(doubtful.keys() - times.keys())
     # Many records may have the same time, such as the start of their hour.
     gone = {tp: time for tp, time in times.items() if time is not None and time >= timestamp_ms(moment)}
-    if unseen := set(doubtful) - set(times):
-        raise unread_times(unseen)
     if not gone:
         return []
     return [
@@ -281,7 +280,7 @@ def partitions_cut_off(client: OffsetsClient, starts: Offsets, logs: Logs, momen
     ]
 
 
-def emptied_partitions(
+def emptied_refusals(
     client: OffsetsClient, window: OffsetWindow, positions: Positions, logs: Logs, age: int
 ) -> list[str]:
     """
@@ -311,10 +310,9 @@ def emptied_partitions(
     if not emptied:
         return []
     return [
-        f"retention has deleted all records of {summarize(emptied)}, "
-        f"{sum(logs[tp].start for tp in emptied)} in total: some of them may belong to the window; if that "
-        "is intended, start with 'earliest', or leave the partitions out with "
-        f"{parameter_text('topics', ...)}"
+        f"retention has deleted all records of {summarize(emptied)}, {sum(logs[tp].start for tp in emptied)} "
+        "in total: some of them may belong to the window; if that is intended, start with 'earliest', or "
+        f"leave the partitions out with {parameter_text('topics', ...)}"
     ]
 
 

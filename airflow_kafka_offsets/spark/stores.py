@@ -32,7 +32,6 @@ from sqlalchemy.schema import CreateTable
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError, WindowMismatchError
 from airflow_kafka_offsets.model.offsets import (
-    MAX_OFFSET,
     MAX_PARTITION,
     OffsetRange,
     Offsets,
@@ -42,7 +41,7 @@ from airflow_kafka_offsets.model.offsets import (
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import parse_text
-from airflow_kafka_offsets.model.text import quote, shorten
+from airflow_kafka_offsets.model.text import is_int, quote, shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 
 if TYPE_CHECKING:
@@ -227,11 +226,9 @@ class SqlOffsetStore:
 
 def _offset(pipeline: str, topic: object, partition: object, until: object) -> tuple[TopicPartition, int]:
     """Parse a row; refuse values that no job has saved: the table was edited, or is another one."""
-    whole = [value for value in (partition, until) if isinstance(value, int) and not isinstance(value, bool)]
-    if isinstance(topic, str) and is_topic_name(topic) and len(whole) == 2:
-        tp = TopicPartition(topic, whole[0])
-        if 0 <= tp.partition <= MAX_PARTITION and 0 <= whole[1] <= MAX_OFFSET:
-            return tp, whole[1]
+    named = isinstance(topic, str) and is_topic_name(topic)
+    if named and is_int(partition, most=MAX_PARTITION) and is_int(until):
+        return TopicPartition(str(topic), partition), until
     # Quotes show that '4' is not a number.
     found = ", ".join(quote(value) for value in (topic, partition, until))
     raise OffsetsFormatError(

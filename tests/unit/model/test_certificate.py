@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.audited_rows import (
 )
 from airflow_kafka_offsets.model.certificate import COUNTS, MOST_LISTED, Certificate, MissingOffsets
 from airflow_kafka_offsets.model.digest import digest
-from airflow_kafka_offsets.model.fingerprint import Fingerprint
+from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
 from airflow_kafka_offsets.model.offset_ranges import count_offsets, merge, merge_each
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
@@ -60,7 +60,7 @@ def compare(rows, window=WINDOW, *more, read=None):
     fingerprint = Fingerprint.random(OffsetRange(0, 100))
     held = {tp: [offset for at, offset in rows if at == tp] for tp in window.ranges}
     sums = {
-        tp: Sums(len(its), sum(map(fingerprint.value, its)), min(its), max(its))
+        tp: Sums(len(its), sum(pow(at + fingerprint.shift, 4, PRIME) for at in its), min(its), max(its))
         for tp, its in held.items()
         if its
     }

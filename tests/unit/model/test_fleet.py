@@ -8,7 +8,7 @@ import pytest
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.fleet import Fleet, Refused
-from airflow_kafka_offsets.model.saved_plan import Names, saved_plan
+from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 
 
 def plan(group, to=40):
@@ -19,7 +19,7 @@ def plan(group, to=40):
         "after": {"orders": {"0": to}},
         "logs": {"cluster": "c", "topics": {"orders": "t"}},
     }
-    return saved_plan(receipt, Names(group), CheckpointPolicy())
+    return SavedPlan.make(receipt, Names(group), CheckpointPolicy())
 
 
 @pytest.fixture

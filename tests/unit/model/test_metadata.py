@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import foreign_query, is_partly_moved
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
@@ -109,6 +109,14 @@ def test_metadata_that_could_not_be_read_counts_as_somebody_elses():
     assert "could not be read" in refusal
 
 
+@pytest.mark.parametrize("text", [None, "", "by a consumer", "[]", '{"offset": 3}', "[" * 70_000])
+def test_a_commit_of_another_client_has_no_metadata(text):
+    found = CommitMetadata.of(Commit(0, text))
+    assert (found, bool(found)) == (NO_METADATA, False)
+    assert not CommitMetadata.of(None)
+    assert CommitMetadata(query="q")
+
+
 def test_each_mapped_instance_of_a_task_is_another_task():
     first = CommitMetadata(dag="d", run="r", task="t", map_index=0)
     assert first.is_same_task(replace(first, token="another try"))
@@ -122,11 +130,11 @@ MINE, OTHERS = CommitMetadata(dag="d", run="r", task="t", at=9), CommitMetadata(
 @pytest.mark.parametrize(
     ("commits", "half_way"),
     [
-        ([MINE, None], True),
+        ([MINE, NO_METADATA], True),
         ([MINE, OTHERS], True),
         ([MINE, replace(OTHERS, at=10)], False),
         ([MINE, MINE], False),
-        ([OTHERS, None], False),
+        ([OTHERS, NO_METADATA], False),
         ([], False),
     ],
 )

@@ -11,7 +11,7 @@ from airflow_kafka_offsets.model.approval import digest_of_all
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.estimate import Between, Estimate
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown, plans_markdown
-from airflow_kafka_offsets.model.saved_plan import Names, saved_plan
+from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 
 NOW = datetime(2026, 3, 2, 10, 32, tzinfo=timezone.utc)
 LOGS = {"cluster": "c", "topics": {"orders": "t"}}
@@ -43,7 +43,7 @@ def plan(group="orders-etl", policy=None, checkpoint=True, **more):
             "logs": LOGS,
         }
     names = Names(group, None, "s3a://lake/orders" if checkpoint else None)
-    return estimated(saved_plan(receipt, names, policy or CheckpointPolicy(), now=NOW))
+    return estimated(SavedPlan.make(receipt, names, policy or CheckpointPolicy(), now=NOW))
 
 
 def estimated(saved, **values):

@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
-from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan, saved_plan
+from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.fleet import check_disjoint
 from airflow_kafka_offsets.moves.reset import plan_reset
@@ -64,7 +64,7 @@ class Pipeline:
             **how,
         )
         plan.check()
-        saved = saved_plan(plan.make_receipt(plan_only=True), names, CheckpointPolicy(), now=now)
+        saved = SavedPlan.make(plan.make_receipt(plan_only=True), names, CheckpointPolicy(), now=now)
         # As it comes through XCom, or out of a file.
         return SavedPlan.parse(json.loads(json.dumps(saved.value)))
 

@@ -17,7 +17,7 @@ from airflow_kafka_offsets.moves.apply import apply_groups, apply_pipeline
 from airflow_kafka_offsets.moves.recovery import judge_recovery
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_receipt
-from airflow_kafka_offsets.moves.stale import partitions_moved_on
+from airflow_kafka_offsets.moves.stale import moved_on
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NOW = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -159,5 +159,5 @@ def test_a_reset_and_a_commit_of_other_runs_since_a_restore_stay(pipeline, resto
 def test_a_partition_has_gone_on_where_neither_the_move_nor_its_recovery_leads(
     before, moved_to, now, has_gone_on
 ):
-    found = partitions_moved_on({FIRST: now}, {FIRST: before}, {} if moved_to is None else {FIRST: moved_to})
+    found = moved_on({FIRST: now}, {FIRST: before}, {} if moved_to is None else {FIRST: moved_to})
     assert found == ([FIRST] if has_gone_on else [])

@@ -12,7 +12,7 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.estimate import Estimate
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
-from airflow_kafka_offsets.model.saved_plan import Names, saved_plan
+from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 from airflow_kafka_offsets.operators.approve import ApprovePlanOperator
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
@@ -30,7 +30,7 @@ def plan(group="orders-etl", to=40):
         "logs": {"cluster": "c", "topics": {"orders": "t"}},
     }
     now = datetime(2026, 3, 2, 10, tzinfo=timezone.utc)
-    saved = saved_plan(receipt, Names(group), CheckpointPolicy(), now=now)
+    saved = SavedPlan.make(receipt, Names(group), CheckpointPolicy(), now=now)
     saved = saved.with_notes(estimate=Estimate(10, 0, 10, 10).as_json())
     return saved.with_notes(markdown=plan_markdown(saved)).value
 

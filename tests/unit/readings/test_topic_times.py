@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import LogRange, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.readings.topic_times import first_records, records_since
-from airflow_kafka_offsets.readings.window import partitions_cut_off, plan_window
+from airflow_kafka_offsets.readings.window import cut_off_refusals, plan_window
 from airflow_kafka_offsets.waits.reached import ReachedWait
 from airflow_kafka_offsets.waits.topic import TopicWait
 
@@ -82,7 +82,7 @@ def test_a_record_ahead_of_the_clock_is_named():
 
 
 @pytest.mark.parametrize(
-    "ask", [since, lambda log: partitions_cut_off(log, {TP: 1}, {TP: LogRange(1, 2)}, TARGET)]
+    "ask", [since, lambda log: cut_off_refusals(log, {TP: 1}, {TP: LogRange(1, 2)}, TARGET)]
 )
 def test_times_that_cannot_be_read_are_an_error(ask):
     with pytest.raises(BrokerUnavailableError, match=r"the times of records in orders-0 .* try again"):

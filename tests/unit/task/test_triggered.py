@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import Asset
 
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
-from airflow_kafka_offsets.model.saved_plan import Names, saved_plan
+from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.task import triggered
 from airflow_kafka_offsets.task.triggered import triggered_by_commits
@@ -23,7 +23,7 @@ def plan(to):
         "before": {"orders": {"0": 100}},
         "after": {"orders": {"0": to}},
     }
-    return saved_plan(receipt, Names("orders-etl"), CheckpointPolicy())
+    return SavedPlan.make(receipt, Names("orders-etl"), CheckpointPolicy())
 
 
 class Events(list):
