@@ -53,15 +53,14 @@ class OffsetLogEntry:
     :param sources: index in the query's plan, or name -> the offset as the source wrote it, ``None`` if it
         had none yet; in the order of the lines.
     :param kafka_offsets: the offsets of each Kafka source, by index or name.
-    :param lines: the file's text, split at line feeds; the first source comes from ``lines[2]``. Joining them
-        gives the same file, byte for byte, so one line can be replaced without changing the others.
+    :param text: the whole file.
     """
 
     version: int
     metadata: Mapping[str, Any]
     sources: Mapping[str, str | None]
     kafka_offsets: dict[str, Offsets]
-    lines: tuple[str, ...] = field(repr=False)
+    text: str = field(repr=False)
 
     @property
     def batch_timestamp_ms(self) -> int | None:
@@ -73,7 +72,7 @@ class OffsetLogEntry:
 
     def with_offsets(self, offsets: Mapping[str, Offsets]) -> str:
         """Return the file's text with all offsets of some Kafka sources replaced; the rest is unchanged."""
-        lines = list(self.lines)
+        lines = self.text.split("\n")
         there = self.kafka_offsets
         for number, source in enumerate(self.sources, 2):
             if source in there and offsets.get(source, there[source]) != there[source]:
@@ -125,7 +124,7 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
         sources[source] = None if offset == NO_OFFSET else offset
         if offset != NO_OFFSET and (offsets := kafka_offsets(offset, where)) is not None:
             known[source] = offsets
-    return OffsetLogEntry(version, metadata, sources, known, tuple(lines))
+    return OffsetLogEntry(version, metadata, sources, known, text)
 
 
 def check_commit_log(text: str, name: str) -> None:

@@ -170,6 +170,11 @@ class SparkCheckpoint:
         """
         return read_bytes(self.fs, f"{self.root}/{path}", listed=listed)
 
+    def read_text(self, path: str, *, listed: bool = False) -> str | None:
+        """Return the text of a file of the checkpoint, as :meth:`read_file` reads it."""
+        data = self.read_file(path, listed=listed)
+        return None if data is None else decode(data, self.name(path))
+
     def list_names(self, directory: str) -> list[str]:
         """Return the current names in a directory of the checkpoint; empty if it does not exist."""
         return list_names(self.fs, f"{self.root}/{directory}")
@@ -203,15 +208,14 @@ class SparkCheckpoint:
 
     def query_id(self) -> str:
         """Return the query's id; a CheckpointNotFoundError describes what the location contains instead."""
-        name = self.name("metadata")
-        data = self.read_file("metadata")
-        if data is None:
+        text = self.read_text("metadata")
+        if text is None:
             found = location_hints.describe_location(self.fs, self.root)
             raise CheckpointNotFoundError(
                 f"{self.location}: found {found}; expected the directory that the Spark job has as "
                 "checkpointLocation, with the file metadata and the directories offsets and commits"
             )
-        return parse_query_id(decode(data, name), name)
+        return parse_query_id(text, self.name("metadata"))
 
     def listed(self, *, exact: bool = True) -> tuple[set[int], set[int]]:
         """
@@ -270,10 +274,10 @@ class SparkCheckpoint:
     def _batch_file(self, directory: str, batch_id: int) -> tuple[str, str]:
         """Return the text and the name of a batch's file."""
         path = f"{directory}/{batch_id}"
-        data = self.read_file(path)
-        if data is None:
+        text = self.read_text(path)
+        if text is None:
             raise _FileGoneError(self.name(path))
-        return decode(data, self.name(path)), self.name(path)
+        return text, self.name(path)
 
     def name(self, path: str) -> str:
         """Return the name of a checkpoint's file for messages."""

@@ -65,12 +65,6 @@ def delta_batch(data: bytes, name: str, query_id: str) -> int | None:
     return batch_id
 
 
-class _Snapshot(NamedTuple):
-    parent: int | None
-    batch_id: int | None
-    """The query's batch in this snapshot, if any."""
-
-
 class IcebergTable(NamedTuple):
     """The content of an Iceberg table's metadata file."""
 
@@ -109,16 +103,16 @@ def iceberg_table(data: bytes, name: str, query_id: str) -> IcebergTable:
     current = metadata.get("current-snapshot-id")
     current = None if current == -1 else _number(current, f"{name}, current-snapshot-id", optional=True)
     while current is not None:
-        snapshot = snapshots.pop(current, None)
-        if snapshot is None:
+        if current not in snapshots:
             raise CheckpointFormatError(
                 f"{name}: a snapshot that may belong to the query has expired; expected a snapshot of the "
                 "query"
             )
-        if snapshot.batch_id is not None:
-            others = [other.batch_id for other in snapshots.values() if other.batch_id is not None]
-            return IcebergTable(max([snapshot.batch_id, *others]), earlier)
-        current = snapshot.parent
+        parent, batch_id = snapshots.pop(current)
+        if batch_id is not None:
+            others = [other for _, other in snapshots.values() if other is not None]
+            return IcebergTable(max([batch_id, *others]), earlier)
+        current = parent
     return IcebergTable(None, earlier)
 
 
@@ -198,7 +192,6 @@ class _Avro:
         raise self._cut_off()
 
     def text(self) -> bytes:
-        """Read a text in UTF-8."""
         return self._bytes(self.number())
 
     def _bytes(self, size: int) -> bytes:
@@ -214,14 +207,15 @@ class _Avro:
         )
 
 
-def _snapshot(value: dict[str, Any], where: str, query_id: str) -> tuple[int, _Snapshot]:
+def _snapshot(value: dict[str, Any], where: str, query_id: str) -> tuple[int, tuple[int | None, int | None]]:
+    """Return the id of a snapshot, and its parent and the query's batch in it, if any."""
     number = _number(value.get("snapshot-id"), f"{where}, snapshot-id")
     parent = _number(value.get("parent-snapshot-id"), f"{where}, parent-snapshot-id", optional=True)
     summary = _part(value, "summary", where)
     batch_id = (
         _written(summary.get(_EPOCH), f"{where}, {_EPOCH}") if summary.get(_QUERY) == query_id else None
     )
-    return number, _Snapshot(parent, batch_id)
+    return number, (parent, batch_id)
 
 
 def _part(value: dict[str, Any], key: str, where: str) -> dict[str, Any]:

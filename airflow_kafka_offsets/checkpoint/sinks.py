@@ -37,15 +37,12 @@ class _Directory(NamedTuple):
     path: str
 
     def names(self) -> list[str]:
-        """Return the names in the directory; empty if it does not exist."""
         return list_names(self.fs, self.path)
 
     def inner(self, name: str) -> _Directory:
-        """Return a directory inside this one."""
         return _Directory(self.fs, f"{self.path}/{name}")
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content, ``None`` if it does not exist."""
         return read_bytes(self.fs, f"{self.path}/{name}")
 
     def file(self, name: str) -> tuple[bytes, str]:

@@ -72,7 +72,8 @@ class OffsetsClient(GroupCalls, RecordReads):
     def close(self) -> None:
         """Close all connections; wait a few seconds at most. A running call closes its own at its end."""
         self._session.close()
-        self._close_readers()
+        self._samples.close()
+        self._scans.close()
         self._admin.close()
 
     def __enter__(self) -> Self:

@@ -143,7 +143,7 @@ class JvmOffsetsClient:
                 failures,
                 lambda failure: self._explain(what, failure),
                 uncertain=any(failure.code in UNCERTAIN for failure in failures.values()),
-                passes=all(failure.code in RETRIABLE for failure in failures.values()),
+                retriable=all(failure.code in RETRIABLE for failure in failures.values()),
             )
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:

@@ -108,7 +108,7 @@ def starting_offsets(
     """
     parse_choice(on_no_commit, StartMissingCommitPolicy, "on_no_commit")
     parse_choice(on_out_of_range, OutOfRange, "on_out_of_range")
-    _check_effect(source, query_source, pipeline, allow_stateful)
+    _refuse_unused(source, query_source, pipeline, allow_stateful)
     _refuse_started(checkpoint)
     scope = TopicScope.parse(topics)
     if isinstance(source, SparkCheckpoint):
@@ -132,8 +132,7 @@ def starting_offsets(
     return {key: options_of_window[key] for key in ("assign", "startingOffsets")}
 
 
-def _check_effect(source: object, query_source: object, pipeline: object, allow_stateful: object) -> None:
-    """Refuse parameters that have no effect on this kind of source."""
+def _refuse_unused(source: object, query_source: object, pipeline: object, allow_stateful: object) -> None:
     if isinstance(source, str) and "://" in source:
         raise unexpected("source", source, "a group, or SparkCheckpoint(...) for an old checkpoint")
     if isinstance(source, str | SparkCheckpoint) and pipeline is not None:

@@ -250,13 +250,21 @@ class Committer:
         return targets, batch
 
     def _commit_one(self, run: Run, target: Target, wanted: TargetOffsets, batch: int | None) -> None:
-        """Commit to one group, and check at the query's end that it has read the group's topics."""
+        """Commit to one group and read back; check at the query's end that it has read the group's topics."""
+        query = run.query
         run.refuse_second(target, wanted.offsets, self._followed())
         attempt = Attempt(run, target, self._client(run, wanted.settings), wanted.offsets, batch)
         compares = not self._allow_new_cluster
-        self._write(attempt, identify_topics(attempt, compares=compares))
+        check = partial(self._check_commits, attempt, identify_topics(attempt, compares=compares))
+        try:
+            commit_forward(attempt.client, target.group_id, wanted.offsets, query=query.name, check=check)
+        except CommitError as error:
+            if error.written:
+                self.outcomes.record_commit(query, target, wholly=False)
+            raise
+        log.debug("Committed and read back: group %r, query %s, batch %s", target.group_id, query.name, batch)
         run.committed_at = time.monotonic()
-        self.outcomes.record_commit(run.query, target)
+        self.outcomes.record_commit(query, target)
         if run.ended_at is not None and compares:
             check_topics_at_end(attempt)
 
@@ -265,20 +273,6 @@ class Committer:
             self._clients[settings] = self._new_client(dict(settings))
         run.clients.add(settings)
         return self._clients[settings]
-
-    def _write(self, attempt: Attempt, log_ids: LogIds) -> None:
-        """Commit and read back, unless the group's commits show that the query must not commit to it."""
-        group_id, query = attempt.target.group_id, attempt.run.query
-        check = partial(self._check_commits, attempt, log_ids)
-        try:
-            commit_forward(attempt.client, group_id, attempt.offsets, query=query.name, check=check)
-        except CommitError as error:
-            if error.written:
-                self.outcomes.record_commit(query, attempt.target, wholly=False)
-            raise
-        log.debug(
-            "Committed and read back: group %r, query %s, batch %s", group_id, query.name, attempt.batch
-        )
 
     def _check_commits(self, attempt: Attempt, log_ids: LogIds, found: Commits) -> Mapping[str, str]:
         """Refuse an attempt that must not overwrite the group's commits; return its metadata by topic."""
