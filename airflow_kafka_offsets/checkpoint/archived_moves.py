@@ -27,7 +27,6 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
     ArchivedMove,
     archive_number,
 )
-from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
@@ -194,8 +193,8 @@ class ArchivedMoves:
 
     def has_run_since(self, move: ArchivedMove) -> bool:
         """Return whether the query has planned or finished a batch since a move."""
-        batches = read_checkpoint_batches(self.checkpoint)
-        if move.has_newer_batches(batches.planned, batches.committed):
+        state = self.checkpoint.read_finished()
+        if move.has_newer_batches(state.planned, state.committed):
             return True
         # In an interrupted move each file still has one of the two known contents.
         read = self.checkpoint.read_file

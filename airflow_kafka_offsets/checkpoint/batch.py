@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches, unfinished_refusals
+from airflow_kafka_offsets.checkpoint.guards import unfinished_refusals
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, PlanRefusedError, UsageError
@@ -108,7 +108,7 @@ def _first_offsets(checkpoint: SparkCheckpoint, source: str) -> Offsets:
 
 def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str, Offsets]:
     """Return the end offsets of each source of a batch; refuse one that is unfinished or no longer kept."""
-    refusals = unfinished_refusals(read_checkpoint_batches(checkpoint), batch_id)
+    refusals = unfinished_refusals(checkpoint.read_finished(), batch_id)
     refusals += ArchivedMoves(checkpoint).failover_refusals(batch_id)
     PlanRefusedError.raise_if(refusals)
     return checkpoint.entry(batch_id).kafka_offsets
