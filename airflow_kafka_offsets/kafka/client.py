@@ -26,6 +26,7 @@ from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     LogRange,
     Offsets,
+    Positions,
     TopicPartition,
     summarize,
 )
@@ -198,9 +199,7 @@ class OffsetsClient(GroupCalls, RecordReads):
         with self._session.begin_question(f"reading the log ends of {summarize(wanted)}") as call:
             return read_logs(self._session, call, wanted, isolation_level)
 
-    def offsets_for_time(
-        self, partitions: Iterable[TopicPartition], timestamp_ms: int
-    ) -> dict[TopicPartition, int | None]:
+    def offsets_for_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Positions:
         """
         Return the first offset at or after a time; ``None`` if no record is that new.
 
