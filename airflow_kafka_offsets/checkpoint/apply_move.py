@@ -16,8 +16,8 @@ from datetime import datetime
 from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archived_move, write_archive
 from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, MANIFEST, archive_number
 from airflow_kafka_offsets.checkpoint.archived_moves import CLAIM, ArchivedMoves, archive_names
-from airflow_kafka_offsets.checkpoint.guards import CheckpointBatches, read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state import FinishedState
 from airflow_kafka_offsets.cleanup import clean_up
 from airflow_kafka_offsets.errors import (
     BrokerError,
@@ -203,13 +203,13 @@ def _apply_step(checkpoint: SparkCheckpoint, step: Step) -> None:
 
 def wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
     """Wait until nothing was written to a checkpoint for these seconds; refuse to move it if something is."""
-    batches = read_checkpoint_batches(checkpoint)
-    paths = (f"offsets/{max(batches.planned)}", f"commits/{max(batches.committed)}")
+    state = checkpoint.read_finished()
+    paths = (f"offsets/{max(state.planned)}", f"commits/{max(state.committed)}")
     written = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
     known = [moment for moment in written if moment is not None]
     now = _storage_time(checkpoint) if quiet_period and len(known) == len(paths) else None
     if now is not None:
-        quiet_period += _real_time_batch(checkpoint, batches, *known)
+        quiet_period += _real_time_batch(checkpoint, state, *known)
     # If one of the files has no time, its age is unknown: wait for the whole quiet period.
     age = 0.0 if now is None else (now - max(known)).total_seconds()
     wait = min(quiet_period, quiet_period - age)
@@ -217,9 +217,9 @@ def wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
         why = parameter_text("quiet_period")
         log.info("Waiting %.1f s to see that no query writes to %s (%s)", wait, checkpoint.location, why)
         time.sleep(wait)
-        then = read_checkpoint_batches(checkpoint)
+        then = checkpoint.read_finished()
         again = [modified_at(checkpoint.fs, f"{checkpoint.root}/{path}") for path in paths]
-        if (then.planned, then.committed, again) != (batches.planned, batches.committed, written):
+        if (then.planned, then.committed, again) != (state.planned, state.committed, written):
             raise PlanRefusedError(
                 f"{checkpoint.location}: was written to within the last {quiet_period:g} s: the query is "
                 "running; stop it first"
@@ -227,18 +227,18 @@ def wait_until_quiet(checkpoint: SparkCheckpoint, quiet_period: float) -> None:
 
 
 def _real_time_batch(
-    checkpoint: SparkCheckpoint, batches: CheckpointBatches, planned: datetime, committed: datetime
+    checkpoint: SparkCheckpoint, state: FinishedState, planned: datetime, committed: datetime
 ) -> float:
     """
     Return how many seconds a batch of real-time mode (Spark 4.2) takes; 0 in every other mode.
 
     Such a batch begins when the batch before it has ended, and Spark writes both of its files at its end.
     """
-    before = batches.batch_id - 1
+    before = state.batch_id - 1
     ended = checkpoint.ended_at(before)
-    if batches.pending or ended is None or before not in batches.planned:
+    if state.pending or ended is None or before not in state.planned:
         return 0.0
-    began, earlier = batches.entry.batch_timestamp_ms, checkpoint.entry(before).batch_timestamp_ms
+    began, earlier = state.entry.batch_timestamp_ms, checkpoint.entry(before).batch_timestamp_ms
     if began is None or earlier is None:
         return 0.0
     took, gap = planned.timestamp() - began / 1_000, abs(began / 1_000 - ended.timestamp())

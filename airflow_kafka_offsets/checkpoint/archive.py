@@ -149,8 +149,7 @@ def read_copy(checkpoint: SparkCheckpoint, archive: ArchivedMove, path: str) -> 
 
 def read_attachment(checkpoint: SparkCheckpoint, archive: ArchivedMove, name: str) -> str:
     """Return the text of an attachment; empty if the archive has no such file."""
-    path = f"{DIRECTORY}/{archive.name}/{name}"
-    return decode(checkpoint.read_file(path) or b"", checkpoint.name(path))
+    return checkpoint.read_text(f"{DIRECTORY}/{archive.name}/{name}") or ""
 
 
 def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove | None:

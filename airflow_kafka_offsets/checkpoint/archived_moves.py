@@ -27,7 +27,6 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
     ArchivedMove,
     archive_number,
 )
-from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError
@@ -35,7 +34,7 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
 from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_groups_file
-from airflow_kafka_offsets.storage import decode, may_list_late
+from airflow_kafka_offsets.storage import may_list_late
 
 CLAIM = ".claim"
 """Suffix of the file name of a claim, see :class:`~airflow_kafka_offsets.checkpoint.apply_move.Claim`."""
@@ -139,9 +138,8 @@ class ArchivedMoves:
         for number in sorted(self.checkpoint.batches("offsets"))[-BATCHES_COMPARED:]:
             path = f"offsets/{number}"
             # A running query removes old batches.
-            if number > last and (data := self.checkpoint.read_file(path)) is not None:
-                name = self.checkpoint.name(path)
-                yield parse_offset_log(decode(data, name), name)
+            if number > last and (text := self.checkpoint.read_text(path)) is not None:
+                yield parse_offset_log(text, self.checkpoint.name(path))
 
     def of_receipt(self, receipt: CheckpointPlan) -> ArchivedMove | None:
         """Return the archive of a receipt's move; ``None`` if the move changed no file."""
@@ -195,8 +193,8 @@ class ArchivedMoves:
 
     def has_run_since(self, move: ArchivedMove) -> bool:
         """Return whether the query has planned or finished a batch since a move."""
-        batches = read_checkpoint_batches(self.checkpoint)
-        if move.has_newer_batches(batches.planned, batches.committed):
+        state = self.checkpoint.read_finished()
+        if move.has_newer_batches(state.planned, state.committed):
             return True
         # In an interrupted move each file still has one of the two known contents.
         read = self.checkpoint.read_file

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches, unfinished_refusals
-from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, kafka_offsets
+from airflow_kafka_offsets.checkpoint.guards import unfinished_refusals
+from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, format_error, kafka_offsets
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import SPARK_FORM
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.text import describe_type
@@ -95,20 +95,18 @@ def _first_offsets(checkpoint: SparkCheckpoint, source: str) -> Offsets:
             "named sources without spark.sql.streaming.offsetLog.formatVersion=2"
         )
     if not data.startswith(_INITIAL):
-        raise CheckpointFormatError(
-            f"{name}: found other bytes; expected a zero byte, v1 and the first offsets, as Spark's Kafka "
-            "source writes them"
-        )
+        expected = "a zero byte, v1 and the first offsets, as Spark's Kafka source writes them"
+        raise format_error(name, "other bytes", expected)
     text = decode(data[len(_INITIAL) :], name)
     offsets = {} if _is_empty(text) else kafka_offsets(text, name)
     if offsets is None:
-        raise CheckpointFormatError(f"{name}: found {describe_type(text)}; expected {SPARK_FORM}")
+        raise format_error(name, describe_type(text), SPARK_FORM)
     return offsets
 
 
 def finished_batch_ends(checkpoint: SparkCheckpoint, batch_id: int) -> dict[str, Offsets]:
     """Return the end offsets of each source of a batch; refuse one that is unfinished or no longer kept."""
-    refusals = unfinished_refusals(read_checkpoint_batches(checkpoint), batch_id)
+    refusals = unfinished_refusals(checkpoint.read_finished(), batch_id)
     refusals += ArchivedMoves(checkpoint).failover_refusals(batch_id)
     PlanRefusedError.raise_if(refusals)
     return checkpoint.entry(batch_id).kafka_offsets

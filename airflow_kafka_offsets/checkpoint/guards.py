@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import combinations
-from typing import NamedTuple
 
-from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sinks import newest_recorded_batch
-from airflow_kafka_offsets.checkpoint.state import CheckpointState
+from airflow_kafka_offsets.checkpoint.state import FinishedState
 from airflow_kafka_offsets.checkpoint.state_store import StateFiles, is_stateful, loadable_versions
-from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, StorageError
+from airflow_kafka_offsets.errors import CheckpointFormatError, StorageError
 from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS, CheckpointPolicy, sink_choices
 from airflow_kafka_offsets.model.location import split_scheme
 from airflow_kafka_offsets.model.offsets import Offsets, summarize
@@ -24,69 +22,29 @@ _INSTEAD = {
 """fsspec's schemes of drivers that rename no file over another -> which location to give."""
 
 
-class CheckpointBatches(NamedTuple):
-    """The state and the batches of a checkpoint that a move is planned on."""
-
-    state: CheckpointState
-    batch_id: int
-    entry: OffsetLogEntry
-    planned: set[int]
-    committed: set[int]
-
-    @property
-    def pending(self) -> tuple[int, ...]:
-        """Batches that were begun after the newest committed one."""
-        return tuple(sorted(number for number in self.planned if number > self.batch_id))
-
-    @property
-    def finish_text(self) -> str:
-        """How to finish the pending batches."""
-        if len(self.pending) > 1:
-            return (
-                f"put the missing files of commits/ back (Spark would run only batch {self.pending[-1]}, and "
-                "never read the records of the others)"
-            )
-        return (
-            "run the query once, which finishes the batch (with failOnDataLoss=false for that run if Kafka "
-            "has deleted records of the batch)"
-        )
-
-
-def read_checkpoint_batches(checkpoint: SparkCheckpoint) -> CheckpointBatches:
-    """Read the state and the batches; raise an error if no batch has finished yet."""
-    state, entry, planned, committed = checkpoint.read_batches()
-    if state.batch_id is None or entry is None:
-        raise CheckpointError(
-            f"{checkpoint.location}: no batch has finished, so there is nothing to move: give the query "
-            "startingOffsets, which Spark uses until the first batch is planned, or let its first batch "
-            "finish"
-        )
-    return CheckpointBatches(state, state.batch_id, entry, planned, committed)
-
-
-def orphan_refusals(batches: CheckpointBatches) -> list[str]:
+def orphan_refusals(state: FinishedState) -> list[str]:
     """Return why the newest batch is not known: a commit without its offsets is newer."""
-    orphans = sorted(number for number in batches.committed if number > batches.batch_id)
+    orphans = sorted(number for number in state.committed if number > state.batch_id)
     if not orphans:
         return []
     return [
-        f"{batches.state.location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; "
+        f"{state.location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; "
         "expected both or the offsets alone: files were removed by hand; put them back first"
     ]
 
 
-def restart_refusals(batches: CheckpointBatches) -> list[str]:
+def restart_refusals(state: FinishedState) -> list[str]:
     """Return why Spark would not start from the checkpoint, or would start from other offsets."""
-    location, newest = batches.state.location, batches.batch_id
-    refusals = orphan_refusals(batches)
+    location, newest = state.location, state.batch_id
+    refusals = orphan_refusals(state)
     # At start Spark also reads the batch before the newest one, to find where the newest one began.
-    if newest > 0 and newest - 1 not in batches.planned:
+    if newest > 0 and newest - 1 not in state.planned:
         refusals.append(
             f"{location}: offsets/{newest - 1} does not exist, and Spark starts only if the two newest "
             "batches exist: with asynchronous progress tracking let the query run two batches with "
             "asyncProgressTrackingCheckpointIntervalMs at 0; if files were removed by hand, put them back"
         )
-    if not batches.entry.metadata:
+    if not state.entry.metadata:
         refusals.append(
             f"{location}: batch {newest} has no metadata, as in continuous mode, and checkpoints of "
             "continuous mode cannot be moved: start a new checkpoint with startingOffsets"
@@ -94,34 +52,34 @@ def restart_refusals(batches: CheckpointBatches) -> list[str]:
     return refusals
 
 
-def unknown_partition_refusals(batches: CheckpointBatches, targets: Mapping[str, Offsets]) -> list[str]:
+def unknown_partition_refusals(state: FinishedState, targets: Mapping[str, Offsets]) -> list[str]:
     """Refuse partitions that the newest batch does not have."""
-    before = batches.state.kafka_offsets
+    before = state.kafka_offsets
     unknown = [
         tp for source, offsets in targets.items() for tp in offsets if tp not in before.get(source, {})
     ]
     if not unknown:
         return []
     return [
-        f"{batches.state.location}: batch {batches.batch_id} has no offset for "
+        f"{state.location}: batch {state.batch_id} has no offset for "
         f"{summarize(unknown)}, so the query cannot be moved there: leave it out with "
         f"{parameter_text('topics', ...)}, or run the query once so that the checkpoint has its offset"
     ]
 
 
 def twin_refusals(
-    checkpoint: SparkCheckpoint, batches: CheckpointBatches, after: Mapping[str, Offsets]
+    checkpoint: SparkCheckpoint, state: FinishedState, after: Mapping[str, Offsets]
 ) -> list[str]:
     """Refuse two positions for a frame that the query uses twice: Spark reads only the second one."""
-    before = batches.state.kafka_offsets
+    before = state.kafka_offsets
     pairs = [pair for pair in combinations(after, 2) if before[pair[0]] == before[pair[1]]]
     apart = [(one, two) for one, two in pairs if after[one] != after[two]]
     # Spark makes one directory for such a frame, but writes a line for each use.
-    if not apart or not 0 < len(checkpoint.list_names("sources")) < len(batches.entry.sources):
+    if not apart or not 0 < len(checkpoint.list_names("sources")) < len(state.entry.sources):
         return []
     one, two = apart[0]
     return [
-        f"{batches.state.location}: source {one} and source {two} are at the same offsets, and sources/ has "
+        f"{state.location}: source {one} and source {two} are at the same offsets, and sources/ has "
         "fewer sources than the query: if they are one frame that the query uses twice, both continue at the "
         f"offsets of source {two}: move both to the same offsets"
     ]
@@ -151,29 +109,29 @@ def state_refusals(checkpoint: SparkCheckpoint, policy: CheckpointPolicy) -> lis
 
 
 def pending_refusals(
-    checkpoint: SparkCheckpoint, batches: CheckpointBatches, policy: CheckpointPolicy
+    checkpoint: SparkCheckpoint, state: FinishedState, policy: CheckpointPolicy
 ) -> list[str]:
     """Return why unfinished batches prevent the move."""
-    if not batches.pending:
+    if not state.pending:
         return []
-    begun = f"batch {', '.join(map(str, batches.pending))}"
+    begun = f"batch {', '.join(map(str, state.pending))}"
     if policy.on_pending_batch == "fail":
         return [
-            f"{checkpoint.location}: {begun} was begun and not finished: {batches.finish_text}; or set "
+            f"{checkpoint.location}: {begun} was begun and not finished: {state.finish_text}; or set "
             f"{parameter_text('on_pending_batch', 'discard')} and name the sink, if the sink may receive the "
             "same batch id with other records"
         ]
     if is_stateful(checkpoint):
         return [
             f"{checkpoint.location}: {begun} was begun and not finished, and the query keeps state, which "
-            f"may include the batch already: the batch cannot be discarded; {batches.finish_text}, then "
+            f"may include the batch already: the batch cannot be discarded; {state.finish_text}, then "
             "move it"
         ]
-    return _sink_refusals(checkpoint, batches, batches.batch_id + 1, f"discarding {begun}", policy)
+    return _sink_refusals(checkpoint, state, state.batch_id + 1, f"discarding {begun}", policy)
 
 
 def _sink_refusals(
-    checkpoint: SparkCheckpoint, batches: CheckpointBatches, first: int, doing: str, policy: CheckpointPolicy
+    checkpoint: SparkCheckpoint, state: FinishedState, first: int, doing: str, policy: CheckpointPolicy
 ) -> list[str]:
     """
     Return why batch ids from ``first`` on must not be used again with other records.
@@ -196,11 +154,9 @@ def _sink_refusals(
             f"{RECORDING_SINKS[sink]} can be checked"
         ]
     log = RECORDING_SINKS[sink]
-    instead = (
-        f"{batches.finish_text}, then move it" if batches.pending else "seek, which uses no batch id again"
-    )
+    instead = f"{state.finish_text}, then move it" if state.pending else "seek, which uses no batch id again"
     try:
-        recorded = newest_recorded_batch(checkpoint, batches.state.query_id, sink, location, first)
+        recorded = newest_recorded_batch(checkpoint, state.query_id, sink, location, first)
     except (CheckpointFormatError, StorageError) as error:
         # An unreachable storage says nothing about the sink.
         if error.retriable:
@@ -209,7 +165,7 @@ def _sink_refusals(
     if recorded is None:
         return [
             f"{parameter_text('sink_location', location)}: has no {log} with a batch of query "
-            f"{batches.state.query_id}: give the directory that the query writes to, or {instead}"
+            f"{state.query_id}: give the directory that the query writes to, or {instead}"
         ]
     if recorded >= first:
         return [
@@ -217,46 +173,44 @@ def _sink_refusals(
             f"all new records: {instead}"
         ]
     # A directory that the query wrote to in the past would look harmless.
-    if recorded < batches.batch_id:
+    if recorded < state.batch_id:
         return [
             f"{parameter_text('sink_location', location)}: {log} has recorded no batch after {recorded}, but "
-            f"the checkpoint has finished batch {batches.batch_id}: give the directory that the "
+            f"the checkpoint has finished batch {state.batch_id}: give the directory that the "
             f"query writes to, or {instead}"
         ]
     return []
 
 
-def unfinished_refusals(batches: CheckpointBatches, batch_id: int) -> list[str]:
+def unfinished_refusals(state: FinishedState, batch_id: int) -> list[str]:
     """Return why nothing can move to the end of a batch: it is removed, unfinished or not planned yet."""
-    both = batches.planned & batches.committed
+    both = state.planned & state.committed
     if batch_id in both:
         return []
-    begun = f" ({', '.join(map(str, batches.pending))} was begun and not finished)" if batches.pending else ""
+    begun = f" ({', '.join(map(str, state.pending))} was begun and not finished)" if state.pending else ""
     return [
-        f"{batches.state.location}: batch {batch_id} is not a finished batch of the checkpoint; "
+        f"{state.location}: batch {batch_id} is not a finished batch of the checkpoint; "
         f"finished batches: {_ranges(both)}{begun}: Spark keeps the last 100 "
         "(spark.sql.streaming.minBatchesToRetain); give one of these, or seek to an offset or a time"
     ]
 
 
-def _unloadable(batches: CheckpointBatches, batch_id: int, state: StateFiles) -> list[str]:
+def _unloadable(state: FinishedState, batch_id: int, files: StateFiles) -> list[str]:
     """Return why Spark could not load the state after a batch; name the batches where it could."""
     startable = {
-        number
-        for number in batches.planned & batches.committed
-        if not number or number - 1 in batches.planned
+        number for number in state.planned & state.committed if not number or number - 1 in state.planned
     }
-    loadable = {version - 1 for version in loadable_versions(state, (number + 1 for number in startable))}
+    loadable = {version - 1 for version in loadable_versions(files, (number + 1 for number in startable))}
     if batch_id in loadable:
         return []
-    earlier = loadable - {max(batches.planned)}
+    earlier = loadable - {max(state.planned)}
     todo = (
         f"batches that can be truncated to: {_ranges(earlier)}"
         if earlier
         else "Spark keeps the state of no earlier batch: start a new checkpoint"
     )
     return [
-        f"{batches.state.location}: the state after batch {batch_id} (version {batch_id + 1}) is "
+        f"{state.location}: the state after batch {batch_id} (version {batch_id + 1}) is "
         "no longer complete: for every partition, Spark needs the newest snapshot up to this version and all "
         f"changes since; {todo}"
     ]
@@ -273,32 +227,32 @@ def _ranges(numbers: Collection[int]) -> str:
 
 def truncate_refusals(
     checkpoint: SparkCheckpoint,
-    batches: CheckpointBatches,
+    state: FinishedState,
     batch_id: int,
     policy: CheckpointPolicy,
-    state: StateFiles,
+    files: StateFiles,
 ) -> list[str]:
-    """Return why the batches after one must not be removed; ``state`` is empty for a query without state."""
+    """Return why the batches after one must not be removed; ``files`` is empty for a query without state."""
     location = checkpoint.location
-    if refusals := unfinished_refusals(batches, batch_id):
+    if refusals := unfinished_refusals(state, batch_id):
         return refusals
     # Nothing is removed, so nothing has to be checked.
-    if batch_id == max(batches.planned | batches.committed):
+    if batch_id == max(state.planned | state.committed):
         return []
-    if batch_id > 0 and batch_id - 1 not in batches.planned:
+    if batch_id > 0 and batch_id - 1 not in state.planned:
         refusals.append(
             f"{location}: offsets/{batch_id - 1} does not exist, and Spark needs it to start from batch "
             f"{batch_id}: choose a later batch than {batch_id}"
         )
     # A file source records the files that it has read in sources/, under its own numbers.
-    others = [source.source for source in batches.state.sources if not source.kafka]
+    others = [source.source for source in state.sources if not source.kafka]
     if others:
         refusals.append(
             f"{location}: source {', '.join(others)} is not Kafka and keeps its own log, which a truncate "
             "does not change: seek instead"
         )
-    if not batches.entry.metadata:
+    if not state.entry.metadata:
         refusals.append(f"{location}: is of continuous mode: checkpoints of continuous mode cannot be moved")
     if is_stateful(checkpoint):
-        refusals += _unloadable(batches, batch_id, state)
-    return refusals + _sink_refusals(checkpoint, batches, batch_id + 1, "truncating", policy)
+        refusals += _unloadable(state, batch_id, files)
+    return refusals + _sink_refusals(checkpoint, state, batch_id + 1, "truncating", policy)

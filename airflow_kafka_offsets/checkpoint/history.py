@@ -9,7 +9,7 @@ written other offsets into that file, the seek's archive has the original ones.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -26,7 +26,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageUnavailableError
 from airflow_kafka_offsets.model.checkpoint_plan import sources_json
 from airflow_kafka_offsets.model.offsets import Offsets
-from airflow_kafka_offsets.storage import decode, modified_at
+from airflow_kafka_offsets.storage import modified_at
 
 LAST = 100
 """Number of batches shown by default; Spark keeps about the same number."""
@@ -39,9 +39,6 @@ _RESOLUTION = timedelta(seconds=1)
 
 _WRITTEN_WITHIN = timedelta(seconds=30)
 """Largest difference between a batch's planning and its file's time: slow storage, or another clock."""
-
-_Key = tuple[str, "int | str"]
-"""A kind of call, and its subject."""
 
 
 @dataclass(frozen=True)
@@ -116,42 +113,41 @@ def read_history(checkpoint: SparkCheckpoint, last: int = LAST, *, within: float
     :param within: seconds for the whole call. A request that the storage does not answer is abandoned; it
         does not keep the process alive.
     """
-    end = monotonic() + within
-    listed = _call_in_parallel(
-        checkpoint, {("listed", ""): partial(_list_checkpoint, checkpoint)}, within, end
-    )
-    query_id, planned, committed, names = listed["listed", ""]
+    call = partial(_call_in_parallel, checkpoint.location, within, monotonic() + within)
+    ((query_id, planned, committed, names),) = call([partial(_list_checkpoint, checkpoint)])
     done = planned & committed
     newest = max(done, default=-1)
     wanted = sorted(planned)[-last - 1 :]  # one more: the first batch begins where that one ends
     finished = [number for number in wanted if number in committed]
-    found = _call_in_parallel(checkpoint, _reads(checkpoint, wanted, finished, names), within, end)
-    for number in finished[-1:]:
-        if (commit := found["commit", number]) is not None:
-            name = checkpoint.name(f"commits/{number}")
-            check_commit_log(decode(commit, name), name)
-    archives = [each for (kind, _), each in found.items() if kind == "archive" and each is not None]
+    found = call(
+        [
+            *(partial(_read_batch, checkpoint, number, finished=number in finished) for number in wanted),
+            *(partial(_check_commit, checkpoint, number) for number in finished[-1:]),
+            # All archives: a batch may have been moved several times, and a move to an older one taken back.
+            *(partial(read_archived_move, checkpoint, name) for name in names),
+        ]
+    )
+    archives = [each for each in found[len(wanted) :] if each is not None]
     batches: list[PastBatch] = []
-    for number in wanted:
-        data = found["ends", number]
-        if data is None:  # since the listing, the query has removed an old batch
+    for number, files in zip(wanted, found, strict=False):
+        if files is None:  # since the listing, the query has removed an old batch
             continue
-        entry, ends, moved_in = _batch_end(checkpoint, number, data, archives)
-        moment = entry.batch_timestamp_ms
-        at = None if moment is None else datetime.fromtimestamp(moment / 1000, tz=timezone.utc)
+        entry, at, duration = files
+        moves = moves_of_batch(reversed(archives), number, entry.text.encode())
+        ends = moves[-1].before if moves else entry.kafka_offsets
         before = batches[-1] if batches else None
         batches.append(
             PastBatch(
                 batch=number,
                 at=at,
-                duration=_duration(at, found.get(("planned", number)), found.get(("committed", number))),
+                duration=duration,
                 previous=None if before is None else before.batch,
                 read={} if before is None else _records_between(before.moved_to or before.offsets, ends),
                 offsets=ends,
                 pending=number > newest,
                 skipped=number not in committed and min(done, default=newest) < number < newest,
-                moved_in=moved_in,
-                moved_to=None if moved_in is None else entry.kafka_offsets,
+                moved_in=moves[0].name if moves else None,
+                moved_to=entry.kafka_offsets if moves else None,
             )
         )
     return CheckpointHistory(query_id, batches[-last:], archives)
@@ -161,74 +157,70 @@ def _list_checkpoint(checkpoint: SparkCheckpoint) -> tuple[str, set[int], set[in
     return (checkpoint.query_id(), *checkpoint.listed(exact=False), archive_names(checkpoint, exact=False))
 
 
-def _reads(
-    checkpoint: SparkCheckpoint, planned: Iterable[int], finished: Sequence[int], archives: Iterable[str]
-) -> dict[_Key, Callable[[], Any]]:
-    """Return the calls that read batches, the times of their files, and archives of moves."""
-    read = partial(checkpoint.read_file, listed=True)
-    written = partial(modified_at, checkpoint.fs, listed=True)
-    return {
-        **{("ends", number): partial(read, f"offsets/{number}") for number in planned},
-        **{
-            (kind, number): partial(written, f"{checkpoint.root}/{directory}/{number}")
-            for number in finished
-            for kind, directory in (("planned", "offsets"), ("committed", "commits"))
-        },
-        **{("commit", number): partial(read, f"commits/{number}") for number in finished[-1:]},
-        # All archives: a batch may have been moved several times, and a move to an older one taken back.
-        **{("archive", name): partial(read_archived_move, checkpoint, name) for name in archives},
-    }
+def _read_batch(
+    checkpoint: SparkCheckpoint, number: int, *, finished: bool
+) -> tuple[OffsetLogEntry, datetime | None, float | None] | None:
+    """Return a batch's file, when it was planned, and its duration; ``None`` without a file."""
+    path = f"offsets/{number}"
+    if (text := checkpoint.read_text(path, listed=True)) is None:
+        return None
+    entry = parse_offset_log(text, checkpoint.name(path))
+    moment = entry.batch_timestamp_ms
+    at = None if moment is None else datetime.fromtimestamp(moment / 1000, tz=timezone.utc)
+    if at is None or not finished:
+        return entry, at, None
+    planned, committed = (
+        modified_at(checkpoint.fs, f"{checkpoint.root}/{directory}/{number}", listed=True)
+        for directory in ("offsets", "commits")
+    )
+    return entry, at, _duration(at, planned, committed)
+
+
+def _check_commit(checkpoint: SparkCheckpoint, number: int) -> None:
+    path = f"commits/{number}"
+    if (text := checkpoint.read_text(path, listed=True)) is not None:
+        check_commit_log(text, checkpoint.name(path))
 
 
 def _call_in_parallel(
-    checkpoint: SparkCheckpoint, calls: Mapping[_Key, Callable[[], Any]], within: float, end: float
-) -> dict[_Key, Any]:
+    location: str, within: float, end: float, calls: Sequence[Callable[[], Any]]
+) -> list[Any]:
     """Make calls in parallel until ``end``, and return their results."""
-    futures: dict[_Key, Future[Any]] = {key: Future() for key in calls}
-    waiting = deque(calls)
+    futures: list[Future[Any]] = [Future() for _ in calls]
+    waiting = deque(zip(futures, calls, strict=True))
 
     def work() -> None:
         while waiting:
             try:
-                key = waiting.popleft()
+                future, call = waiting.popleft()
             except IndexError:  # another thread has taken it
                 return
             try:
-                futures[key].set_result(calls[key]())
+                future.set_result(call())
             except Exception as error:  # noqa: BLE001 - raised again by result()
-                futures[key].set_exception(error)
+                future.set_exception(error)
 
     # Daemon threads: Python waits for the threads of a pool when the process ends.
-    for _ in range(min(_AT_ONCE, len(calls))):
+    for _ in calls[:_AT_ONCE]:
         Thread(target=work, daemon=True).start()
     try:
-        done, late = wait(futures.values(), timeout=max(0.0, end - monotonic()), return_when=FIRST_EXCEPTION)
+        done, late = wait(futures, timeout=max(0.0, end - monotonic()), return_when=FIRST_EXCEPTION)
         for future in done:
             future.result()
         if late:
             raise StorageUnavailableError(
-                f"{checkpoint.location}: the storage answered {len(done)} of {len(calls)} requests within "
-                f"{within:g} s: {'ask for fewer batches, or ' if done else ''}try again"
+                f"{location}: the storage answered {len(done)} of {len(calls)} reads within {within:g} s: "
+                f"{'ask for fewer batches, or ' if done else ''}try again"
             )
-        return {key: future.result() for key, future in futures.items()}
+        return [future.result() for future in futures]
     finally:
         # Threads that still wait for the storage take no further call.
         waiting.clear()
 
 
-def _batch_end(
-    checkpoint: SparkCheckpoint, number: int, data: bytes, archives: Sequence[ArchivedMove]
-) -> tuple[OffsetLogEntry, Mapping[str, Offsets], str | None]:
-    """Return a batch's file, where the batch ended before later moves, and the archive of the newest one."""
-    name = checkpoint.name(f"offsets/{number}")
-    entry = parse_offset_log(decode(data, name), name)
-    moves = moves_of_batch(reversed(archives), number, data)
-    return (entry, moves[-1].before, moves[0].name) if moves else (entry, entry.kafka_offsets, None)
-
-
-def _duration(at: datetime | None, planned: datetime | None, committed: datetime | None) -> float | None:
+def _duration(at: datetime, planned: datetime | None, committed: datetime | None) -> float | None:
     """Return how long a batch took; ``None`` if Spark did not write its files at that time."""
-    if at is None or planned is None or committed is None or abs(planned - at) > _WRITTEN_WITHIN:
+    if planned is None or committed is None or abs(planned - at) > _WRITTEN_WITHIN:
         return None
     return None if committed < at - _RESOLUTION else max(0.0, (committed - at).total_seconds())
 

@@ -41,6 +41,8 @@ _QUERY_ID = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 _DIGITS = re.compile(r"[0-9]+")
 _LAST_MILLISECOND = 253_402_300_799_999
 """The end of the year 9999."""
+_CUT_OFF, _EDITED = "the file is cut off", "the file is cut off or was edited"
+MAY_BE_NEWER = "a newer version of this package may support it"
 
 
 @dataclass(frozen=True)
@@ -53,15 +55,14 @@ class OffsetLogEntry:
     :param sources: index in the query's plan, or name -> the offset as the source wrote it, ``None`` if it
         had none yet; in the order of the lines.
     :param kafka_offsets: the offsets of each Kafka source, by index or name.
-    :param lines: the file's text, split at line feeds; the first source comes from ``lines[2]``. Joining them
-        gives the same file, byte for byte, so one line can be replaced without changing the others.
+    :param text: the whole file.
     """
 
     version: int
     metadata: Mapping[str, Any]
     sources: Mapping[str, str | None]
     kafka_offsets: dict[str, Offsets]
-    lines: tuple[str, ...] = field(repr=False)
+    text: str = field(repr=False)
 
     @property
     def batch_timestamp_ms(self) -> int | None:
@@ -71,7 +72,7 @@ class OffsetLogEntry:
 
     def with_offsets(self, offsets: Mapping[str, Offsets]) -> str:
         """Return the file's text with all offsets of some Kafka sources replaced; the rest is unchanged."""
-        lines = list(self.lines)
+        lines = self.text.split("\n")
         there = self.kafka_offsets
         for number, source in enumerate(self.sources, 2):
             if source in there and offsets.get(source, there[source]) != there[source]:
@@ -89,10 +90,8 @@ def parse_query_id(text: str, name: str) -> str:
     value = json_object(text, name, 'a query\'s {"id": "<uuid>"}')
     query_id = value.get("id")
     if not isinstance(query_id, str) or not is_query_id(query_id):
-        raise CheckpointFormatError(
-            f'{name}: found {describe_type(value.get("id"))} as id; expected a query\'s {{"id": "<uuid>"}} '
-            "as Spark writes it"
-        )
+        expected = 'a query\'s {"id": "<uuid>"} as Spark writes it'
+        raise format_error(name, f"{describe_type(query_id)} as id", expected)
     return query_id
 
 
@@ -103,27 +102,27 @@ def parse_offset_log(text: str, name: str) -> OffsetLogEntry:
     lines = text.split("\n")
     version = _version(lines[0], name, newest=2)
     if len(lines) < 2:
-        raise _cut_off(name, "only the version line", "a line of metadata and one for each source")
+        expected = "a line of metadata and one for each source"
+        raise format_error(name, "only the version line", expected, _CUT_OFF)
     metadata = json_object(lines[1], f"{name}, line 2", "the batch's metadata") if lines[1] else {}
     # Spark ends the file without a line feed. An editor may add one; Spark reads such a file too.
     source_lines = lines[2:-1] if lines[-1] == "" else lines[2:]
     if not source_lines:
-        raise _cut_off(name, "no line of a source", "one for each source, after the metadata")
+        expected = "one for each source, after the metadata"
+        raise format_error(name, "no line of a source", expected, _CUT_OFF)
     sources: dict[str, str | None] = {}
     known: dict[str, Offsets] = {}
     for index, line in enumerate(source_lines):
         where = f"{name}, line {index + 3}"
         source, offset = (str(index), line) if version == 1 else _split_named(line, where)
         if source in sources:
-            raise CheckpointFormatError(
-                f"{where}: found source {source!r} for the second time; expected each source once"
-            )
+            raise format_error(where, f"source {source!r} for the second time", "each source once")
         if not offset:
-            raise _cut_off(where, "nothing", f"an offset as JSON, or {NO_OFFSET!r}")
+            raise format_error(where, "nothing", f"an offset as JSON, or {NO_OFFSET!r}", _CUT_OFF)
         sources[source] = None if offset == NO_OFFSET else offset
         if offset != NO_OFFSET and (offsets := kafka_offsets(offset, where)) is not None:
             known[source] = offsets
-    return OffsetLogEntry(version, metadata, sources, known, tuple(lines))
+    return OffsetLogEntry(version, metadata, sources, known, text)
 
 
 def check_commit_log(text: str, name: str) -> None:
@@ -144,7 +143,7 @@ def check_commit_log(text: str, name: str) -> None:
     version_line, separator, metadata = text.partition("\n")
     _version(version_line, name, newest=3)
     if not separator:
-        raise _cut_off(name, "only the version line", "the commit's metadata after it")
+        raise format_error(name, "only the version line", "the commit's metadata after it", _CUT_OFF)
     json_object(metadata, f"{name}, line 2", "the commit's metadata")
 
 
@@ -165,7 +164,7 @@ def kafka_offsets(text: str, name: str = "offset") -> Offsets | None:
         value = load_json(text, name, describe=describe_type)
         return parse_offsets(value, name, describe=describe_type) if _has_kafka_shape(value) else None
     except OffsetsFormatError as error:
-        raise CheckpointFormatError(f"{error}; the file is cut off or was edited") from None
+        raise CheckpointFormatError(f"{error}; {_EDITED}") from None
 
 
 def _has_kafka_shape(value: object) -> bool:
@@ -188,10 +187,8 @@ def _version(line: str, name: str, newest: int) -> int:
         )
     version = int(found[1])
     if version > newest:
-        raise CheckpointFormatError(
-            f"{name}: found version v{version}; expected v1 to v{newest}, as Spark 3.5 to 4.3 write "
-            "them: a newer version of this package may support it"
-        )
+        expected = f"v1 to v{newest}, as Spark 3.5 to 4.3 write them"
+        raise format_error(name, f"version v{version}", expected, MAY_BE_NEWER)
     return version
 
 
@@ -199,9 +196,7 @@ def _split_named(line: str, where: str) -> tuple[str, str]:
     # Spark splits at the first colon; later colons belong to the JSON.
     source, separator, offset = line.partition(":")
     if not separator or not _SOURCE_KEY.fullmatch(source):
-        raise CheckpointFormatError(
-            f"{where}: found {describe_type(line)}; expected a source's name or index, a colon and its offset"
-        )
+        raise format_error(where, describe_type(line), "a source's name or index, a colon and its offset")
     return source, offset
 
 
@@ -215,12 +210,11 @@ def json_object(text: str, where: str, expected: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = text
     if not isinstance(value, dict):
-        raise CheckpointFormatError(
-            f"{where}: found {describe_type(value)}; expected {expected} as a JSON object: the file is cut "
-            "off or was edited"
-        )
+        raise format_error(where, describe_type(value), f"{expected} as a JSON object", _EDITED)
     return value
 
 
-def _cut_off(where: str, found: str, expected: str) -> CheckpointFormatError:
-    return CheckpointFormatError(f"{where}: found {found}; expected {expected}: the file is cut off")
+def format_error(where: str, found: str, expected: str, reason: str = "") -> CheckpointFormatError:
+    """Return the error for a file that is not as its writer writes it."""
+    text = f"{where}: found {found}; expected {expected}"
+    return CheckpointFormatError(f"{text}: {reason}" if reason else text)

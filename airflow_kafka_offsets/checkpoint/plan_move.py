@@ -30,10 +30,8 @@ from airflow_kafka_offsets.checkpoint.archive import read_copy
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, next_archive_name
 from airflow_kafka_offsets.checkpoint.guards import (
-    CheckpointBatches,
     file_refusals,
     pending_refusals,
-    read_checkpoint_batches,
     restart_refusals,
     state_refusals,
     truncate_refusals,
@@ -41,6 +39,7 @@ from airflow_kafka_offsets.checkpoint.guards import (
     unknown_partition_refusals,
 )
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state import FinishedState
 from airflow_kafka_offsets.checkpoint.state_store import StateFiles, is_stateful, read_state, snapshots_after
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind, Step, sources_json
@@ -76,25 +75,25 @@ def plan_seek(
     """
     policy = policy or CheckpointPolicy()
     request = request or digest(kind, undoes, sources_json(targets))
-    batches = read_checkpoint_batches(checkpoint)
-    before = batches.state.kafka_offsets
-    refusals = restart_refusals(batches)
-    refusals += unknown_partition_refusals(batches, targets)
+    state = checkpoint.read_finished()
+    before = state.kafka_offsets
+    refusals = restart_refusals(state)
+    refusals += unknown_partition_refusals(state, targets)
     refusals += state_refusals(checkpoint, policy)
     after = {source: offsets | targets.get(source, {}) for source, offsets in before.items()}
-    refusals += twin_refusals(checkpoint, batches, after)
+    refusals += twin_refusals(checkpoint, state, after)
     kept = keep_pending_batch and after == before and policy.on_pending_batch == "fail"
-    discarded = () if kept else batches.pending
+    discarded = () if kept else state.pending
     if discarded:
-        refusals += pending_refusals(checkpoint, batches, policy)
+        refusals += pending_refusals(checkpoint, state, policy)
     # Newest first: after each removal the previous batch is the newest, and its files are complete.
     steps = [Step(f"offsets/{number}", None) for number in reversed(discarded)]
     if (after != before or left) and not refusals:
-        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(after).encode()))
-    without = [source.source for source in batches.state.sources if source.offsets is None]
+        steps.append(Step(f"offsets/{state.batch_id}", state.entry.with_offsets(after).encode()))
+    without = [source.source for source in state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
     more: Any = {"discarded": discarded, "undoes": undoes, "notes": notes, "left": left}
-    return _plan(ArchivedMoves(checkpoint), batches, kind, after, steps, request, refusals, **more)
+    return _plan(ArchivedMoves(checkpoint), state, kind, after, steps, request, refusals, **more)
 
 
 def plan_truncate(
@@ -107,26 +106,26 @@ def plan_truncate(
     """
     policy = policy or CheckpointPolicy()
     request = digest("truncate", batch_id)
-    batches = read_checkpoint_batches(checkpoint)
+    state = checkpoint.read_finished()
     moves = ArchivedMoves(checkpoint)
-    after = checkpoint.entry(batch_id).kafka_offsets if batch_id in batches.planned else {}
+    after = checkpoint.entry(batch_id).kafka_offsets if batch_id in state.planned else {}
     # commits/N before offsets/N: between the two removals Spark would run batch N again, which is safe.
     steps = [
         Step(f"{directory}/{number}", None)
-        for number in sorted(batches.planned | batches.committed, reverse=True)
+        for number in sorted(state.planned | state.committed, reverse=True)
         if number > batch_id
-        for directory, there in (("commits", batches.committed), ("offsets", batches.planned))
+        for directory, there in (("commits", state.committed), ("offsets", state.planned))
         if number in there
     ]
-    there = steps and batch_id in batches.planned & batches.committed
-    state: StateFiles = read_state(checkpoint) if there else {}
-    refusals = truncate_refusals(checkpoint, batches, batch_id, policy, state)
+    there = steps and batch_id in state.planned & state.committed
+    files: StateFiles = read_state(checkpoint) if there else {}
+    refusals = truncate_refusals(checkpoint, state, batch_id, policy, files)
     refusals += moves.failover_refusals(batch_id)
     more: Any = {
-        "discarded": batches.pending,
-        "derived": () if refusals else snapshots_after(state, batch_id + 1),
+        "discarded": state.pending,
+        "derived": () if refusals else snapshots_after(files, batch_id + 1),
     }
-    return _plan(moves, batches, "truncate", after, steps, request, refusals, **more)
+    return _plan(moves, state, "truncate", after, steps, request, refusals, **more)
 
 
 def plan_put_back_archive(
@@ -155,12 +154,12 @@ def plan_put_back_archive(
         )
     # The name that 0.1.0 replaced: a restore that was interrupted before the upgrade can still be finished.
     request = digest("undo", archived.name)
-    batches = read_checkpoint_batches(checkpoint)
+    state = checkpoint.read_finished()
     # An interrupted restore continues in the way it began: its files may look as if the query had not run.
     begun = [one for one in moves if one.undoes == archived.name and not one.copies]
     newest = archived.newest_committed
     # A copy of the checkpoint may lack the newest batch: with its files back, another batch is the newest.
-    lost = newest not in batches.committed and f"commits/{newest}" not in archived.files
+    lost = newest not in state.committed and f"commits/{newest}" not in archived.files
     moved = begun or archived.carried or lost or moves.has_run_since(archived)
     refuse_past_failover(moves, archived, moved=bool(moved))
     if moved or left:
@@ -178,7 +177,7 @@ def plan_put_back_archive(
     steps.sort(key=_put_back_order)
     left = archived.log_ids if archived.is_failover else UNKNOWN_LOGS
     more: Any = {"copies": True, "log_ids": archived.logs_before, "left": left}
-    return _plan(moves, batches, "restore", archived.before, steps, request, undoes=archived.name, **more)
+    return _plan(moves, state, "restore", archived.before, steps, request, undoes=archived.name, **more)
 
 
 def refuse_past_failover(moves: ArchivedMoves, archived: ArchivedMove, *, moved: bool = False) -> None:
@@ -219,7 +218,7 @@ def plan_checkpoint_failover(
     left: LogIds = UNKNOWN_LOGS,
     again: str = "",
     refusals: Sequence[str] = (),
-    batches: CheckpointBatches | None = None,
+    state: FinishedState | None = None,
 ) -> CheckpointPlan:
     """
     Plan to continue the query on another cluster.
@@ -230,28 +229,28 @@ def plan_checkpoint_failover(
     :param targets: source -> all of its offsets on the new cluster, with the topic names of that cluster.
     :param log_ids: ids of the new cluster and its topics, and ``left`` those of the old one.
     :param again: sentence about the records that may be read again; empty if no record may be.
-    :param batches: the batches with the position of the targets; by default the present ones.
+    :param state: the state with the position of the targets; by default the present one.
     """
-    batches = batches or read_checkpoint_batches(checkpoint)
-    before = batches.state.kafka_offsets
-    found = [*refusals, *restart_refusals(batches), *pending_refusals(checkpoint, batches, policy)]
+    state = state or checkpoint.read_finished()
+    before = state.kafka_offsets
+    found = [*refusals, *restart_refusals(state), *pending_refusals(checkpoint, state, policy)]
     if again and not policy.allow_stateful and is_stateful(checkpoint):
         found.append(
             f"{checkpoint.location}: the query keeps state (state/), and would count records twice: {again}; "
             "let commits with a mirror keep the data for an exact translation, or set "
             f"{parameter_text('allow_stateful', True)} if that is right for this query"
         )
-    steps = [Step(f"offsets/{number}", None) for number in reversed(batches.pending)]
+    steps = [Step(f"offsets/{number}", None) for number in reversed(state.pending)]
     after = {source: targets.get(source, offsets) for source, offsets in before.items()}
     if not found:
-        steps.append(Step(f"offsets/{batches.batch_id}", batches.entry.with_offsets(after).encode()))
-    more: Any = {"discarded": batches.pending, "log_ids": log_ids, "left": left}
-    return _plan(ArchivedMoves(checkpoint), batches, "failover", after, steps, request, found, **more)
+        steps.append(Step(f"offsets/{state.batch_id}", state.entry.with_offsets(after).encode()))
+    more: Any = {"discarded": state.pending, "log_ids": log_ids, "left": left}
+    return _plan(ArchivedMoves(checkpoint), state, "failover", after, steps, request, found, **more)
 
 
 def _plan(
     moves: ArchivedMoves,
-    batches: CheckpointBatches,
+    state: FinishedState,
     kind: MoveKind,
     after: Mapping[str, Offsets],
     steps: list[Step],
@@ -267,14 +266,14 @@ def _plan(
     plan = CheckpointPlan(
         kind=kind,
         location=checkpoint.location,
-        query_id=batches.state.query_id,
-        batch_id=batches.batch_id,
-        before=batches.state.kafka_offsets,
+        query_id=state.query_id,
+        batch_id=state.batch_id,
+        before=state.kafka_offsets,
         after=after,
         derived=derived,
         steps=tuple(steps),
         file_contents={step.path: checkpoint.read_file(step.path) for step in steps},
-        batches=(frozenset(batches.planned), frozenset(batches.committed)),
+        batches=(state.planned, state.committed),
         refusals=(*refusals, *file_refusals(checkpoint, [*derived, *(step.path for step in steps)])),
         # A plan that changes no file writes no archive, and so no unfinished move.
         archive=next_archive_name(checkpoint, kind) if steps else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
@@ -21,7 +20,7 @@ from airflow_kafka_offsets.checkpoint.log import (
     parse_offset_log,
     parse_query_id,
 )
-from airflow_kafka_offsets.checkpoint.state import CheckpointSource, CheckpointState
+from airflow_kafka_offsets.checkpoint.state import INDEX, CheckpointState, FinishedState
 from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointFormatError,
@@ -41,8 +40,6 @@ from airflow_kafka_offsets.storage import (
     replace_file,
 )
 
-_INDEX = re.compile(r"0|[1-9][0-9]{0,999}")
-"""Names of sources and of batch files. The directories also contain ``.7.crc`` and users' files."""
 # Spark's batch ids are Java's Long: a longer number is not read as a batch.
 _LAST_BATCH = 2**63 - 1
 _ATTEMPTS = 5
@@ -105,8 +102,7 @@ class SparkCheckpoint:
         :raises CheckpointFormatError: if a file has an unknown format; names the file.
         :raises StorageUnavailableError: also if a running query removes files faster than they can be read.
         """
-        state, *_ = self.read_batches()
-        return state
+        return self._read()
 
     # A running query may remove an old batch between listing and read: both are then done again.
     @retry(
@@ -115,33 +111,27 @@ class SparkCheckpoint:
         wait=wait_random_exponential(multiplier=0.05, max=0.5),
         reraise=True,
     )
-    def read_batches(self) -> tuple[CheckpointState, OffsetLogEntry | None, set[int], set[int]]:
-        """
-        Return the newest state as :meth:`read` does, its batch's file in ``offsets``, and the planned and
-        committed batches that it was read from.
-        """
+    def _read(self) -> CheckpointState:
         query_id = self.query_id()
-        planned, committed = self.listed()
-        done = planned & committed
-        batch_id = max(done, default=None)
-        newest = max(planned, default=None)
-        # Planned but not committed: Spark writes offsets/N before the batch and commits/N after it.
-        pending = None if newest == batch_id else newest
+        planned, committed = map(frozenset, self.listed())
+        batch_id = max(planned & committed, default=None)
         if batch_id is None:
-            return CheckpointState(self.location, query_id, None, pending), None, planned, committed
+            return CheckpointState(self.location, query_id, None, planned, committed, None)
         entry = parse_offset_log(*self._batch_file("offsets", batch_id))
         # A commit of an unknown version of Spark: its offsets may have another meaning.
         check_commit_log(*self._batch_file("commits", batch_id))
-        state = CheckpointState(
-            location=self.location,
-            query_id=query_id,
-            batch_id=batch_id,
-            pending_batch_id=pending,
-            sources=_sources(entry),
-            batch_timestamp_ms=entry.batch_timestamp_ms,
-            skipped_batch_ids=tuple(sorted(n for n in planned - committed if min(done) < n < batch_id)),
-        )
-        return state, entry, planned, committed
+        return FinishedState(self.location, query_id, batch_id, planned, committed, entry)
+
+    def read_finished(self) -> FinishedState:
+        """Read the newest state as :meth:`read` does; a CheckpointError if no batch has finished yet."""
+        state = self.read()
+        if not isinstance(state, FinishedState):
+            raise CheckpointError(
+                f"{self.location}: no batch has finished, so there is nothing to move: give the query "
+                "startingOffsets, which Spark uses until the first batch is planned, or let its first batch "
+                "finish"
+            )
+        return state
 
     def ended_at(self, batch_id: int) -> datetime | None:
         """Return the time of a batch's file in ``commits``; ``None`` without the file or without its time."""
@@ -169,6 +159,11 @@ class SparkCheckpoint:
         :param listed: whether its directory was listed just now, see :func:`read_bytes`.
         """
         return read_bytes(self.fs, f"{self.root}/{path}", listed=listed)
+
+    def read_text(self, path: str, *, listed: bool = False) -> str | None:
+        """Return the text of a file of the checkpoint, as :meth:`read_file` reads it."""
+        data = self.read_file(path, listed=listed)
+        return None if data is None else decode(data, self.name(path))
 
     def list_names(self, directory: str) -> list[str]:
         """Return the current names in a directory of the checkpoint; empty if it does not exist."""
@@ -203,15 +198,14 @@ class SparkCheckpoint:
 
     def query_id(self) -> str:
         """Return the query's id; a CheckpointNotFoundError describes what the location contains instead."""
-        name = self.name("metadata")
-        data = self.read_file("metadata")
-        if data is None:
+        text = self.read_text("metadata")
+        if text is None:
             found = location_hints.describe_location(self.fs, self.root)
             raise CheckpointNotFoundError(
                 f"{self.location}: found {found}; expected the directory that the Spark job has as "
                 "checkpointLocation, with the file metadata and the directories offsets and commits"
             )
-        return parse_query_id(decode(data, name), name)
+        return parse_query_id(text, self.name("metadata"))
 
     def listed(self, *, exact: bool = True) -> tuple[set[int], set[int]]:
         """
@@ -240,7 +234,7 @@ class SparkCheckpoint:
         """Return the batches that a listing of ``offsets`` or ``commits`` shows now."""
         # A missing directory is valid: the query has not planned a batch yet.
         names = self.list_names(directory)
-        return {number for name in names if _INDEX.fullmatch(name) and (number := int(name)) <= _LAST_BATCH}
+        return {number for name in names if INDEX.fullmatch(name) and (number := int(name)) <= _LAST_BATCH}
 
     def has(self, directory: str, batch_id: int) -> bool:
         """Return whether a batch has a file in ``offsets`` or ``commits``, listed or not."""
@@ -270,25 +264,11 @@ class SparkCheckpoint:
     def _batch_file(self, directory: str, batch_id: int) -> tuple[str, str]:
         """Return the text and the name of a batch's file."""
         path = f"{directory}/{batch_id}"
-        data = self.read_file(path)
-        if data is None:
+        text = self.read_text(path)
+        if text is None:
             raise _FileGoneError(self.name(path))
-        return decode(data, self.name(path)), self.name(path)
+        return text, self.name(path)
 
     def name(self, path: str) -> str:
         """Return the name of a checkpoint's file for messages."""
         return f"{self.location.rstrip('/')}/{path}"
-
-
-def _sources(entry: OffsetLogEntry) -> tuple[CheckpointSource, ...]:
-    sources = [
-        CheckpointSource(name, entry.kafka_offsets.get(name), text not in (None, "{}"))
-        for name, text in entry.sources.items()
-    ]
-    # Version 2 has its lines in any order, which may differ between files.
-    return tuple(sorted(sources, key=_plan_order))
-
-
-def _plan_order(source: CheckpointSource) -> tuple[bool, int, str]:
-    index = _INDEX.fullmatch(source.source)
-    return (index is None, int(source.source) if index else 0, source.source)

@@ -19,7 +19,7 @@ import re
 import zlib
 from typing import Any, NamedTuple
 
-from airflow_kafka_offsets.checkpoint.log import json_object
+from airflow_kafka_offsets.checkpoint.log import MAY_BE_NEWER, format_error, json_object
 from airflow_kafka_offsets.errors import CheckpointFormatError
 from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, is_int, size_error, too_large_error
 from airflow_kafka_offsets.storage import decode
@@ -63,12 +63,6 @@ def delta_batch(data: bytes, name: str, query_id: str) -> int | None:
     return batch_id
 
 
-class _Snapshot(NamedTuple):
-    parent: int | None
-    batch_id: int | None
-    """The query's batch in this snapshot, if any."""
-
-
 class IcebergTable(NamedTuple):
     """The content of an Iceberg table's metadata file."""
 
@@ -92,10 +86,7 @@ def iceberg_table(data: bytes, name: str, query_id: str) -> IcebergTable:
     version = metadata.get("format-version")
     # These versions keep snapshots, parents and summaries in the same place.
     if isinstance(version, bool) or version not in (1, 2, 3):
-        raise CheckpointFormatError(
-            f"{name}: found {describe_type(version)} as format-version; expected 1, 2 or 3: a newer version "
-            "of this package may support it"
-        )
+        raise format_error(name, f"{describe_type(version)} as format-version", "1, 2 or 3", MAY_BE_NEWER)
     earlier = frozenset(
         str(entry.get("metadata-file")).rpartition("/")[2]
         for entry in _objects(metadata, "metadata-log", name)
@@ -107,16 +98,16 @@ def iceberg_table(data: bytes, name: str, query_id: str) -> IcebergTable:
     current = metadata.get("current-snapshot-id")
     current = None if current == -1 else _number(current, f"{name}, current-snapshot-id", optional=True)
     while current is not None:
-        snapshot = snapshots.pop(current, None)
-        if snapshot is None:
+        if current not in snapshots:
             raise CheckpointFormatError(
                 f"{name}: a snapshot that may belong to the query has expired; expected a snapshot of the "
                 "query"
             )
-        if snapshot.batch_id is not None:
-            others = [other.batch_id for other in snapshots.values() if other.batch_id is not None]
-            return IcebergTable(max([snapshot.batch_id, *others]), earlier)
-        current = snapshot.parent
+        parent, batch_id = snapshots.pop(current)
+        if batch_id is not None:
+            others = [other for _, other in snapshots.values() if other is not None]
+            return IcebergTable(max([batch_id, *others]), earlier)
+        current = parent
     return IcebergTable(None, earlier)
 
 
@@ -124,10 +115,8 @@ def hudi_layout(data: bytes, name: str) -> int:
     """Return the layout of a Hudi table's timeline from its ``hoodie.properties``: 1 or 2 (since 1.0)."""
     found = _LAYOUT.search(decode(data, name))
     if found is None or int(found[1]) not in (1, 2):
-        raise CheckpointFormatError(
-            f"{name}: found {int(found[1]) if found else 'nothing'} as hoodie.timeline.layout.version; "
-            "expected 1 or 2: a newer version of this package may support it"
-        )
+        layout = f"{int(found[1]) if found else 'nothing'} as hoodie.timeline.layout.version"
+        raise format_error(name, layout, "1 or 2", MAY_BE_NEWER)
     return int(found[1])
 
 
@@ -146,7 +135,7 @@ def hudi_batch(data: bytes, name: str) -> int | None:
         return None
     where = f"{name}, {_HUDI_KEY}"
     if not isinstance(recorded, str):
-        raise CheckpointFormatError(f"{where}: found {describe_type(recorded)}; expected a text")
+        raise format_error(where, describe_type(recorded), "a text")
     return max(
         (_written(text, where) for text in json_object(recorded, where, "writers").values()), default=None
     )
@@ -163,20 +152,18 @@ def _value_in_avro(data: bytes, name: str) -> str | None:
             key = decode(reader.text(), name)
             header[key] = reader.text()
     if header.get("avro.codec", b"null") != b"null":
-        raise CheckpointFormatError(f"{name}: found compressed Avro; expected it as Hudi writes it")
+        raise format_error(name, "compressed Avro", "it as Hudi writes it")
     if not _AVRO_SCHEMA.search(header.get("avro.schema", b"")):
-        raise CheckpointFormatError(
-            f"{name}: found Avro of another schema; expected a Hudi commit's metadata"
-        )
+        raise format_error(name, "Avro of another schema", "a Hudi commit's metadata")
     start, sync = reader.position + _SYNC, data[reader.position : reader.position + _SYNC]
     if len(sync) < _SYNC or data[-_SYNC:] != sync or len(data) < start + _SYNC:
-        raise CheckpointFormatError(f"{name}: found Avro that is cut off; expected a Hudi commit's metadata")
+        raise format_error(name, "Avro that is cut off", "a Hudi commit's metadata")
     found = data.count(_HUDI_KEY.encode(), start)
     if found == 0:
         return None
     at = data.find(_AVRO_KEY, start)
     if found > 1 or at < 0:
-        raise CheckpointFormatError(f"{name}: found {_HUDI_KEY} {found} times; expected one key of that name")
+        raise format_error(name, f"{_HUDI_KEY} {found} times", "one key of that name")
     return decode(_Avro(data, at + len(_AVRO_KEY), name).text(), name)
 
 
@@ -196,7 +183,6 @@ class _Avro:
         raise self._cut_off()
 
     def text(self) -> bytes:
-        """Read a text in UTF-8."""
         return self._bytes(self.number())
 
     def _bytes(self, size: int) -> bytes:
@@ -207,19 +193,18 @@ class _Avro:
         return part
 
     def _cut_off(self) -> CheckpointFormatError:
-        return CheckpointFormatError(
-            f"{self.name}: found Avro that is cut off or damaged; expected a whole file"
-        )
+        return format_error(self.name, "Avro that is cut off or damaged", "a whole file")
 
 
-def _snapshot(value: dict[str, Any], where: str, query_id: str) -> tuple[int, _Snapshot]:
+def _snapshot(value: dict[str, Any], where: str, query_id: str) -> tuple[int, tuple[int | None, int | None]]:
+    """Return the id of a snapshot, and its parent and the query's batch in it, if any."""
     number = _number(value.get("snapshot-id"), f"{where}, snapshot-id")
     parent = _number(value.get("parent-snapshot-id"), f"{where}, parent-snapshot-id", optional=True)
     summary = _part(value, "summary", where)
     batch_id = (
         _written(summary.get(_EPOCH), f"{where}, {_EPOCH}") if summary.get(_QUERY) == query_id else None
     )
-    return number, _Snapshot(parent, batch_id)
+    return number, (parent, batch_id)
 
 
 def _part(value: dict[str, Any], key: str, where: str) -> dict[str, Any]:
@@ -228,7 +213,7 @@ def _part(value: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     if part is None:
         return {}
     if not isinstance(part, dict):
-        raise CheckpointFormatError(f"{where}: found {describe_type(part)} as {key}; expected an object")
+        raise format_error(where, f"{describe_type(part)} as {key}", "an object")
     return part
 
 
@@ -236,9 +221,7 @@ def _objects(value: dict[str, Any], key: str, where: str) -> list[dict[str, Any]
     """Return a nested list of objects, an empty one if the key is missing."""
     listed = value.get(key, [])
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        raise CheckpointFormatError(
-            f"{where}: found {describe_type(listed)} as {key}; expected a list of objects"
-        )
+        raise format_error(where, f"{describe_type(listed)} as {key}", "a list of objects")
     return listed
 
 
@@ -247,15 +230,13 @@ def _number(value: Any, where: str, *, optional: bool = False) -> Any:
         return None
     # Delta's and Iceberg's numbers are Java Longs, the default of is_int.
     if not is_int(value):
-        raise CheckpointFormatError(
-            f"{where}: found {describe_type(value)}; expected a whole number from 0 on"
-        )
+        raise format_error(where, describe_type(value), "a whole number from 0 on")
     return value
 
 
 def _written(value: Any, where: str) -> int:
     if not isinstance(value, str) or not _BATCH_ID.fullmatch(value):
-        raise CheckpointFormatError(f"{where}: found {describe_type(value)}; expected a batch id in digits")
+        raise format_error(where, describe_type(value), "a batch id in digits")
     return int(value)
 
 
@@ -271,5 +252,5 @@ def _unpacked(data: bytes, name: str) -> bytes:
     if len(content) > MAX_SIZE:
         raise CheckpointFormatError(too_large_error(name, len(content)))
     if not gzip.eof:
-        raise CheckpointFormatError(f"{name}: found gzip that is cut off or damaged; expected a whole file")
+        raise format_error(name, "gzip that is cut off or damaged", "a whole file")
     return content

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from fsspec import AbstractFileSystem
 
+from airflow_kafka_offsets.checkpoint.log import format_error
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.errors import CheckpointFormatError
@@ -37,15 +38,12 @@ class _Directory(NamedTuple):
     path: str
 
     def names(self) -> list[str]:
-        """Return the names in the directory; empty if it does not exist."""
         return list_names(self.fs, self.path)
 
     def inner(self, name: str) -> _Directory:
-        """Return a directory inside this one."""
         return _Directory(self.fs, f"{self.path}/{name}")
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content, ``None`` if it does not exist."""
         return read_bytes(self.fs, f"{self.path}/{name}")
 
     def file(self, name: str) -> tuple[bytes, str]:
@@ -133,9 +131,7 @@ def _iceberg(log: _Directory, query_id: str) -> int | None:
         kinds.add(found[1])
         numbers[name] = int(found[2])
     if len(kinds) > 1 or list(numbers.values()).count(0) > 1:
-        raise CheckpointFormatError(
-            f"{log.path}: found the metadata of two tables or catalogs; expected those of one"
-        )
+        raise format_error(log.path, "the metadata of two tables or catalogs", "those of one")
     if not numbers:
         return None
     newest = max(numbers, key=lambda name: numbers[name])
@@ -147,10 +143,8 @@ def _iceberg(log: _Directory, query_id: str) -> int | None:
     oldest = min(numbers[name] for name in numbers if name == newest or name in table.earlier)
     others = sorted(name for name in numbers.keys() - table.earlier - {newest} if numbers[name] >= oldest)
     if len(others) > MOST_FILES:
-        raise CheckpointFormatError(
-            f"{log.path}: found {len(others):,} files that {newest} does not list as earlier ones; expected "
-            f"at most {MOST_FILES:,}"
-        )
+        unlisted = f"{len(others):,} files that {newest} does not list as earlier ones"
+        raise format_error(log.path, unlisted, f"at most {MOST_FILES:,}")
     batches = [iceberg_table(*log.file(name), query_id).batch_id for name in others]
     return max((batch for batch in (table.batch_id, *batches) if batch is not None), default=None)
 
@@ -165,8 +159,6 @@ def _hudi(log: _Directory) -> int | None:
     timeline = log if layout == 1 else log.inner("timeline")
     commits = [name for name in timeline.names() if _HUDI[layout].fullmatch(name)]
     if len(commits) > MOST_FILES:
-        raise CheckpointFormatError(
-            f"{timeline.path}: found {len(commits):,} commits; expected at most {MOST_FILES:,}"
-        )
+        raise format_error(timeline.path, f"{len(commits):,} commits", f"at most {MOST_FILES:,}")
     found = [hudi_batch(*timeline.file(name)) for name in commits]
     return max((batch for batch in found if batch is not None), default=None)

@@ -1,14 +1,19 @@
-"""State of a Spark checkpoint: its sources' offsets at the newest committed batch, and the pending batch."""
+"""State of a Spark checkpoint: its batches, and its sources' offsets at the newest committed one."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import join_first
 from airflow_kafka_offsets.model.wording import parameter_text
+
+INDEX = re.compile(r"0|[1-9][0-9]{0,999}")
+"""Names of sources and of batch files. The directories also contain ``.7.crc`` and users' files."""
 
 
 @dataclass(frozen=True)
@@ -41,21 +46,55 @@ class CheckpointState:
     :param query_id: the query's id, which stays the same over restarts.
     :param batch_id: the newest committed batch: the highest number in both ``offsets/`` and ``commits/``;
         ``None`` if no batch has finished yet.
-    :param pending_batch_id: the batch that is running or was interrupted; Spark replays exactly its range.
-    :param sources: the sources of the committed batch, by index, then by name; empty without a committed
-        batch.
-    :param batch_timestamp_ms: when the committed batch was planned, in milliseconds since 1970; ``None`` in
-        continuous mode, which does not record it.
-    :param skipped_batch_ids: earlier batches that were planned and never committed.
+    :param planned: the batches in ``offsets/``.
+    :param committed: the batches in ``commits/``.
+    :param entry: the file of the committed batch in ``offsets/``; ``None`` without a committed batch.
     """
 
     location: str
     query_id: str
     batch_id: int | None
-    pending_batch_id: int | None
-    sources: tuple[CheckpointSource, ...] = ()
-    batch_timestamp_ms: int | None = None
-    skipped_batch_ids: tuple[int, ...] = ()
+    planned: frozenset[int]
+    committed: frozenset[int]
+    entry: OffsetLogEntry | None
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """The batches that were begun after the newest committed one."""
+        # Spark writes offsets/N before the batch and commits/N after it.
+        newest = -1 if self.batch_id is None else self.batch_id
+        return tuple(sorted(number for number in self.planned if number > newest))
+
+    @property
+    def pending_batch_id(self) -> int | None:
+        """The batch that is running or was interrupted; Spark replays exactly its range."""
+        return max(self.pending, default=None)
+
+    @property
+    def skipped_batch_ids(self) -> tuple[int, ...]:
+        """Earlier batches that were planned and never committed."""
+        first = min(self.planned & self.committed, default=None)
+        if first is None or self.batch_id is None:
+            return ()
+        return tuple(sorted(n for n in self.planned - self.committed if first < n < self.batch_id))
+
+    @property
+    def sources(self) -> tuple[CheckpointSource, ...]:
+        """The sources of the committed batch, by index, then by name; empty without a committed batch."""
+        if self.entry is None:
+            return ()
+        known = self.entry.kafka_offsets
+        sources = [
+            CheckpointSource(name, known.get(name), text not in (None, "{}"))
+            for name, text in self.entry.sources.items()
+        ]
+        # Version 2 has its lines in any order, which may differ between files.
+        return tuple(sorted(sources, key=_plan_order))
+
+    @property
+    def batch_timestamp_ms(self) -> int | None:
+        """When the committed batch was planned, in ms since 1970; ``None`` in continuous mode."""
+        return None if self.entry is None else self.entry.batch_timestamp_ms
 
     @property
     def kafka_offsets(self) -> dict[str, Offsets]:
@@ -107,3 +146,29 @@ class CheckpointState:
                 for source in self.sources
             ],
         }
+
+
+@dataclass(frozen=True)
+class FinishedState(CheckpointState):
+    """The content of a checkpoint in which a batch has finished, so that it can be moved."""
+
+    batch_id: int
+    entry: OffsetLogEntry
+
+    @property
+    def finish_text(self) -> str:
+        """How to finish the pending batches."""
+        if len(self.pending) > 1:
+            return (
+                f"put the missing files of commits/ back (Spark would run only batch {self.pending[-1]}, and "
+                "never read the records of the others)"
+            )
+        return (
+            "run the query once, which finishes the batch (with failOnDataLoss=false for that run if Kafka "
+            "has deleted records of the batch)"
+        )
+
+
+def _plan_order(source: CheckpointSource) -> tuple[bool, int, str]:
+    index = INDEX.fullmatch(source.source)
+    return (index is None, int(source.source) if index else 0, source.source)

@@ -13,7 +13,7 @@ from typing import get_args
 from airflow_kafka_offsets.errors import BrokerError, BrokerUnavailableError, SetupError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.failures import NO_LEADER
-from airflow_kafka_offsets.model.offsets import Commit, IsolationLevel, LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commit, Commits, IsolationLevel, LogRange, TopicPartition
 
 METADATA_AGE = 60.0
 """Seconds after which what is known of topics is read again."""
@@ -130,9 +130,7 @@ class CachedReader:
                 self._settings |= self._client.topic_settings(unknown)
         return {topic: self._settings[topic] for topic in wanted}
 
-    def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Commit | None]:
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> Commits:
         """Return a group's commits."""
         everywhere = self.committed_everywhere(group_id)
         return {tp: everywhere.get(tp) for tp in partitions}

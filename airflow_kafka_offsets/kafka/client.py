@@ -26,6 +26,7 @@ from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     LogRange,
     Offsets,
+    Positions,
     TopicPartition,
     summarize,
 )
@@ -72,7 +73,8 @@ class OffsetsClient(GroupCalls, RecordReads):
     def close(self) -> None:
         """Close all connections; wait a few seconds at most. A running call closes its own at its end."""
         self._session.close()
-        self._close_readers()
+        self._samples.close()
+        self._scans.close()
         self._admin.close()
 
     def __enter__(self) -> Self:
@@ -197,9 +199,7 @@ class OffsetsClient(GroupCalls, RecordReads):
         with self._session.begin_question(f"reading the log ends of {summarize(wanted)}") as call:
             return read_logs(self._session, call, wanted, isolation_level)
 
-    def offsets_for_time(
-        self, partitions: Iterable[TopicPartition], timestamp_ms: int
-    ) -> dict[TopicPartition, int | None]:
+    def offsets_for_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Positions:
         """
         Return the first offset at or after a time; ``None`` if no record is that new.
 

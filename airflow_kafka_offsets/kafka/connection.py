@@ -91,7 +91,7 @@ class Connection:
             # The log goes to standard error; errors that matter are also passed to error_cb.
             "log_level": 0,
             "error_cb": self._on_error,
-            "on_commit": self._on_commit,
+            "on_commit": lambda *response: self.commit_responses.append(response),
         }
         if (token := get_token(config)) is not None:
             # The client would wait ten seconds for the token of a function that raises an error.
@@ -155,9 +155,6 @@ class Connection:
                 self._users_error_cb(error)
             except Exception:
                 log.exception("error_cb of the Kafka configuration failed")
-
-    def _on_commit(self, error: KafkaError | None, partitions: list[ClientPartition]) -> None:
-        self.commit_responses.append((error, partitions))
 
 
 class Connections:

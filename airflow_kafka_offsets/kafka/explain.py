@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from typing import Literal
 
@@ -12,6 +12,8 @@ from airflow_kafka_offsets.errors import (
     BrokerUnavailableError,
     CommitError,
     GroupActiveError,
+    GroupMovedError,
+    PlanRefusedError,
     TokenUnavailableError,
     UnknownTopicPartitionError,
 )
@@ -31,6 +33,9 @@ from airflow_kafka_offsets.kafka.failures import (
 from airflow_kafka_offsets.kafka.groups import GroupMember
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.text import join_first, plural
+
+GROUP_MOVED = "GROUP_MOVED"
+"""Error code of partitions that the check has refused after others were written."""
 
 Right = Literal["Describe", "DescribeConfigs", "Read", "Delete"]
 """The right that a call needs on a group or topics: Describe to read, Read to commit or fetch records."""
@@ -172,7 +177,7 @@ def commit_error(
     *,
     members: Callable[[], Sequence[GroupMember]] = tuple,
     uncertain: bool = False,
-    passes: bool = False,
+    retriable: bool = False,
     reason: BrokerError | None = None,
 ) -> BrokerError:
     """
@@ -184,12 +189,12 @@ def commit_error(
     :param explained: returns the error for one failure.
     :param members: looks up the members of the group.
     :param uncertain: whether offsets may be committed although there was no response.
-    :param passes: whether all failures are temporary.
+    :param retriable: whether all failures are temporary.
     :param reason: the error that ended the attempts.
     """
     codes = sorted({failure.code for failure in failures.values()})
     first = next(iter(failures.values()))
-    outcome = _outcome(offsets, written, uncertain=uncertain)
+    outcome = describe_outcome(offsets, written, uncertain=uncertain)
     # Before the check for other members: a window's commit is a member too, but a temporary one.
     if OCCUPIED in codes:
         return explained(first).append(outcome)
@@ -197,7 +202,7 @@ def commit_error(
         return active_group_error(group_id, members(), outcome, code=codes[0])
     # No response came: the error that ended the attempts says more than the list of partitions, which are all
     # equally uncertain.
-    if not written and passes and uncertain and reason is not None:
+    if not written and retriable and uncertain and reason is not None:
         return reason.append(outcome)
     if not written and codes == [first.code] and first.code in FINAL:
         return explained(first).append(outcome)
@@ -211,7 +216,7 @@ def commit_error(
         f"({'; '.join(reasons)}): {'; '.join(dict.fromkeys(map(remedy_for, codes)))}; {outcome}",
         failed={tp: failure.code for tp, failure in failures.items()},
         written=written,
-        retriable=passes,
+        retriable=retriable,
     )
 
 
@@ -227,9 +232,30 @@ def active_group_error(
     )
 
 
-def _outcome(
-    offsets: Mapping[TopicPartition, int], written: Sequence[TopicPartition], *, uncertain: bool
+def rest_refused_error(
+    call: Call,
+    offsets: Mapping[TopicPartition, int],
+    written: Collection[TopicPartition],
+    refusal: GroupMovedError | PlanRefusedError,
+    *,
+    uncertain: bool,
+    retriable: bool,
+) -> CommitError:
+    """Return the error of a commit that was refused after some of its partitions were, or may be, written."""
+    why = refusal.refusals if isinstance(refusal, PlanRefusedError) else (str(refusal),)
+    outcome = describe_outcome(offsets, written, uncertain=uncertain)
+    return CommitError(
+        f"{call.what}: {outcome}; the rest was refused: {'; '.join(why)}",
+        failed={tp: GROUP_MOVED for tp in sorted(offsets) if tp not in written},
+        written=sorted(written),
+        retriable=retriable,
+    )
+
+
+def describe_outcome(
+    offsets: Mapping[TopicPartition, int], written: Collection[TopicPartition], *, uncertain: bool
 ) -> str:
+    """Say which of a commit's partitions were written."""
     known = f"{len(written)} of {len(offsets)} partitions were written ({summarize(written)})"
     if not uncertain:
         return known if written else "nothing was written"

@@ -15,11 +15,17 @@ from collections.abc import Callable, Collection, Mapping
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from airflow_kafka_offsets.errors import BrokerError, CommitError, GroupActiveError, PlanRefusedError
+from airflow_kafka_offsets.errors import BrokerError, GroupActiveError, PlanRefusedError
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitState, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
-from airflow_kafka_offsets.kafka.explain import Call, active_group_error, commit_error
+from airflow_kafka_offsets.kafka.explain import (
+    Call,
+    active_group_error,
+    commit_error,
+    describe_outcome,
+    rest_refused_error,
+)
 from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, OCCUPIED, BackgroundErrors, CallError, Failure
 from airflow_kafka_offsets.kafka.group_commits import GroupCommits
 from airflow_kafka_offsets.kafka.groups import COMMITTER
@@ -91,11 +97,8 @@ class FencedCommit:
         except PlanRefusedError as error:
             if not (self._written or self._uncertain):
                 raise
-            left = [tp for tp in self._offsets if tp not in self._written]
-            raise CommitError(
-                f"{call.what}: {self._outcome()}; the rest was refused: {'; '.join(error.refusals)}",
-                failed=dict.fromkeys(left, "WINDOW_MISMATCH"),
-                written=sorted(self._written),
+            raise rest_refused_error(
+                call, self._offsets, self._written, error, uncertain=self._uncertain, retriable=False
             ) from None
         return self._written
 
@@ -109,7 +112,7 @@ class FencedCommit:
             self._session.check_cluster({read_cluster_id(connection, call.seconds_left)})
             member = _Member(connection)
             member.join(sorted({tp.topic for tp in self._offsets}), call)
-            member.check(self._offsets)
+            member.check_assigned(self._offsets)
             commits = self._read(call)
             # The commits of earlier attempts, even if a response was lost; no other client writes the same
             # metadata.
@@ -120,7 +123,7 @@ class FencedCommit:
             todo = self._offsets_to_commit(commits)
             self._todo |= todo
             for part in commit_chunks(self._group_id, todo, self._texts):
-                member.check(part)
+                member.check_assigned(part)
                 self._commit(connection, part, call)
             # If members changed, other clients may have moved the group; the broker has confirmed each
             # partition.
@@ -188,14 +191,7 @@ class FencedCommit:
         return call.explain(failure, "Read", self._background_errors).append(self._outcome())
 
     def _outcome(self) -> str:
-        if self._uncertain:
-            return "it is not known whether all offsets were written; committing the window again is safe"
-        if not self._written:
-            return "nothing was written"
-        return (
-            f"{len(self._written)} of {len(self._offsets)} partitions were written "
-            f"({summarize(self._written)}); committing the window again finishes it"
-        )
+        return describe_outcome(self._offsets, self._written, uncertain=self._uncertain)
 
 
 class _Member:
@@ -226,8 +222,7 @@ class _Member:
                 raise CallError(Failure("_TIMED_OUT", "the group did not accept the member"))
             self._connection.drain(_POLL)
 
-    def check(self, partitions: Collection[TopicPartition]) -> None:
-        """Check that the partitions are still assigned to this member."""
+    def check_assigned(self, partitions: Collection[TopicPartition]) -> None:
         if self.over or self._assigned is None:
             raise CallError(Failure("REBALANCE_IN_PROGRESS", "another member joined or left"))
         others = [tp for tp in partitions if tp not in self._assigned]

@@ -10,14 +10,13 @@ from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     BrokerError,
     ClientCrashedError,
-    CommitError,
     GroupMovedError,
     PlanRefusedError,
     SetupError,
 )
 from airflow_kafka_offsets.kafka.admin import FIRST_ATTEMPT, Admin
 from airflow_kafka_offsets.kafka.commits import ATTEMPT, CommitState, Texts, check_commit, commit_chunks
-from airflow_kafka_offsets.kafka.explain import Call, Right, commit_error
+from airflow_kafka_offsets.kafka.explain import Call, Right, commit_error, rest_refused_error
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
     OCCUPIED,
@@ -40,13 +39,9 @@ from airflow_kafka_offsets.model.offsets import (
     Offsets,
     TopicPartition,
     refuse_invalid_partitions,
-    summarize,
 )
 
 log = logging.getLogger(__name__)
-
-GROUP_MOVED = "GROUP_MOVED"
-"""Error code of partitions that the check has refused after others were written."""
 
 _DESCRIBE = 10.0
 """Seconds to look up a group's members after a refused commit."""
@@ -184,7 +179,12 @@ class GroupCommits:
             # With these errors the broker refuses the whole request.
             if codes & ACTIVE_GROUP:
                 self._wait_if_occupied(call, state, uncertain=bool(codes & UNCERTAIN))
-            state.take_results(results, lambda unknown: self._missing(unknown, call))
+            state.take_results(
+                results,
+                lambda unknown: missing_partitions(
+                    self._session.connections.get(), unknown, call.seconds_left
+                ),
+            )
 
         try:
             retry_until(call, attempt, lambda: background_errors, [OCCUPIED], FIRST_ATTEMPT)
@@ -194,7 +194,9 @@ class GroupCommits:
             if not (state.written or state.uncertain):
                 raise
             # Callers take these two errors for a plan of which nothing was written.
-            raise _refused_rest(call, len(offsets), state, error) from None
+            raise rest_refused_error(
+                call, offsets, state.written, error, uncertain=state.uncertain, retriable=True
+            ) from None
         except BrokerError as error:
             reason = error
         if state.pending or state.refused:
@@ -206,12 +208,9 @@ class GroupCommits:
                 lambda failure: call.explain(failure, "Read"),
                 members=lambda: self._members(call),
                 uncertain=state.uncertain,
-                passes=not state.refused,
+                retriable=not state.refused,
                 reason=reason,
             )
-
-    def _missing(self, partitions: Sequence[TopicPartition], call: Call) -> list[TopicPartition]:
-        return missing_partitions(self._session.connections.get(), partitions, call.seconds_left)
 
     def _wait_if_occupied(self, call: Call, state: CommitState, *, uncertain: bool) -> None:
         group = self._described(call)
@@ -231,22 +230,6 @@ class GroupCommits:
         except (BrokerError, SetupError) as error:
             log.debug("Could not look up the members of group %r: %s", self._group_id, error)
             return None
-
-
-def _refused_rest(
-    call: Call, partitions: int, state: CommitState, error: GroupMovedError | PlanRefusedError
-) -> CommitError:
-    """Return the error of a commit that was refused after some of its partitions were written."""
-    why = error.refusals if isinstance(error, PlanRefusedError) else (str(error),)
-    which = " for certain" if state.uncertain else ""
-    which += f" ({summarize(state.written)})" if state.written else ""
-    return CommitError(
-        f"{call.what}: {len(state.written)} of {partitions} partitions were written{which}, and then the "
-        f"rest was refused: {'; '.join(why)}",
-        failed=dict.fromkeys(sorted(state.pending), GROUP_MOVED),
-        written=sorted(state.written),
-        retriable=True,
-    )
 
 
 def _done(offsets: Mapping[TopicPartition, int], texts: Texts, commits: Commits) -> list[TopicPartition]:

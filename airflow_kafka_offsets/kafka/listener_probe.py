@@ -13,7 +13,7 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -62,26 +62,21 @@ class _Login(NamedTuple):
     mechanisms: tuple[str, ...]
 
 
-def find_cause(config: Mapping[str, Any], errors: Iterable[str], timeout: float) -> Failure | None:
-    """Return why a connection has no answer, if the client does not report it; ``None`` if unknown."""
-    deadline = Deadline(timeout)
-    found = probe_token_service(config, min(timeout, _LONGEST))
-    return found or probe_listener(config, errors, deadline.seconds_left)
-
-
-def probe_listener(config: Mapping[str, Any], errors: Iterable[str], timeout: float) -> Failure | None:
+def find_cause(config: Mapping[str, Any], errors: Sequence[str], timeout: float) -> Failure | None:
     """
-    Return how a connection's settings contradict the listener; ``None`` if no contradiction was found.
+    Return why a connection has no answer, if the client does not report it; ``None`` if unknown.
 
     :param errors: the client's error texts so far; the probe asks the broker that they name last.
     """
-    texts = list(errors)
-    named = [found[1] for text in texts for found in _NAMED.finditer(text)]
-    deadline = Deadline(min(timeout, _LONGEST))
+    whole = Deadline(timeout)
+    if (failure := probe_token_service(config, min(timeout, _LONGEST))) is not None:
+        return failure
+    named = [found[1] for text in errors for found in _NAMED.finditer(text)]
+    unverified = any(_NOT_VERIFIED in text for text in errors)
+    deadline = Deadline(min(whole.seconds_left, _LONGEST))
     for address in dict.fromkeys([*reversed(named), *str(config[SERVERS]).split(",")]):
         try:
             host, port = _host_and_port(address)
-            unverified = any(_NOT_VERIFIED in text for text in texts)
             return (_probe_certificate if unverified else _probe_protocol)(config, host, port, deadline)
         except (OSError, ValueError, OverflowError):  # noqa: PERF203  # ask the next broker
             # Not reachable, or not an address: the client reports that better.

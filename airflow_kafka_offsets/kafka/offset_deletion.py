@@ -123,7 +123,6 @@ def _code(error: BaseException) -> str:
 
 
 def _failure(error: Any) -> Failure | None:
-    """Return the failure in the response for a partition; ``None`` for a success."""
     if error is None:
         return UNANSWERED
     return None if error.errno == 0 else Failure(error.message, error.description)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import Commits, IsolationLevel, LogRange, TopicPartition
+from airflow_kafka_offsets.model.offsets import Commits, IsolationLevel, LogRange, Positions, TopicPartition
 
 
 class PositionsReader(Protocol):
@@ -29,9 +29,7 @@ class PositionsReader(Protocol):
     ) -> dict[TopicPartition, LogRange]:
         """Return the start and end offsets of logs."""
 
-    def offsets_for_time(
-        self, partitions: Iterable[TopicPartition], timestamp_ms: int
-    ) -> dict[TopicPartition, int | None]:
+    def offsets_for_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Positions:
         """Return the first offset at or after a time, in ms since 1970; ``None`` if no record is that new."""
 
 

@@ -25,7 +25,6 @@ from airflow_kafka_offsets.model.offset_ranges import (
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
     IsolationLevel,
-    LogRange,
     OffsetRange,
     Offsets,
     TopicPartition,
@@ -44,6 +43,8 @@ _SAMPLE = 100
 """Maximum number of records of a partition whose sizes are read."""
 _LARGEST_GAP_READ = 20_000
 """Gaps up to this number of offsets are read: a new position costs a round trip and discards fetched data."""
+_MOST_RECORDS = 100_000
+"""Maximum number of records that are looked up; the rest stays unread."""
 _PROGRESS = 10.0
 """Seconds between two lines in the log."""
 
@@ -80,10 +81,6 @@ class RecordReads:
         self._session = session
         self._samples = FetchConnections(session, SAMPLES)
         self._scans = FetchConnections(session, SCANS)
-
-    def _close_readers(self) -> None:
-        self._samples.close()
-        self._scans.close()
 
     def record_times(
         self,
@@ -129,7 +126,8 @@ class RecordReads:
                 return True
 
             # This uses a separate Consumer, so that other threads' calls need not wait.
-            ranges = {tp: OffsetRange(at, MAX_OFFSET) for tp, at in positions_in_logs(offsets, logs).items()}
+            starts = {tp: max(offset, logs[tp].start) for tp, offset in offsets.items()}
+            ranges = {tp: OffsetRange(at, MAX_OFFSET) for tp, at in starts.items() if at < logs[tp].end}
             _, ended = self._samples.read(ranges, take, call, isolation_level)
         return {tp: times.get(tp) for tp in wanted if tp in times or tp in ended or tp not in ranges}
 
@@ -209,20 +207,18 @@ class RecordReads:
             self._samples.read(ranges, take, call, "read_uncommitted")
         return sizes
 
-    def record_offsets(
-        self, ranges: RangesByPartition, *, within: float, most: int = 100_000
-    ) -> RecordOffsets:
+    def record_offsets(self, ranges: RangesByPartition, *, within: float) -> RecordOffsets:
         """
         Return which offsets of some ranges have a record that a ``read_committed`` consumer receives.
 
         :param ranges: ranges inside the logs: from the log start to the last stable offset.
-        :param most: maximum number of records to read; the rest stays unread.
         """
         # The offsets between two ranges are read only if the ranges are near each other.
         pieces = {tp: covering_ranges(its, len(its), _LARGEST_GAP_READ) for tp, its in ranges.items() if its}
         found: dict[TopicPartition, list[int]] = {}
         read: dict[TopicPartition, list[tuple[int, int]]] = {tp: [] for tp in pieces}
-        messages, wanted, shown, number = 0, most, time.monotonic(), plural(count_offsets(ranges), "offset")
+        number = plural(count_offsets(ranges), "offset")
+        messages, wanted, shown = 0, _MOST_RECORDS, time.monotonic()
 
         def take(tp: TopicPartition, message: Message) -> None:
             nonlocal messages, wanted, shown
@@ -251,14 +247,6 @@ class RecordReads:
             {tp: merge((at, at + 1) for at in offsets) for tp, offsets in sorted(found.items())},
             {tp: its for tp, its in sorted(unread.items()) if its},
         )
-
-
-def positions_in_logs(
-    offsets: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, LogRange]
-) -> Offsets:
-    """Return the read position of each partition that may have a record at or after its offset."""
-    inside = {tp: max(offset, logs[tp].start) for tp, offset in offsets.items()}
-    return {tp: offset for tp, offset in inside.items() if offset < logs[tp].end}
 
 
 def _contains(ranges: Ranges, offset: int) -> bool:

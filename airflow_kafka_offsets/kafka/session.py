@@ -197,12 +197,10 @@ class Session:
 
     def all_topics(self, call: Call) -> dict[str, list[int]]:
         """Return the partitions of all topics except Kafka's internal ones."""
-
-        def question(connection: Connection, timeout: float) -> dict[str, list[int]]:
-            return read_topics(connection, None, timeout, self.note_cluster)
-
         self.sees_all_topics(call)
-        topics = self.ask(call, question)
+        topics = self.ask(
+            call, lambda connection, timeout: read_topics(connection, None, timeout, self.note_cluster)
+        )
         return {topic: topics[topic] for topic in sorted(topics) if topic not in INTERNAL}
 
     def sees_all_topics(self, call: Call) -> bool:

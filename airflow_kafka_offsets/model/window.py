@@ -174,14 +174,19 @@ class OffsetWindow:
                 f"{logs[first].start}); to continue with the remaining records, move the group to them with "
                 "ResetOffsetsOperator, or plan a window that starts later"
             )
-        if beyond := [tp for tp, offsets in sorted(self.ranges.items()) if offsets.end > logs[tp].end]:
-            first = beyond[0]
-            refusals.append(
-                f"the window ends beyond the log on {summarize(beyond)} ({first}: the window ends at "
-                f"{self.ranges[first].end}, the log at {logs[first].end}): the topic was recreated, an "
-                "unclean leader election has cut off its log, or the connection leads to another cluster"
-            )
-        return refusals
+        return refusals + self.end_refusals(logs)
+
+    def end_refusals(self, logs: Logs) -> list[str]:
+        """Return why the window's end cannot be committed: it is beyond the log end."""
+        beyond = [tp for tp, offsets in sorted(self.ranges.items()) if offsets.end > logs[tp].end]
+        if not beyond:
+            return []
+        first = beyond[0]
+        return [
+            f"the window ends beyond the log on {summarize(beyond)} ({first}: the window ends at "
+            f"{self.ranges[first].end}, the log at {logs[first].end}): the topic was recreated, an unclean "
+            "leader election has cut off its log, or the connection leads to another cluster"
+        ]
 
     def to_commit(self, where: str, commits: Commits) -> Offsets:
         """

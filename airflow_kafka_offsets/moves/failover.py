@@ -9,7 +9,6 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoin
 from airflow_kafka_offsets.checkpoint.archive import read_attachment
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.guards import read_checkpoint_batches
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -77,8 +76,8 @@ def plan_failover(
     if begun is not None:
         return resume_failover(begun, target, checkpoint, policy.checkpoint)
     # The translation takes time: a batch that ends meanwhile has another position, and is not moved.
-    batches = read_checkpoint_batches(checkpoint)
-    sources = movable_sources(batches.state)
+    state = checkpoint.read_finished()
+    sources = movable_sources(state)
     by_group = selection.assign_offsets(sources)
     kept, notes = read_kept(checkpoint)
     clients = [target] if source is None else [target, source]
@@ -120,7 +119,7 @@ def plan_failover(
         left=left,
         again=again_text(translated),
         refusals=refusals,
-        batches=batches,
+        state=state,
     )
     return replace(FailoverPlan.combine(groups, moved), translated=translated, notes=notes)
 

@@ -331,9 +331,8 @@ def _batch_end(
     """Return the end of an earlier batch by source, and its check: no commit of the group confirms it."""
     ends = finished_batch_ends(moves.checkpoint, batch_id)
     offsets = source_offsets_at_batch(batch_id, ends, state.kafka_offsets, scope)
-    at = moves.checkpoint.entry(batch_id).batch_timestamp_ms
-    state = replace(state, batch_id=batch_id, batch_timestamp_ms=at)
-    return offsets, replace(log_check, state=state, only_whole=True)
+    earlier = replace(state, batch_id=batch_id, entry=moves.checkpoint.entry(batch_id))
+    return offsets, replace(log_check, state=earlier, only_whole=True)
 
 
 def movable_sources(state: CheckpointState) -> dict[str, Offsets]:

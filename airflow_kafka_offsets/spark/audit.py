@@ -139,7 +139,6 @@ _TYPES = {"topic": ("string", ("string",)), "partition": _WHOLE, "offset": _WHOL
 
 
 def _sums(rows: DataFrame, ranges: OffsetRanges, fingerprint: Fingerprint) -> dict[TopicPartition, Sums]:
-    """Add up the rows of each partition of the window."""
     topics = sorted({tp.topic for tp in ranges})
     # Grouping by a number is much faster than grouping by a text.
     keys = ["partition"] if len(topics) == 1 else ["topic", "partition"]
@@ -179,7 +178,6 @@ def _differences(
 
 
 def _foreign(rows: DataFrame, ranges: OffsetRanges) -> Sequence[ForeignRows]:
-    """Return the rows outside the window."""
     found = (
         rows.where(f"NOT coalesce({_inside(ranges)}, false)")
         .selectExpr("topic", "partition", "offset AS low", "offset AS high", "1L AS n")

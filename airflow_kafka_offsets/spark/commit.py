@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any, Literal
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import check_group_follows
-from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
-from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, check_ranges, summarize
+from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, other_logs_refusals
+from airflow_kafka_offsets.model.offsets import OffsetRange, Offsets, TopicPartition, check_ranges
 from airflow_kafka_offsets.model.parameters import parse_choice
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.window_commit import check_not_read_by_others
@@ -90,7 +89,10 @@ def commit_ranges(
         # Read the ids before the logs: a topic that is created again in between must not pass for the old
         # one.
         log_ids = known_log_ids(client, {tp.topic for tp in window.ranges})
-        _check_logs(client, window, log_ids)
+        PlanRefusedError.raise_if(
+            other_logs_refusals("the window", window.log_ids, log_ids, remedy="trigger a new run")
+        )
+        PlanRefusedError.raise_if(window.end_refusals(client.log_ranges(window.ranges)))
         if not isinstance(ranges, OffsetWindow) and on_no_commit == "begin":
             missing = frozenset(tp for tp, commit in commits.items() if commit is None)
             window = OffsetWindow(window.ranges, without_commit=missing)
@@ -103,19 +105,6 @@ def commit_ranges(
         texts = metadata.texts(window.ranges, log_ids)
         check = partial(check_not_read_by_others, window, group_id, metadata)
         return commit_window(client, group_id, window, texts, fenced=fenced, check=check)
-
-
-def _check_logs(client: PositionsReader, window: OffsetWindow, log_ids: LogIds) -> None:
-    """Refuse a window of other logs than the present ones, or one that ends beyond them."""
-    refusals = other_logs_refusals("the window", window.log_ids, log_ids, remedy="trigger a new run")
-    PlanRefusedError.raise_if(refusals)
-    logs = client.log_ranges(window.ranges)
-    if beyond := [tp for tp, end in window.end.items() if end > logs[tp].end]:
-        raise PlanRefusedError(
-            f"the ranges end beyond the log on {summarize(beyond)} ({beyond[0]}: "
-            f"{window.end[beyond[0]]}, the log ends at {logs[beyond[0]].end}): the options lead to "
-            "another cluster, the topic was recreated, or an unclean leader election has cut off its log"
-        )
 
 
 def driver_metadata(tool: str, *, query: str = "", batch: int | None = None) -> CommitMetadata:

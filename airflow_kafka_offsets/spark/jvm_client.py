@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
     LogRange,
     Offsets,
+    Positions,
     TopicPartition,
     not_on_broker,
     summarize,
@@ -143,7 +144,7 @@ class JvmOffsetsClient:
                 failures,
                 lambda failure: self._explain(what, failure),
                 uncertain=any(failure.code in UNCERTAIN for failure in failures.values()),
-                passes=all(failure.code in RETRIABLE for failure in failures.values()),
+                retriable=all(failure.code in RETRIABLE for failure in failures.values()),
             )
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
@@ -186,9 +187,7 @@ class JvmOffsetsClient:
         # Retention may have moved the start of an emptied log past the end that was read before.
         return {tp: LogRange(starts[tp], max(starts[tp], ends[tp])) for tp in wanted}
 
-    def offsets_for_time(
-        self, partitions: Iterable[TopicPartition], timestamp_ms: int
-    ) -> dict[TopicPartition, int | None]:
+    def offsets_for_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Positions:
         """Return the first offset at or after a time, in ms since 1970; ``None`` if no record is that new."""
         wanted = sorted(set(partitions))
         at = self._jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(timestamp_ms)

@@ -10,12 +10,9 @@ from typing import Any, Literal, Protocol
 from airflow_kafka_offsets.annotation_types import SparkSession
 from airflow_kafka_offsets.checkpoint.apply_move import wait_until_quiet
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.guards import (
-    CheckpointBatches,
-    orphan_refusals,
-    read_checkpoint_batches,
-)
+from airflow_kafka_offsets.checkpoint.guards import orphan_refusals
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state import FinishedState
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
@@ -108,7 +105,7 @@ def starting_offsets(
     """
     parse_choice(on_no_commit, StartMissingCommitPolicy, "on_no_commit")
     parse_choice(on_out_of_range, OutOfRange, "on_out_of_range")
-    _check_effect(source, query_source, pipeline, allow_stateful)
+    _refuse_unused(source, query_source, pipeline, allow_stateful)
     _refuse_started(checkpoint)
     scope = TopicScope.parse(topics)
     if isinstance(source, SparkCheckpoint):
@@ -132,8 +129,7 @@ def starting_offsets(
     return {key: options_of_window[key] for key in ("assign", "startingOffsets")}
 
 
-def _check_effect(source: object, query_source: object, pipeline: object, allow_stateful: object) -> None:
-    """Refuse parameters that have no effect on this kind of source."""
+def _refuse_unused(source: object, query_source: object, pipeline: object, allow_stateful: object) -> None:
     if isinstance(source, str) and "://" in source:
         raise unexpected("source", source, "a group, or SparkCheckpoint(...) for an old checkpoint")
     if isinstance(source, str | SparkCheckpoint) and pipeline is not None:
@@ -175,9 +171,9 @@ def finished_position(
 
     The state of the query and a pending batch are not passed on, so they are refused.
     """
-    batches = read_checkpoint_batches(checkpoint)
+    state = checkpoint.read_finished()
     ArchivedMoves(checkpoint).refuse_unfinished()
-    refusals = [*orphan_refusals(batches), *_pending(batches)]
+    refusals = [*orphan_refusals(state), *_pending(state)]
     if not allow_stateful and is_stateful(checkpoint):
         refusals.append(
             f"{checkpoint.location}: the query keeps state (state/), and a new checkpoint begins without "
@@ -186,31 +182,31 @@ def finished_position(
             "these records again"
         )
     PlanRefusedError.raise_if(refusals)
-    return batches.batch_id, _offsets_of_source(batches, source)
+    return state.batch_id, _offsets_of_source(state, source)
 
 
-def _pending(batches: CheckpointBatches) -> list[str]:
-    if not batches.pending:
+def _pending(state: FinishedState) -> list[str]:
+    if not state.pending:
         return []
-    numbers, location = ", ".join(map(str, batches.pending)), batches.state.location
+    numbers, location = ", ".join(map(str, state.pending)), state.location
     return [
         f"{location}: batch {numbers} was begun and not finished: the sink may have its records already, and "
-        f"the new query would write them again in other batches. Before the change, {batches.finish_text}; "
+        f"the new query would write them again in other batches. Before the change, {state.finish_text}; "
         "or discard the batch if the sink allows that: "
         f"'airflow-kafka-offsets checkpoint seek {location} --to-current --on-pending-batch discard --sink "
         "SINK --execute'"
     ]
 
 
-def _offsets_of_source(batches: CheckpointBatches, wanted: str | None) -> Offsets:
-    location, known = batches.state.location, batches.state.kafka_offsets
+def _offsets_of_source(state: FinishedState, wanted: str | None) -> Offsets:
+    location, known = state.location, state.kafka_offsets
     names = ", ".join(sorted(known)) or "none"
     if wanted is not None:
         if wanted in known:
             return known[wanted]
         raise parameter_error(
             "query_source",
-            f": batch {batches.batch_id} of {location} has no offsets of this Kafka source; its Kafka "
+            f": batch {state.batch_id} of {location} has no offsets of this Kafka source; its Kafka "
             f"sources: {names}",
             wanted,
         )
@@ -221,7 +217,7 @@ def _offsets_of_source(batches: CheckpointBatches, wanted: str | None) -> Offset
             parameter="query_source",
         )
     if not known:
-        raise UsageError(batches.state.no_kafka_offsets)
+        raise UsageError(state.no_kafka_offsets)
     return next(iter(known.values()))
 
 

@@ -69,8 +69,7 @@ class Committer:
 
     def queries(self) -> dict[str, RunningQuery]:
         """Return all followed queries by the ids of their runs."""
-        with self._noting:
-            return {run_id: run.query for run_id, run in self._runs.items()}
+        return {run_id: run.query for run_id, run in self._followed().items()}
 
     def follow(self, run_id: str, query: RunningQuery) -> None:
         """Follow a query from now on."""
@@ -116,11 +115,10 @@ class Committer:
         """Commit all batches that have finished by now, with repeated attempts until ``timeout``."""
         deadline = self._flush_until = time.monotonic() + timeout
         self._notice_ends()
-        with self._noting:
-            running = [run_id for run_id, run in self._runs.items() if run.ended_at is None]
-        for run_id in running:
+        for run_id, run in self._followed().items():
             # Under load Spark drops events, also the event of a batch.
-            self.record_finished(run_id, None)
+            if run.ended_at is None:
+                self.record_finished(run_id, None)
         # At least one pass: it begins when the commit on another thread has ended.
         while self._committing.acquire(timeout=max(0.0, deadline - time.monotonic())):
             try:
@@ -138,10 +136,10 @@ class Committer:
 
     def record_late(self, timeout: float) -> None:
         """Record the queries whose last commit is not done after ``timeout`` seconds."""
-        late = [run.query for run in self._followed() if run.wanted or run.busy]
         text = f"its last commit was not done within {timeout:.3g} s; its next run does it"
-        for query in late:
-            self.outcomes.record_incomplete(query, text)
+        for run in self._followed().values():
+            if run.wanted or run.busy:
+                self.outcomes.record_incomplete(run.query, text)
 
     def close(self, timeout: float = GIVE_UP) -> None:
         """Forget all queries and close all clients; after ``timeout``, a running commit closes them."""
@@ -172,21 +170,19 @@ class Committer:
         self._forget_done()
         self._close_unused_clients()
         now = time.monotonic()
-        pauses = [run.due_at - now if run.wanted else run.refresh for run in self._followed()]
+        pauses = [run.due_at - now if run.wanted else run.refresh for run in self._followed().values()]
         return max(0.0, min(pauses)) if pauses else None
 
-    def _followed(self) -> list[Run]:
+    def _followed(self) -> dict[str, Run]:
         with self._noting:
-            return list(self._runs.values())
+            return dict(self._runs)
 
     def _wanted(self) -> list[Run]:
-        return [run for run in self._followed() if run.wanted]
+        return [run for run in self._followed().values() if run.wanted]
 
     def _notice_ends(self) -> None:
         """Record the ends of queries, because under load Spark drops events."""
-        with self._noting:
-            runs = dict(self._runs)
-        for run_id, run in runs.items():
+        for run_id, run in self._followed().items():
             if run.ended_at is None and not answer_or_none(run.query.is_active):
                 self.record_ended(run_id)
 
@@ -210,7 +206,7 @@ class Committer:
         retry, silent = False, dict[str, BrokerUnavailableError]()
         targets, batch = self._read_query(run, batch)
         for target, wanted in targets.items():
-            if run.is_superseded(target, self._followed()):
+            if run.is_superseded(target, [*self._followed().values()]):
                 continue
             try:
                 # A cluster that did not answer for one group would not answer for the next either.
@@ -250,13 +246,21 @@ class Committer:
         return targets, batch
 
     def _commit_one(self, run: Run, target: Target, wanted: TargetOffsets, batch: int | None) -> None:
-        """Commit to one group, and check at the query's end that it has read the group's topics."""
-        run.refuse_second(target, wanted.offsets, self._followed())
+        """Commit to one group and read back; check at the query's end that it has read the group's topics."""
+        query = run.query
+        run.refuse_second(target, wanted.offsets, self._followed().values())
         attempt = Attempt(run, target, self._client(run, wanted.settings), wanted.offsets, batch)
         compares = not self._allow_new_cluster
-        self._write(attempt, identify_topics(attempt, compares=compares))
+        check = partial(self._check_commits, attempt, identify_topics(attempt, compares=compares))
+        try:
+            commit_forward(attempt.client, target.group_id, wanted.offsets, query=query.name, check=check)
+        except CommitError as error:
+            if error.written:
+                self.outcomes.record_commit(query, target, wholly=False)
+            raise
+        log.debug("Committed and read back: group %r, query %s, batch %s", target.group_id, query.name, batch)
         run.committed_at = time.monotonic()
-        self.outcomes.record_commit(run.query, target)
+        self.outcomes.record_commit(query, target)
         if run.ended_at is not None and compares:
             check_topics_at_end(attempt)
 
@@ -265,20 +269,6 @@ class Committer:
             self._clients[settings] = self._new_client(dict(settings))
         run.clients.add(settings)
         return self._clients[settings]
-
-    def _write(self, attempt: Attempt, log_ids: LogIds) -> None:
-        """Commit and read back, unless the group's commits show that the query must not commit to it."""
-        group_id, query = attempt.target.group_id, attempt.run.query
-        check = partial(self._check_commits, attempt, log_ids)
-        try:
-            commit_forward(attempt.client, group_id, attempt.offsets, query=query.name, check=check)
-        except CommitError as error:
-            if error.written:
-                self.outcomes.record_commit(query, attempt.target, wholly=False)
-            raise
-        log.debug(
-            "Committed and read back: group %r, query %s, batch %s", group_id, query.name, attempt.batch
-        )
 
     def _check_commits(self, attempt: Attempt, log_ids: LogIds, found: Commits) -> Mapping[str, str]:
         """Refuse an attempt that must not overwrite the group's commits; return its metadata by topic."""
@@ -299,8 +289,9 @@ class Committer:
 
     def _ask_retention(self) -> None:
         """Ask the brokers of idle queries, once, how long they keep offsets: this takes a while."""
-        asked = (run for run in self._followed() if run.idle and run.retention is None and run.committed_at)
-        for run in asked:
+        for run in self._followed().values():
+            if not run.idle or run.retention is not None or not run.committed_at:
+                continue
             minutes = [
                 answer_or_none(self._clients[settings].offsets_retention_minutes) for settings in run.clients
             ]
@@ -322,6 +313,6 @@ class Committer:
                     unfinished.add(run.query.query_id)
 
     def _close_unused_clients(self) -> None:
-        used = {settings for run in self._followed() for settings in run.clients}
+        used = {settings for run in self._followed().values() for settings in run.clients}
         for settings in self._clients.keys() - used:
             answer_or_none(self._clients.pop(settings).close)

@@ -58,7 +58,6 @@ def main(arguments: list[str]) -> None:
 
 
 def _read_options(arguments: list[str]) -> argparse.Namespace:
-    """Read the launcher's options, the job's file, and the job's own arguments."""
     from airflow_kafka_offsets.spark.listener.refusals import topic_groups
 
     def groups(text: str) -> Any:

@@ -77,7 +77,7 @@ def test_the_metadata_may_be_empty_as_in_continuous_mode():
 def test_every_log_reads_back_and_is_the_same_text_with_its_own_offsets(log):
     text, texts, kafka = log
     entry = parse_offset_log(text, NAME)
-    assert "\n".join(entry.lines) == text
+    assert entry.text == text
     found = [(source, "-" if offset is None else offset) for source, offset in entry.sources.items()]
     assert found == [*texts.items()]
     assert entry.kafka_offsets == kafka

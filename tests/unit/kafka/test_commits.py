@@ -205,8 +205,8 @@ def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written
     with pytest.raises(CommitError) as failed:
         group_of(send, lambda _, offsets: {tp: held[tp] for tp in offsets}, seconds=5.0)({A: 5, B: 5}, check)
     assert str(failed.value) == (
-        "committing: 1 of 2 partitions were written for certain (orders-0), and then the rest was refused: "
-        "the group has moved"
+        "committing: 1 of 2 partitions were written (orders-0), and it is not known whether the rest was; "
+        "committing the same offsets again is safe; the rest was refused: the group has moved"
     )
     assert (failed.value.written, [*failed.value.failed], failed.value.retriable) == ((A,), [B], True)
     assert len(sent) == 1

@@ -154,7 +154,7 @@ def test_what_was_written_is_told_when_the_rest_is_refused(
     """The coordinator moves in the middle, and somebody commits before this one is back."""
     left = sending(None, MOVED)
     before_each_attempt(lambda: left or client.commit(group, {partitions[3]: 7}))
-    with pytest.raises(CommitError, match="not known whether all.* the rest was refused") as refused:
+    with pytest.raises(CommitError, match="known whether the rest was;.* the rest was refused") as refused:
         commit_window(client, group, window(None, 5))
     assert refused.value.written == tuple(partitions[:2])
 
@@ -164,7 +164,7 @@ def test_a_refusal_after_an_attempt_that_may_be_written_does_not_say_that_nothin
 ):
     left = sending(MOVED)
     before_each_attempt(lambda: left or client.commit(group, {partitions[3]: 7}))
-    with pytest.raises(CommitError, match="^committing.*not known whether all.*; the rest .* found 7"):
+    with pytest.raises(CommitError, match="^committing.*not known whether it was.*; the rest .* found 7"):
         commit_window(client, group, window(None, 5))
 
 
@@ -185,7 +185,7 @@ def test_without_a_fence_the_group_is_compared_again_before_each_attempt(
     assert moved == dict.fromkeys(partitions[1:], 5)
     meanwhile.append(7)
     with pytest.raises(
-        CommitError, match="0 of 4 .* for certain, and then the rest .*-0: found 7"
+        CommitError, match="not known whether it was written.*; the rest .*-0: found 7"
     ) as refused:
         commit_window(client, group, window(5, 9), fenced=False)
     assert refused.value.retriable
@@ -195,9 +195,9 @@ def test_without_a_fence_the_group_is_compared_again_before_each_attempt(
 @pytest.mark.parametrize(
     ("codes", "outcome"),
     [
-        (["REQUEST_TIMED_OUT"], "it is not known whether all offsets were written"),
+        (["REQUEST_TIMED_OUT"], "it is not known whether it was written"),
         # The coordinator has written the commit, and shows it once its replicas have it.
-        (["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"], "it is not known whether all offsets were"),
+        (["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"], "it is not known whether it was"),
         (["COORDINATOR_LOAD_IN_PROGRESS"], "nothing was written"),
     ],
 )
@@ -211,7 +211,7 @@ def test_after_an_answer_that_leaves_the_outcome_open_nobody_reads_that_nothing_
 
 @pytest.mark.parametrize(
     ("reads", "outcome"),
-    [(0, "nothing was written"), (1, r"4 of 4 partitions were written .*; committing the window again")],
+    [(0, "nothing was written"), (1, r"4 of 4 partitions were written \(")],
 )
 def test_a_group_that_cannot_be_read_any_more_is_an_error_with_what_was_written(
     client, group, window, readable, reads, outcome
@@ -227,7 +227,7 @@ def test_a_refused_commit_that_cannot_be_read_back_does_not_say_that_nothing_was
     """The client reports the refusal of one partition for all of them."""
     answered("OFFSET_METADATA_TOO_LARGE")
     readable(1)
-    with pytest.raises(BrokerUnavailableError, match="no usable answer; it is not known whether all offsets"):
+    with pytest.raises(BrokerUnavailableError, match="no usable answer; it is not known whether it was"):
         commit_window(client, group, window(None, 5))
 
 

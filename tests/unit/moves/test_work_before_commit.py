@@ -77,9 +77,9 @@ def test_where_a_query_began_is_read_once_for_all_groups_that_it_takes_over(pipe
         pipeline.client.commit(group, {TopicPartition("orders", 0): 50}, CommitMetadata(query="old").text())
     read: list[str] = []
 
-    def read_file(self, path):
+    def read_file(self, path, **options):
         read.append(path)
-        return of_storage(self, path)
+        return of_storage(self, path, **options)
 
     of_storage = SparkCheckpoint.read_file
     monkeypatch.setattr(SparkCheckpoint, "read_file", read_file)

@@ -26,7 +26,7 @@ def test_a_group_without_a_commit_is_at_the_beginning_unless_that_is_refused(mak
 def test_ranges_of_another_cluster_and_of_another_query_are_not_committed(make_topic, produce, new_group):
     topic, group = make_topic(1), new_group()
     produce(topic, {0: 3})
-    with pytest.raises(PlanRefusedError, match="the ranges end beyond the log"):
+    with pytest.raises(PlanRefusedError, match="the window ends beyond the log"):
         commit_ranges(group, {TopicPartition(topic, 0): OffsetRange(0, 4)}, options=OPTIONS)
     commit_ranges(
         group, {TopicPartition(topic, 0): OffsetRange(0, 1)}, options=OPTIONS, query="q-1", fenced=False
