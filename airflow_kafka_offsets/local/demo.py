@@ -41,7 +41,7 @@ _COMMAND = str(Path(sys.executable).with_name("airflow-kafka-offsets"))
 _STARTING = re.compile(r"\[DAG TEST\] starting task_id=(\w+)")
 
 
-def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False, ui: bool = False) -> int:
+def run_demo(directory: Path | None, days: int, *, keep: bool, ui: bool) -> int:
     """Run the demo in a directory, by default a new one; return its exit status, 0 if all numbers agree."""
     home = demo_directory(directory)
     try:

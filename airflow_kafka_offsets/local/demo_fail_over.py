@@ -49,7 +49,7 @@ MIRROR = "mirror={'kafka_config_id':'kafka_standby'},"
 """The line that the demo adds to the DAG's pipeline."""
 
 
-def run_fail_over_demo(directory: Path | None = None) -> int:
+def run_fail_over_demo(directory: Path | None) -> int:
     """Run the demo in a directory, by default a new one; return the exit status, 0 if all results agree."""
     home = demo_directory(directory)
     try:
