@@ -193,6 +193,19 @@ def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
     return None if data is None else decode(data.removeprefix(codecs.BOM_UTF8), _display_name(fs, path))
 
 
+def read_given_text(uri: str, given_as: str, expected: str) -> str:
+    """Return the content of a file that a user has named; a wrong name is a UsageError, which says both."""
+    try:
+        text = read_text(uri)
+    except KafkaOffsetsError as error:
+        if error.retriable:
+            raise
+        raise UsageError(f"{given_as}: {error}") from None
+    if text is None:
+        raise UsageError(f"{given_as}={shorten(uri)}: there is no such file; expected {expected}")
+    return text
+
+
 def decode(data: bytes, name: str) -> str:
     """Return the text of a file; refuse bytes that are not UTF-8."""
     try:

@@ -36,7 +36,7 @@ from airflow_kafka_offsets.cli.saved_plans import (
     save_plan_option,
     save_to_file,
 )
-from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
+from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.groups import GroupIds, GroupSelection
@@ -289,19 +289,11 @@ def _read_receipt(uri: str, groups: GroupSelection) -> Receipt:
     :param groups: groups that moved without a checkpoint need not be restored together: if the receipt has
         others too, these are left out.
     """
-    from airflow_kafka_offsets.storage import read_text
+    from airflow_kafka_offsets.storage import read_given_text
 
-    try:
-        text = read_text(uri)
-    except KafkaOffsetsError as error:
-        if error.retriable:
-            raise
-        raise UsageError(f"--receipt: {error}") from None
-    if text is None:
-        raise UsageError(f"--receipt {uri}: the file does not exist")
-    value = load_json(
-        text, f"--receipt {uri}", "a receipt, as --output json prints it", describe=describe_type
-    )
+    expected = "a receipt, as --output json prints it"
+    text = read_given_text(uri, "--receipt", expected)
+    value = load_json(text, f"--receipt {uri}", expected, describe=describe_type)
     try:
         receipt = Receipt.parse(value, describe=describe_type)
     except OffsetsFormatError as error:

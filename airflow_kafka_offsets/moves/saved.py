@@ -9,7 +9,7 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoin
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
-from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -35,7 +35,7 @@ from airflow_kafka_offsets.readings.log_checks import known_log_ids
 from airflow_kafka_offsets.readings.mirror import running_mirror
 from airflow_kafka_offsets.readings.pipeline_state import newest_move_of, pipeline_state
 from airflow_kafka_offsets.readings.renamed_topics import unread_refusals
-from airflow_kafka_offsets.storage import read_text
+from airflow_kafka_offsets.storage import read_given_text
 
 
 def save_plan(
@@ -80,14 +80,7 @@ def read_saved_plan(value: object, what: str = "plan") -> SavedPlan:
     """Read a plan: the return value of an operator, its JSON text, or the path of a file."""
     if not isinstance(value, str) or value.lstrip().startswith("{"):
         return SavedPlan.parse(value, what)
-    try:
-        text = read_text(value.strip())
-    except KafkaOffsetsError as error:
-        if error.retriable:
-            raise
-        raise UsageError(f"{what}: {error}") from None
-    if text is None:
-        raise UsageError(f"{what}={shorten(value)}: there is no such file; expected {FORM}")
+    text = read_given_text(value.strip(), what, FORM)
     return SavedPlan.parse(text, f"{what} {shorten(value)}", describe=describe_type)
 
 
