@@ -31,7 +31,6 @@ class Broker:
         self.configuration = self.directory / "server.properties"
         self.data = self.directory / "data"
         self.log_file = self.directory / "kafka.log"
-        self._home = home
         self._process: SupervisedProcess | None = None
 
     @property
