@@ -77,14 +77,17 @@ def _show_progress(*, err: bool = False) -> None:
 def demo(directory: Path | None, days: int, keep: bool, ui: bool, fail_over: bool) -> None:
     """Run a real Kafka, a real Spark and three days of a DAG."""
     from airflow_kafka_offsets.local.demo import run_demo
+    from airflow_kafka_offsets.local.demo_fail_over import run_fail_over_demo
 
     _show_progress()
     if fail_over:
-        from airflow_kafka_offsets.local.demo_fail_over import run_fail_over_demo
-
         refuse_unused("with --fail-over", "days", "keep", "ui")
-        raise SystemExit(run_fail_over_demo(directory))
-    raise SystemExit(run_demo(directory, days, keep=keep, ui=ui))
+    try:
+        agrees = run_fail_over_demo(directory) if fail_over else run_demo(directory, days, keep=keep, ui=ui)
+    except KeyboardInterrupt:
+        click.echo("\nStopped; no process is left running.")
+        raise SystemExit(130) from None
+    raise SystemExit(0 if agrees else REFUSED)
 
 
 @cli.group(cls=CommandGroup)

@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port, write_private
 from airflow_kafka_offsets.local.process import SupervisedProcess, log_tail
 
 API_SERVER = "api-server"
@@ -58,9 +58,7 @@ class AirflowUI:
         self._running: dict[str, SupervisedProcess] = {}
 
     def __enter__(self) -> AirflowUI:
-        descriptor = os.open(self._passwords, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump({USER: self.password}, file)
+        write_private(self._passwords, json.dumps({USER: self.password}).encode())
         try:
             for component, *options in COMMANDS:
                 command = [sys.executable, "-m", "airflow", component, *options]

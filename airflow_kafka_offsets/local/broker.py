@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local import broker_config
+from airflow_kafka_offsets.local.broker_config import properties_text, write_private
 from airflow_kafka_offsets.local.jars import kafka_classpath
 from airflow_kafka_offsets.local.process import SupervisedProcess, find_processes
 from airflow_kafka_offsets.local.tools import java_command
@@ -31,7 +31,6 @@ class Broker:
         self.configuration = self.directory / "server.properties"
         self.data = self.directory / "data"
         self.log_file = self.directory / "kafka.log"
-        self._home = home
         self._process: SupervisedProcess | None = None
 
     @property
@@ -63,8 +62,7 @@ class Broker:
         """Write the configuration for the next start."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The configuration may contain passwords of key files.
-        self.configuration.touch(mode=0o600)
-        self.configuration.write_text(broker_config.properties_text(properties), encoding="utf-8")
+        write_private(self.configuration, properties_text(properties).encode())
 
     def start(self, command: list[str]) -> None:
         """Start the process with a Java command up to the class, see :func:`broker_command`."""

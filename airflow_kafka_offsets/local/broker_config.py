@@ -104,3 +104,9 @@ def properties_text(properties: Mapping[str, str]) -> str:
     """Return ``properties`` as a Java properties file; keys have no special characters."""
     # Java reads it as ISO 8859-1, and knows the escapes of JSON.
     return "".join(f"{key}={json.dumps(value)[1:-1]}\n" for key, value in properties.items())
+
+
+def write_private(file: Path, content: bytes) -> None:
+    """Write a file that only its owner can read."""
+    file.touch(mode=0o600)
+    file.write_bytes(content)

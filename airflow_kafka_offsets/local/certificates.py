@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from airflow_kafka_offsets.errors import SetupError
-from airflow_kafka_offsets.local.broker_config import LOOPBACK
+from airflow_kafka_offsets.local.broker_config import LOOPBACK, write_private
 
 HERE = (LOOPBACK, "localhost")
 DAY = datetime.timedelta(days=1)
@@ -69,12 +69,6 @@ class Authority:
         certificate = _unsigned(name, self._name, key, start, end).add_extension(alternatives, critical=False)
         write_private(file, _key_pem(key) + _pem(certificate.sign(self._key, hashes.SHA256())) + self._pem)
         return file
-
-
-def write_private(file: Path, content: bytes) -> None:
-    """Write a file that only its owner can read."""
-    file.touch(mode=0o600)
-    file.write_bytes(content)
 
 
 def _unsigned(

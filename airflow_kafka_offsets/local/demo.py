@@ -41,34 +41,30 @@ _COMMAND = str(Path(sys.executable).with_name("airflow-kafka-offsets"))
 _STARTING = re.compile(r"\[DAG TEST\] starting task_id=(\w+)")
 
 
-def run_demo(directory: Path | None = None, days: int = 3, *, keep: bool = False, ui: bool = False) -> int:
-    """Run the demo in a directory, by default a new one; return its exit status, 0 if all numbers agree."""
+def run_demo(directory: Path | None, days: int, *, keep: bool, ui: bool) -> bool:
+    """Run the demo in a directory, by default a new one; return whether all numbers agree."""
     home = demo_directory(directory)
-    try:
-        check_machine()
-        with EmbeddedKafka(home / "kafka") as kafka:
-            dag_file = copy_dags(find_dag(), home / "dags") if ui else find_dag()
-            environment = demo_environment(home, dag_file.parent, kafka.bootstrap_servers)
-            click.echo("migrating a private Airflow database")
-            migrate_airflow(environment, home)
-            run_days(environment, home, dag_file, range(days))
-            agrees = _report(home, kafka.bootstrap_servers)
-            if ui:
-                if days > 1:
-                    # The UI can then show a reset.
-                    click.echo("running recover_flights, which resets to the second day and reads it again")
-                    command = ["airflow", "dags", "test", "recover_flights", "--conf", SINCE]
-                    list(_lines(command, environment, home / "airflow-recovery.log"))
-                show_ui(home, environment, PAGE)
-            if keep:
-                _print_next_steps(environment, home, kafka)
-                kafka.leave_running()
-    except KeyboardInterrupt:
-        click.echo("\nStopped; no process is left running.")
-        return 130
+    check_machine()
+    with EmbeddedKafka(home / "kafka") as kafka:
+        dag_file = copy_dags(find_dag(), home / "dags") if ui else find_dag()
+        environment = demo_environment(home, dag_file.parent, kafka.bootstrap_servers)
+        click.echo("migrating a private Airflow database")
+        migrate_airflow(environment, home)
+        run_days(environment, home, dag_file, range(days))
+        agrees = _report(home, kafka.bootstrap_servers)
+        if ui:
+            if days > 1:
+                # The UI can then show a reset.
+                click.echo("running recover_flights, which resets to the second day and reads it again")
+                command = ["airflow", "dags", "test", "recover_flights", "--conf", SINCE]
+                list(_lines(command, environment, home / "airflow-recovery.log"))
+            show_ui(home, environment, PAGE)
+        if keep:
+            _print_next_steps(environment, home, kafka)
+            kafka.leave_running()
     if ui and not keep:
         click.echo("Stopped; no process is left running.")
-    return 0 if agrees else 1
+    return agrees
 
 
 def demo_directory(directory: Path | None) -> Path:

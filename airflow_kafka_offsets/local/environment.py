@@ -63,8 +63,8 @@ class Spark(NamedTuple):
     def connectors(self) -> str:
         """The matching connector, and another one to use if Maven does not have it."""
         tried = _TRIED.get(self.version)
-        prefix = self.connector.removesuffix(self.version)
-        return f"{self.connector}, or {prefix}{tried} if Maven does not have it" if tried else self.connector
+        other = f", or {self._replace(version=tried).connector} if Maven does not have it" if tried else ""
+        return f"{self.connector}{other}"
 
 
 class Library(NamedTuple):

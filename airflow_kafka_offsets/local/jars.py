@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.kafka.failures import Deadline
@@ -37,23 +37,10 @@ _TIME_LIMIT = 900.0
 _LARGE = 2_000_000
 
 
-class Program(NamedTuple):
-    """A Java program and its download."""
-
-    owner: str
-    """The name in "Kafka's jars"."""
-    title: str
-    """The name with the version."""
-    size: str
-    resolve: Callable[[MavenContext], list[Path]]
-    """Finds the jars and fetches them."""
-
-
 def kafka_classpath() -> list[Path]:
     """Return the jars of the embedded Kafka; fetch missing ones, or raise a SetupError."""
     resolve = with_dependencies((f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", LOGGING))
-    program = Program("Kafka", f"Apache Kafka {KAFKA_VERSION}", "about 45 MB", resolve)
-    return cached_jars(program, listing_file())
+    return cached_jars("Kafka", f"Apache Kafka {KAFKA_VERSION}", "about 45 MB", resolve, listing_file())
 
 
 def tools_classpath() -> list[Path]:
@@ -62,33 +49,40 @@ def tools_classpath() -> list[Path]:
     # download.
     excluded = [("org.apache.kafka", "connect-runtime")]
     resolve = with_dependencies((f"org.apache.kafka:kafka-tools:{_TOOLS}", LOGGING), excluded)
-    program = Program("Kafka", f"the command line tools of Kafka {_TOOLS}", "about 30 MB", resolve)
-    return cached_jars(program, listing_file().with_name(f"kafka-tools-for-{_TOOLS}.classpath"))
+    title, listing = f"the command line tools of Kafka {_TOOLS}", listing_file(f"Kafka tools for {_TOOLS}")
+    return cached_jars("Kafka", title, "about 30 MB", resolve, listing)
 
 
-def cached_jars(program: Program, listing: Path) -> list[Path]:
-    """Return the jars of a listing; fetch missing ones into its directory, or raise a SetupError."""
+def cached_jars(
+    owner: str, title: str, size: str, resolve: Callable[[MavenContext], list[Path]], listing: Path
+) -> list[Path]:
+    """
+    Return the jars of a listing; fetch missing ones into its directory, or raise a SetupError.
+
+    :param owner: the program's name, as in "Kafka's jars"; ``title`` is its name with the version.
+    :param resolve: finds the jars and fetches them.
+    """
     directory = listing.parent
     if (jars := read_listing(listing)) is not None:
         return jars
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with lock_file(directory / "lock", f"fetching {program.owner}'s jars", _TIME_LIMIT):
+        with lock_file(directory / "lock", f"fetching {owner}'s jars", _TIME_LIMIT):
             # Another process may have fetched the jars in the meantime.
             if (jars := read_listing(listing)) is None:
-                jars = _fetch(program, directory / "repository")
+                jars = _fetch(owner, title, size, resolve, directory / "repository")
                 write_listing(listing, jars)
     except OSError as error:
         raise SetupError(
-            f"{program.owner}'s jars cannot be written to {directory} ({error}): make it writable, or name "
+            f"{owner}'s jars cannot be written to {directory} ({error}): make it writable, or name "
             "another directory in AIRFLOW_KAFKA_OFFSETS_CACHE"
         ) from error
     return jars
 
 
-def listing_file() -> Path:
-    """Return the file that lists the jars after all were fetched."""
-    return cache_directory() / "jars" / f"kafka-{KAFKA_VERSION}.classpath"
+def listing_file(name: str = f"Kafka {KAFKA_VERSION}") -> Path:
+    """Return the file that lists the jars of a program after all were fetched."""
+    return cache_directory() / "jars" / f"{name.replace(' ', '-').lower()}.classpath"
 
 
 def read_listing(listing: Path) -> list[Path] | None:
@@ -111,17 +105,18 @@ def write_listing(listing: Path, jars: list[Path]) -> None:
     draft.replace(listing)
 
 
-def _fetch(program: Program, repository: Path) -> list[Path]:
+def _fetch(
+    owner: str, title: str, size: str, resolve: Callable[[MavenContext], list[Path]], repository: Path
+) -> list[Path]:
     try:
         from jgo.config import GlobalSettings
         from jgo.maven import MavenContext, PythonResolver
     except ImportError as error:
         raise SetupError(
-            f"jgo, which fetches {program.owner}'s jars, is not installed: pip install "
-            "'airflow-kafka-offsets[demo]'"
+            f"jgo, which fetches {owner}'s jars, is not installed: pip install 'airflow-kafka-offsets[demo]'"
         ) from error
     _remove_partial_files(repository)
-    log.info("fetching %s (%s, once)", program.title, program.size)
+    log.info("fetching %s (%s, once)", title, size)
     try:
         context = MavenContext(
             resolver=PythonResolver(progress_callback=_reporter()),
@@ -131,15 +126,15 @@ def _fetch(program: Program, repository: Path) -> list[Path]:
             remote_repos={**GlobalSettings.load().repositories, **MavenContext().remote_repos},
             timeout=30,
         )
-        jars = program.resolve(context)
+        jars = resolve(context)
     # Any exception of requests or jgo's XML parser. Its text may contain an address with credentials.
     except Exception as error:
         raise SetupError(
-            f"{program.owner}'s jars could not be fetched ({type(error).__name__}): check the network and "
+            f"{owner}'s jars could not be fetched ({type(error).__name__}): check the network and "
             "the proxy settings (HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] "
             "of jgo's settings file ~/.config/jgo.conf; finished files are kept, so a retry continues"
         ) from error
-    log.info("%s is complete", program.title)
+    log.info("%s is complete", title)
     return jars
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -31,9 +31,6 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import unexpected
 from airflow_kafka_offsets.moves.write import commit_offsets, delete_groups
-
-if TYPE_CHECKING:
-    from typing import Self
 
 log = logging.getLogger(__name__)
 

@@ -7,23 +7,19 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker_config import properties_text
 from airflow_kafka_offsets.local.jars import (
     KAFKA_VERSION,
     LOGGING,
-    Program,
     cached_jars,
     listing_file,
     with_dependencies,
 )
-from airflow_kafka_offsets.local.process import SupervisedProcess
+from airflow_kafka_offsets.local.process import SupervisedProcess, log_tail
 from airflow_kafka_offsets.local.tools import java_command
-
-if TYPE_CHECKING:
-    from typing import Self
 
 _MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 _PARTS = ("connect-mirror", "connect-runtime")
@@ -34,8 +30,7 @@ def mirror_maker_classpath() -> list[Path]:
     """Return the jars of MirrorMaker 2 and Kafka Connect, in the version of the embedded Kafka."""
     title = f"MirrorMaker {KAFKA_VERSION}"
     resolve = with_dependencies([*(f"org.apache.kafka:{part}:{KAFKA_VERSION}" for part in _PARTS), LOGGING])
-    listing = listing_file().with_name(f"{title.replace(' ', '-').lower()}.classpath")
-    return cached_jars(Program("MirrorMaker", title, "about 40 MB", resolve), listing)
+    return cached_jars("MirrorMaker", title, "about 40 MB", resolve, listing_file(title))
 
 
 def mirror_settings(
@@ -122,8 +117,8 @@ class MirrorMaker:
             if self.status is not None:
                 break
             time.sleep(0.1)
-        tail = self.log.read_text(encoding="utf-8", errors="replace")[-3_000:]
-        raise SetupError(f"waited in vain for {what}; MirrorMaker (status {self.status}) logged:\n{tail}")
+        logged = log_tail(self.log, 40)
+        raise SetupError(f"waited in vain for {what}; MirrorMaker (status {self.status}) logged:\n{logged}")
 
     def __enter__(self) -> Self:
         return self.start()

@@ -48,8 +48,7 @@ class SupervisedProcess:
         try:
             first_line = self._supervisor.stdout.readline() if self._supervisor.stdout else b""
             if not first_line:
-                last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-                raise SetupError(f"{command[0]} could not be started: {last or 'no output'}")
+                raise SetupError(f"{command[0]} could not be started: {log_tail(log, 1) or 'no output'}")
             self.pid = int(first_line)
         except BaseException:  # also after Ctrl-C
             self._close()

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -21,12 +21,9 @@ from confluent_kafka.admin import (
 )
 
 from airflow_kafka_offsets.kafka.config import load_properties
-from airflow_kafka_offsets.local.broker_config import CONTROLLER, properties_text
-from airflow_kafka_offsets.local.certificates import Authority, write_private
+from airflow_kafka_offsets.local.broker_config import CONTROLLER, properties_text, write_private
+from airflow_kafka_offsets.local.certificates import Authority
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-
-if TYPE_CHECKING:
-    from typing import Self
 
 ADMIN = "admin"
 MECHANISM = "SCRAM-SHA-512"
@@ -170,10 +167,8 @@ class SecuredKafka(EmbeddedKafka):
                 "ssl.truststore.type": "PEM",
                 "ssl.truststore.location": str(self.ca),
             }
-            write_private(file, properties_text({**both, **librdkafka}).encode())
-            write_private(
-                self.clients / f"{user}.java.properties", properties_text({**both, **java}).encode()
-            )
+            for path, own in ((file, librdkafka), (self.clients / f"{user}.java.properties", java)):
+                write_private(path, properties_text({**both, **own}).encode())
         return passwords
 
 

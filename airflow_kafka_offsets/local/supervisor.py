@@ -37,7 +37,6 @@ def main(arguments: list[str]) -> int:
         word = os.read(0, 1) if readable else None
         if word == LET_GO:
             os._exit(0)
-        # A fork of the parent may keep the pipe open.
         if word == b"" or os.getppid() != int(parent):
             _end(program)
     return program.returncode

@@ -45,6 +45,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
     template_fields: Sequence[str] = ("pipelines", *RESETS, *ResetOffsetsOperator.permissions, *POLICY)
     parsers: ClassVar[Mapping[str, Parser]] = {**ResetOffsetsOperator.parsers, "pipelines": read_pipelines}
     moves_on_purpose: ClassVar[bool] = False
+    one_at_a_time: ClassVar[bool] = False
     calls_timeout: ClassVar[float | None] = None
 
     def __init__(

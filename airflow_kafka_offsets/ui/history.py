@@ -14,7 +14,7 @@ from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.pipeline import group_uri
 from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, RefusedError
 from airflow_kafka_offsets.ui.discovery import DagPipelines
-from airflow_kafka_offsets.ui.pipelines import NamingTask, Pipeline
+from airflow_kafka_offsets.ui.pipelines import NamingTask, Pipeline, operator_kind
 from airflow_kafka_offsets.ui.receipts import TaskOutcome, int_or_none
 from airflow_kafka_offsets.ui.task_instances import Budget, Row, TaskOutcomes, past_instances
 
@@ -72,7 +72,7 @@ class PipelineHistory:
             found += [move_json(move) for move in moves if _key(move) not in seen]
             seen |= set(map(_key, moves))
         kinds: dict[tuple[str | None, str | None], str] = {
-            (task.dag_id, task.task_id): task.kind for task, _ in self.pipeline.tasks
+            (task.dag_id, task.task_id): operator_kind(task.operator) for task, _ in self.pipeline.tasks
         }
         found += [_event_json(event, kinds) for event in events if _source(event) not in seen]
         if unread := self.budget.unread:
@@ -109,7 +109,8 @@ class PipelineHistory:
             (task, indexes)
             for other in others
             for task, indexes in other.tasks
-            if task.kind not in _MOVE_NOTHING and task.operator != "PlanOffsetWindowOperator"
+            if operator_kind(task.operator) not in _MOVE_NOTHING
+            and task.operator != "PlanOffsetWindowOperator"
         }
 
         def is_its(move: TaskOutcome) -> bool:

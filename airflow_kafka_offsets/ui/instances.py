@@ -21,8 +21,8 @@ from airflow_kafka_offsets.model.table import to_columns
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.ui.airflow_api import AmbiguousError, AsUser, run_in_thread
 from airflow_kafka_offsets.ui.history import move_json
-from airflow_kafka_offsets.ui.pipelines import Pipeline, is_unknown, pick_names
-from airflow_kafka_offsets.ui.receipt_now import ReceiptRow, receipt_question
+from airflow_kafka_offsets.ui.pipelines import is_unknown, pick_names
+from airflow_kafka_offsets.ui.receipt_now import ReceiptRow
 from airflow_kafka_offsets.ui.receipts import (
     TaskOutcome,
     Value,
@@ -235,7 +235,7 @@ def receipt_rows(receipt: Receipt) -> list[ReceiptRow]:
 
 def instance_question(instance: InstanceResult) -> dict[str, Any] | None:
     """Return the question about a task instance for a LiveClient; ``None`` if there is nothing to ask."""
-    state, value, dag_id = instance.row["state"], instance.value or {}, instance.row["dag_id"]
+    state, value = instance.row["state"], instance.value or {}
     if value_kind(value) == "receipt":
         kafka_config_id = value.get("kafka_config_id")
         if not isinstance(kafka_config_id, str):
@@ -244,22 +244,20 @@ def instance_question(instance: InstanceResult) -> dict[str, Any] | None:
             receipt = Receipt.parse(value)
         except OffsetsFormatError:
             return None
-        asked = receipt_question(receipt_rows(receipt), receipt.log_ids, plan_only=receipt.plan_only)
-        if not asked["offsets"]:
+        rows, ids = receipt_rows(receipt), receipt.log_ids.topics
+        if all(row.before is row.after is None for row in rows):
             return None
-        return {
-            "question": "times",
-            "pipeline": Pipeline(dag_id, {"kafka_config_id": kafka_config_id}),
-            **asked,
-        }
+        asked = {"topics": {row.topic: ids.get(row.topic) for row in rows}, "plan_only": receipt.plan_only}
+        names = {"kafka_config_id": kafka_config_id}
+        # Without the notes and times, which are not used to read.
+        return {"question": "times", "names": names, "rows": [row[:8] for row in rows], **asked}
     wait = wait_question(instance.row["rendered_fields"], value) if state in _WAITING else None
     if wait is None:
         return None
     remaining = value.get("remaining")
     known = wait["kind"] == "reached" and isinstance(remaining, int)
     began = [instance.at.timestamp(), remaining] if known else None
-    pipeline = Pipeline(dag_id, pick_names(wait["parameters"]))
-    return {"question": "wait", "pipeline": pipeline, **wait, "began": began}
+    return {"question": "wait", "names": pick_names(wait["parameters"]), **wait, "began": began}
 
 
 def wait_question(fields: Mapping[str, Any], reading: Value) -> dict[str, Any] | None:

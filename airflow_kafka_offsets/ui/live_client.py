@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.ui.airflow_api import run_in_thread
-from airflow_kafka_offsets.ui.pipelines import Pipeline
+from airflow_kafka_offsets.ui.pipelines import PipelineNames, unresolved
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 from airflow_kafka_offsets.ui.worker_process import WorkerProcess
 
@@ -89,13 +89,12 @@ class LiveClient:
         if child is not None:
             child.end()
 
-    async def ask(self, question: Question, pipeline: Pipeline, **more: Any) -> Answer:
+    async def ask(self, question: Question, names: PipelineNames, **more: Any) -> Answer:
         """Return the answer about a pipeline within the deadline; an error is part of the answer."""
-        if pipeline.unresolved_parameters:
-            unknown = ", ".join(pipeline.unresolved_parameters)
+        if unknown := ", ".join(unresolved(names)):
             return Answer(error=f"no run has rendered {unknown} yet, or Airflow has cut it off or masked it")
-        names = {name: pipeline.names.get(name) for name in PIPELINE_PARAMETERS}
-        request = {"question": question, "names": names, **more}
+        of = {name: names.get(name) for name in PIPELINE_PARAMETERS}
+        request = {"question": question, "names": of, **more}
         # A receipt may have tens of thousands of partitions, and a process that hangs does not take them.
         run = run_in_thread if more else _run_here
         key = await run(partial(digest, request, length=64))

@@ -36,7 +36,7 @@ from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.ui.now import PipelineNow, error_text
-from airflow_kafka_offsets.ui.receipt_now import other_topics, read_move_state, read_times
+from airflow_kafka_offsets.ui.receipt_now import ReceiptRow, other_topics, read_move_state, read_times
 from airflow_kafka_offsets.ui.watched_progress import WatchedProgress
 
 _IDLE = 900.0
@@ -174,10 +174,11 @@ class LiveWorker:
 
     def _times(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         with self._lend(request["names"]["kafka_config_id"], end) as client:
+            rows = [ReceiptRow(*row) for row in request["rows"]]
             others = other_topics(client, request["topics"])
-            since = None if others else read_move_state(client, request["moved"])
+            since = None if others or request["plan_only"] else read_move_state(client, rows)
             within = max(0.0, end - time.monotonic() - _MARGIN)
-            return {**read_times(client, request, others, within), "since": since}
+            return {**read_times(client, rows, others, within), "since": since}
 
     def _lend(self, kafka_config_id: str | None, end: float) -> AbstractContextManager[OffsetsClient]:
         name = kafka_config_id or "kafka_default"

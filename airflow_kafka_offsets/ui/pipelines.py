@@ -46,11 +46,6 @@ class NamedTask:
     task_id: str
     operator: str
 
-    @property
-    def kind(self) -> str:
-        """Kind of the task's moves, as the page shows it."""
-        return operator_kind(self.operator)
-
 
 NamingTask = tuple[NamedTask, "frozenset[int] | None"]
 """A task that names a pipeline, with the map indexes that do (``None`` for all)."""
@@ -100,7 +95,7 @@ class Pipeline:
     @property
     def unresolved_parameters(self) -> list[str]:
         """The parameters that no run has rendered, or that Airflow has cut off or masked."""
-        return [name for name in PIPELINE_PARAMETERS if is_unknown(self.names.get(name))]
+        return unresolved(self.names)
 
     def as_json(self) -> dict[str, Any]:
         """Return the pipeline for the page."""
@@ -124,7 +119,7 @@ class Pipeline:
 
 
 def operator_kind(operator: str) -> str:
-    """Return the kind of an operator's moves."""
+    """Return the kind of an operator's moves, as the page shows it."""
     return _KINDS.get(operator, "wait" if operator.endswith("Sensor") else "commit")
 
 
@@ -135,6 +130,11 @@ def is_unknown(value: object) -> bool:
     if isinstance(value, list):
         return any(map(is_unknown, value))
     return is_template(value) or (isinstance(value, str) and (value == "***" or value.startswith(_TRUNCATED)))
+
+
+def unresolved(names: PipelineNames) -> list[str]:
+    """Return the names that no run has rendered, or that Airflow has cut off or masked."""
+    return [name for name in PIPELINE_PARAMETERS if is_unknown(names.get(name))]
 
 
 def named_tasks(dag_id: str, listed: Iterable[Mapping[str, Any]]) -> list[NamedTask]:

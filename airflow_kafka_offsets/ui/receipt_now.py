@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.table import DELETED, furthest_moves, time_text
 from airflow_kafka_offsets.model.text import join_first
@@ -33,27 +32,6 @@ class ReceiptRow(NamedTuple):
     time_after: str | None = None
 
 
-def receipt_question(rows: Sequence[ReceiptRow], log_ids: LogIds, *, plan_only: bool) -> dict[str, Any]:
-    """
-    Return the question about a receipt, as plain JSON; its ``offsets`` are empty if nothing can be asked.
-
-    Of many rows only the times of those that moved furthest are read.
-    """
-    shown, _ = furthest_moves(list(enumerate(rows)), lambda row: _moved_by(row[1]))
-    offsets = [
-        [number, column, row.topic, row.partition, offset]
-        for number, row in shown
-        for column, offset in (("before", row.before), ("after", row.after))
-        if offset is not None
-    ]
-    moved: dict[str, list[list[Any]]] = {}
-    for row in () if plan_only else rows:
-        if row.before != row.after and row.after is not None:
-            moved.setdefault(row.group, []).append([row.topic, row.partition, row.before, row.after])
-    topics = {row.topic: log_ids.topics.get(row.topic) for row in rows}
-    return {"offsets": offsets, "moved": moved, "topics": topics, "rows": len(rows)}
-
-
 def _moved_by(row: ReceiptRow) -> int:
     return (row.after or 0) - (row.before if row.before is not None else row.log_start or 0)
 
@@ -64,27 +42,26 @@ def other_topics(client: OffsetsClient, recorded: Mapping[str, str | None]) -> s
     return {topic for topic, topic_id in recorded.items() if topic_id is None or now.get(topic) != topic_id}
 
 
-def read_move_state(
-    client: OffsetsClient, moved: Mapping[str, Sequence[Sequence[Any]]]
-) -> dict[str, Any] | None:
+def read_move_state(client: OffsetsClient, rows: Iterable[ReceiptRow]) -> dict[str, Any] | None:
     """
     Compare a move with the current commits of its groups.
 
-    :param moved: group -> topic, partition, offset before and offset after of each partition that has moved.
     :return: the ``state`` (``in place``, ``in part``, ``taken back`` or ``moved on``), with ``tool`` and
         ``at`` of the newest commit; ``None`` if the move has changed nothing, or the commits cannot be read.
     """
+    moved: dict[str, dict[TopicPartition, ReceiptRow]] = {}
+    for row in rows:
+        if row.before != row.after and row.after is not None:
+            moved.setdefault(row.group, {})[TopicPartition(row.topic, row.partition)] = row
     places, newest = set(), CommitMetadata()
     for group, changed in moved.items():
-        targets = {TopicPartition(topic, number): (before, after) for topic, number, before, after in changed}
         try:
-            commits = client.committed(group, targets)
+            commits = client.committed(group, changed)
         except BrokerError:
             return None
         for tp, commit in commits.items():
-            before, after = targets[tp]
-            at = None if commit is None else commit.offset
-            places.add("in place" if at == after else "taken back" if at == before else "moved on")
+            row, at = changed[tp], None if commit is None else commit.offset
+            places.add("in place" if at == row.after else "taken back" if at == row.before else "moved on")
             newest = max(newest, CommitMetadata.of(commit) or newest, key=lambda made: made.at or 0)
     if not places:
         return None
@@ -95,28 +72,31 @@ def read_move_state(
 
 
 def read_times(
-    client: OffsetsClient, question: Mapping[str, Any], others: Collection[str], within: float
+    client: OffsetsClient, rows: Sequence[ReceiptRow], others: Collection[str], within: float
 ) -> dict[str, Any]:
     """
-    Read the times of the records at offsets of a receipt.
+    Read the times of the records at offsets of a receipt; of many rows only for those that moved furthest.
 
     :return: ``times``, the columns ``before`` and ``after`` with a value for each row of the receipt: a time,
         ``deleted`` if retention has deleted the record, ``end`` if no record follows, or ``None`` if unknown;
         and ``problems``.
     """
+    shown, left_out = furthest_moves(list(enumerate(rows)), lambda each: _moved_by(each[1]))
     wanted = [
-        (row, column, TopicPartition(topic, partition), offset)
-        for row, column, topic, partition, offset in question["offsets"]
+        (number, column, TopicPartition(row.topic, row.partition), offset)
+        for number, row in shown
+        for column, offset in (("before", row.before), ("after", row.after))
+        if offset is not None
     ]
     logs = client.log_ranges({tp for _, _, tp, _ in wanted if tp.topic not in others})
     there = {(tp, offset) for *_, tp, offset in wanted if tp in logs and offset in logs[tp]}
     times = read_times_at(client, there, within)
-    found: dict[str, list[str | None]] = {name: [None] * question["rows"] for name in ("before", "after")}
-    for row, column, tp, offset in wanted:
+    found: dict[str, list[str | None]] = {name: [None] * len(rows) for name in ("before", "after")}
+    for number, column, tp, offset in wanted:
         if tp in logs:
-            found[column][row] = DELETED if offset < logs[tp].start else time_text(times, tp, offset)
+            found[column][number] = DELETED if offset < logs[tp].start else time_text(times, tp, offset)
     problems = []
-    if len({row for row, *_ in wanted}) < question["rows"]:
+    if left_out:
         problems.append("record times are shown only for the partitions that moved furthest")
     if others:
         problems.append(

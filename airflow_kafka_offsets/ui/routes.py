@@ -90,7 +90,7 @@ async def now(
     partitions: bool = True,
 ) -> Response:
     """Return the current position of a pipeline, which was read for any viewer in the last seconds."""
-    answer = await _live(request).ask("now", pipeline)
+    answer = await _live(request).ask("now", pipeline.names)
     value = await run_in_thread(lambda: answer.value or {})
     # All viewers share the reading, but each viewer has different permissions.
     of = (pipeline.dag_id, readable, ask)
@@ -110,7 +110,7 @@ async def pipeline_history(
     async def read() -> bytes:
         asked = None
         if pipeline.checkpoint and not pipeline.unresolved_parameters:
-            asked = asyncio.ensure_future(_live(request).ask("batches", pipeline))
+            asked = asyncio.ensure_future(_live(request).ask("batches", pipeline.names))
         past = history.PipelineHistory(ask, _dags(request).outcomes, pipeline, ids, elsewhere)
         moves, problems = await past.read()
         answer = Answer() if asked is None else await asked

@@ -12,7 +12,6 @@ import sys
 import traceback
 from contextlib import suppress
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import TaskDeferred
@@ -127,9 +126,8 @@ def run(names: dict[str, Any], config_file: str, live: LiveClient) -> None:
         sys.argv = ["airflow-kafka-offsets", "group", "describe", names["group_id"], *source]
         sys.argv += ["--timeout", str(_PATIENCE), "--output", "json"]
         tried(f"{conn_id} command line", command_line)
-    pipeline: Any = SimpleNamespace(names=names, unresolved_parameters=())
     for question in ("now", "batches"):
-        print(f"{conn_id} live", asyncio.run(live.ask(question, pipeline)))
+        print(f"{conn_id} live", asyncio.run(live.ask(question, names)))
 
 
 def main() -> None:

@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_kafka_offsets.local.jars import (
-    Program,
-    cached_jars,
-    listing_file,
-    with_dependencies,
-)
+from airflow_kafka_offsets.local.jars import cached_jars, listing_file, with_dependencies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,5 +60,4 @@ def _alone(group: str, name: str, version: str, classifier: str) -> Callable[[Ma
 
 
 def _jars(owner: str, title: str, size: str, resolve: Callable[[MavenContext], list[Path]]) -> list[Path]:
-    listing = listing_file().with_name(f"{title.replace(' ', '-').lower()}.classpath")
-    return cached_jars(Program(owner, title, size, resolve), listing)
+    return cached_jars(owner, title, size, resolve, listing_file(title))

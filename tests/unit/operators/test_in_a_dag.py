@@ -11,6 +11,7 @@ from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.operators.audit_window import AuditWindowOperator
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
+from airflow_kafka_offsets.operators.plan_resets import PlanResetsOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
@@ -67,6 +68,13 @@ def test_a_mapped_move_runs_one_at_a_time_unless_asked_otherwise(cls):
     assert mapped(max_active_tis_per_dag=3) == 3
     assert mapped({"max_active_tis_per_dag": 2}) == 2
     assert mapped(max_active_tis_per_dag=None) is None
+
+
+def test_plans_of_resets_are_made_at_the_same_time_also_if_mapped():
+    pipelines = [[{"group_id": "a"}], [{"group_id": "b"}]]
+    with DAG("d"):
+        plans = PlanResetsOperator.partial(task_id="t", to_offset="earliest").expand(pipelines=pipelines)
+    assert plans.max_active_tis_per_dag is None
 
 
 def test_a_planned_window_goes_to_the_job_and_to_the_commit():

@@ -14,16 +14,11 @@ import pytest
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.ui import live_client
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient, pack_json
-from airflow_kafka_offsets.ui.pipelines import Pipeline
 from airflow_kafka_offsets.ui.provenance import as_provenance
 from airflow_kafka_offsets.ui.routes import json_response
 from airflow_kafka_offsets.ui.worker_process import WorkerProcess
 
 WITHIN = 20.0
-
-
-def pipeline(group_id):
-    return Pipeline("d", {"group_id": group_id})
 
 
 @pytest.fixture
@@ -50,7 +45,7 @@ def ask_all(live, *group_ids):
 
     async def ask():
         async with asyncio.timeout(WITHIN):
-            return await asyncio.gather(*(live.ask("now", pipeline(group_id)) for group_id in group_ids))
+            return await asyncio.gather(*(live.ask("now", {"group_id": group_id}) for group_id in group_ids))
 
     return asyncio.run(ask())
 
@@ -106,7 +101,7 @@ def test_a_server_that_ends_does_not_cancel_what_the_process_is_about_to_answer(
     live = start()
 
     async def end_at_once():
-        viewer = asyncio.ensure_future(live.ask("now", pipeline("slow")))
+        viewer = asyncio.ensure_future(live.ask("now", {"group_id": "slow"}))
         while live._child is None or not live._child._open:
             await asyncio.sleep(0.01)
         viewer.cancel()
@@ -144,7 +139,7 @@ def test_a_large_question_is_not_sent_in_the_event_loop_which_would_wait_for_a_p
 
     monkeypatch.setattr(WorkerProcess, "ask", noted)
 
-    answer = asyncio.run(live.ask("times", pipeline("g"), moved="g" * 500_000))
+    answer = asyncio.run(live.ask("times", {"group_id": "g"}, moved="g" * 500_000))
 
     assert answer.error is None
     assert sent_in
@@ -207,9 +202,9 @@ def test_a_question_without_an_answer_does_not_concern_the_others(start):
     first = ask(live)
 
     async def ask_both():
-        hung = asyncio.ensure_future(live.ask("now", pipeline("hang 1")))
+        hung = asyncio.ensure_future(live.ask("now", {"group_id": "hang 1"}))
         await asyncio.sleep(0)
-        meanwhile = await live.ask("now", pipeline("g"))
+        meanwhile = await live.ask("now", {"group_id": "g"})
         return hung.done(), meanwhile, await hung
 
     with hasty(0.4):

@@ -199,11 +199,11 @@ def test_nothing_is_said_of_the_move_of_a_topic_that_is_another_one(monkeypatch)
     worker, now = live_worker.LiveWorker(), LogIds("cluster", {"orders": "another"})
     client = SimpleNamespace(log_ids=lambda _: now, log_ranges=lambda _: {}, record_times=lambda *_, **__: {})
     monkeypatch.setattr(worker, "_lend", lambda *_: nullcontext(client))
-    asked = {"offsets": [[0, "after", "orders", 0, 7]], "rows": 1, "topics": {"orders": "its-id"}}
-    moved = {"g": [["orders", 0, None, 7]]}
+    row = ["g", "orders", 0, None, 7, None, 0, 9]
+    asked = {"rows": [row], "topics": {"orders": "its-id"}, "plan_only": False}
     names = dict.fromkeys(PIPELINE_PARAMETERS) | {"group_id": "g"}
     request = {"id": 1, "question": "times", "names": names, "end": time.monotonic() + 60}
-    found = worker.answer({**request, **asked, "moved": moved})["value"]
+    found = worker.answer({**request, **asked})["value"]
     assert (found["since"], found["times"]["after"]) == (None, [None])
 
 

@@ -13,6 +13,7 @@ from airflow_kafka_offsets.ui.pipelines import (
     check_names,
     merge_pipelines,
     named_tasks,
+    operator_kind,
     read_pipelines,
 )
 from airflow_kafka_offsets.ui.receipts import TaskInstance, TaskOutcome
@@ -38,10 +39,8 @@ def test_tasks_of_this_package_and_those_derived_from_them_name_pipelines():
 
     found = named_tasks("d", tasks)
 
-    assert [(task.task_id, task.operator, task.kind) for task in found] == [
-        ("commit", "CommitOffsetsOperator", "commit"),
-        ("derived", "CommitOffsetsOperator", "commit"),
-    ]
+    assert found == [NamedTask("d", name, "CommitOffsetsOperator") for name in ("commit", "derived")]
+    assert operator_kind("CommitOffsetsOperator") == "commit"
 
 
 @pytest.mark.parametrize("value", ["(" * 5_000, "[" * 100_000, "", "5", ["KafkaPipeline(group_id='a')"], 5])

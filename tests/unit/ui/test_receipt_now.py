@@ -6,12 +6,14 @@ from typing import Any, cast
 import pytest
 
 from airflow_kafka_offsets.model.log_ids import LogIds
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.ui.receipt_now import ReceiptRow, other_topics, read_times, receipt_question
+from airflow_kafka_offsets.model.offsets import Commit, LogRange, TopicPartition
+from airflow_kafka_offsets.ui.receipt_now import ReceiptRow, other_topics, read_move_state, read_times
 
 TP = TopicPartition("orders", 0)
 WRITTEN = 1_767_225_600_000
 """2026-01-01, when the record was written."""
+SKIPPED = ReceiptRow("g", "orders", 1, None, None, None, 0, 9)
+"""A partition without a commit, which the move has left alone."""
 
 
 def of(offset, log, times, others=()):
@@ -19,10 +21,12 @@ def of(offset, log, times, others=()):
         return {tp: times[tp, at] for tp, at in offsets.items() if (tp, at) in times}
 
     client = SimpleNamespace(log_ranges=lambda wanted: dict.fromkeys(wanted, log), record_times=record_times)
-    asked = {"offsets": [[0, "after", *TP, offset]], "rows": 1}
-    found = read_times(cast("Any", client), asked, others, 5.0)
-    assert found["times"]["before"] == [None]
-    return found["times"]["after"][0], found["problems"]
+    rows = [ReceiptRow("g", *TP, None, offset, None, 0, 120), SKIPPED]
+    found = read_times(cast("Any", client), rows, others, 5.0)
+    assert found["times"]["before"] == [None, None]
+    after, of_skipped = found["times"]["after"]
+    assert of_skipped is None
+    return after, found["problems"]
 
 
 @pytest.mark.parametrize(
@@ -52,31 +56,39 @@ def test_records_of_a_topic_that_was_created_again_are_not_those_of_the_receipt(
     assert problem.startswith("not known to be the topic of this receipt: orders.")
 
 
-def row(partition, before, after, start=0, end=9_000):
-    records = None if before is None else after - before
-    return ReceiptRow("g", "orders", partition, before, after, records, start, end)
+def test_of_many_partitions_the_times_of_those_that_moved_furthest_are_read():
+    rows = [
+        ReceiptRow("g", "orders", number, 1_000, 1_000 + number, number, 0, 9_000) for number in range(2_000)
+    ]
+    asked: dict[TopicPartition, int] = {}
+
+    def record_times(offsets, *, within):
+        asked.update(offsets)
+        return {}
+
+    client = SimpleNamespace(
+        log_ranges=lambda wanted: dict.fromkeys(wanted, LogRange(0, 9_000)), record_times=record_times
+    )
+
+    found = read_times(cast("Any", client), rows, (), 5.0)
+
+    assert {tp.partition for tp in asked} == set(range(1_980, 2_000))
+    assert found["problems"] == ["record times are shown only for the partitions that moved furthest"]
 
 
-def test_each_offset_of_a_receipt_is_asked_for():
-    rows = [row(0, 40, 60), row(1, None, 5)]
-    ids = LogIds("cluster", {"orders": "its-id"})
-    assert receipt_question(rows, ids, plan_only=True) == {
-        "offsets": [
-            [0, "before", "orders", 0, 40],
-            [0, "after", "orders", 0, 60],
-            [1, "after", "orders", 1, 5],
-        ],
-        "moved": {},
-        "topics": {"orders": "its-id"},
-        "rows": 2,
-    }
-    moved = {"g": [["orders", 0, 40, 60], ["orders", 1, None, 5]]}
-    assert receipt_question(rows, ids, plan_only=False)["moved"] == moved
+def test_where_a_move_is_now_is_asked_of_the_partitions_that_have_moved():
+    rows = [
+        ReceiptRow("g", "orders", number, before, after, None, 0, 9)
+        for number, before, after in ((0, 4, 6), (1, None, 5), (2, 3, 3))
+    ]
+    now = {0: 6, 1: None, 2: 3}
+    wanted = []
 
+    def committed(group, partitions):
+        wanted.append((group, [tp.partition for tp in partitions]))
+        return {tp: at and Commit(at) for tp in partitions for at in [now[tp.partition]]}
 
-def test_of_many_partitions_those_that_moved_furthest_are_asked_for():
-    rows = [row(number, 1_000, 1_000 + number) for number in range(2_000)]
-
-    asked = receipt_question(rows, LogIds(), plan_only=False)["offsets"]
-
-    assert {number for number, *_ in asked} == set(range(1_980, 2_000))
+    client = cast("Any", SimpleNamespace(committed=committed))
+    since = read_move_state(client, [*rows, SKIPPED])
+    assert since == {"state": "in part", "tool": None, "at": None}
+    assert wanted == [("g", [0, 1])]
