@@ -139,7 +139,7 @@ def _fetch(program: Program, repository: Path) -> list[Path]:
             "the proxy settings (HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] "
             "of jgo's settings file ~/.config/jgo.conf; finished files are kept, so a retry continues"
         ) from error
-    log.info("%s is complete", program.title)
+    log.info("fetched %s", program.title)
     return jars
 
 

@@ -145,7 +145,7 @@ def test_a_literal_is_refused_when_the_dag_is_parsed(operator, names, parameter,
         (AuditWindowOperator, AUDIT | {"conn_id": None}, "conn_id is missing: name the Airflow connection"),
         (AuditWindowOperator, AUDIT | {"table": None}, "table is missing: name the table"),
         (CheckOffsetDriftOperator, {}, "nothing to compare: give group_id and checkpoint_location"),
-        (ResetOffsetsOperator, GROUP, "found none of them; expected exactly one of to_offset"),
+        (ResetOffsetsOperator, GROUP, "nothing was given; expected exactly one of to_offset"),
     ],
 )
 def test_a_parameter_that_is_missing_is_named_with_its_task(operator, names, says):
