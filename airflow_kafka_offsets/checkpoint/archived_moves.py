@@ -174,9 +174,12 @@ class ArchivedMoves:
         found, instead = "move to take back", ""
         if name is not None:
             found, instead = f"archive {name}", ", or give the offsets from a receipt or a CSV file"
+        if there:
+            raise CheckpointError(
+                f"{location}: found no {found}; there are: {there}: name one of them{instead}"
+            )
         raise CheckpointError(
-            f"{location}: found no {found}; there are: {there or 'none'}: "
-            f"{'name one of them' if there else 'correct the location'}{instead}"
+            f"{location}: there is no {found}: correct the location{instead or ', if one was made'}"
         )
 
     def unfinished(self) -> ArchivedMove | None:

@@ -190,8 +190,8 @@ def unfinished_refusals(state: FinishedState, batch_id: int) -> list[str]:
     begun = f" ({', '.join(map(str, state.pending))} was begun and not finished)" if state.pending else ""
     return [
         f"{state.location}: batch {batch_id} is not a finished batch of the checkpoint; "
-        f"finished batches: {_ranges(both)}{begun}: Spark keeps the last 100 "
-        "(spark.sql.streaming.minBatchesToRetain); give one of these, or seek to an offset or a time"
+        f"finished batches: {'only ' if len(both) == 1 else ''}{_ranges(both)}{begun}: Spark keeps the last "
+        "100 (spark.sql.streaming.minBatchesToRetain); give one of these, or seek to an offset or a time"
     ]
 
 

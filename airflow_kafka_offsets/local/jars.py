@@ -134,7 +134,7 @@ def _fetch(
             "the proxy settings (HTTPS_PROXY), or name a mirror of Maven Central in section [repositories] "
             "of jgo's settings file ~/.config/jgo.conf; finished files are kept, so a retry continues"
         ) from error
-    log.info("%s is complete", title)
+    log.info("fetched %s", title)
     return jars
 
 

@@ -240,8 +240,8 @@ def exactly_one(parameters: Mapping[str, object]) -> tuple[str, object]:
     if len(given) != 1:
         # An empty one may be a template, such as the data interval of a run that has none.
         shown = given or {name: value for name, value in parameters.items() if value is not None}
-        found = ", ".join(parameter_text(name, value) for name, value in shown.items()) or "none of them"
-        found = f"no value in {found}" if shown and not given else found
+        found = ", ".join(parameter_text(name, value) for name, value in shown.items())
+        found = f"found {'' if given else 'no value in '}{found}" if shown else "nothing was given"
         names = ", ".join(map(parameter_text, parameters))
-        raise UsageError(f"found {found}; expected exactly one of {names}")
+        raise UsageError(f"{found}; expected exactly one of {names}")
     return next(iter(given.items()))

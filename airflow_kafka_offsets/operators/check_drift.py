@@ -111,7 +111,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             if failed:
                 lines = [line for one in failed for line in one.failures()]
                 raise DriftError(
-                    f"{len(failed)} of {len(checked)} pipelines: "
+                    f"{len(failed)} of {len(checked)} pipelines failed the check: "
                     + "".join(f"\n  - {line}" for line in lines),
                     retriable=all(one.retriable for one in failed),
                 )

@@ -141,12 +141,12 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         self.on_out_of_range = on_out_of_range
         self.allow_new_cluster = allow_new_cluster
         self.allow_stale = allow_stale
-        if self.group_id is None and receipt is None:
-            raise self.missing_group()
+        if receipt is None and from_file is None:
+            raise self.parameter_error("nothing to restore: give receipt, usually reset.output, or from_file")
         if receipt is not None and from_file is not None:
             raise self.parameter_error("receipt and from_file are both given: give only one")
-        if receipt is None and from_file is None and restore_when == "always":
-            raise self.parameter_error("nothing to restore: give receipt, usually reset.output, or from_file")
+        if self.group_id is None and receipt is None:
+            raise self.missing_group()
         if from_file is not None:
             self.refuse_unused("with from_file, which has no partition without a commit", "on_no_commit")
             self.refuse_unused("with from_file, which does not record a move", "allow_stale")

@@ -93,7 +93,7 @@ class ClusterClient:
             yield self._current_client()
         except BrokerError as error:
             servers = "" if self._client is None else self._client.servers
-            text = f"the broker of connection {self._hook.kafka_config_id!r}: {error_text(error, servers)}"
+            text = f"connection {self._hook.kafka_config_id!r}: {error_text(error, servers)}"
             if _is_cluster_error(error):
                 self._shut_until, self._failure = time.monotonic() + _SHUT, text
                 self._close_client()

@@ -258,9 +258,9 @@ def error_text(error: KafkaOffsetsError, servers: str = "") -> str:
     if code in GUARDED:
         return f"the connection's user has no permission: {remedy_for(code, 'Describe')}"
     if isinstance(error, BrokerAuthenticationError):
-        return "it refuses the connection's user: see the log of a task of this pipeline"
+        return "the broker refuses the connection's user: see the log of a task of this pipeline"
     if isinstance(error, BrokerUnavailableError):
-        return "it does not answer"
+        return "the broker does not answer"
     text = str(error).split("\n")[0]
     for address in filter(None, map(str.strip, (servers, *servers.split(",")))):
         text = text.replace(address, "the broker")

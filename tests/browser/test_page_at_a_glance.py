@@ -28,7 +28,7 @@ REMEDIES = {
 READINGS = {
     "lost": now(totals={**TOTALS, "headroom_state": "lost"}, remedies=REMEDIES),
     "soon": now(totals={**TOTALS, "headroom": 50.0}, remedies=REMEDIES),
-    "dead": now(error={"message": "it does not answer", "since": moment()}),
+    "dead": now(error={"message": "the broker does not answer", "since": moment()}),
     "behind": now(drift={"verdict": "group behind", "text": "3 of 6"}, remedies=REMEDIES),
     "alone": now(drift=None, checkpoint=None),
     "fine": now(topics=["payments"]),
@@ -70,7 +70,7 @@ def test_the_worst_come_first_and_names_in_their_natural_order(visit, pages):
     for group, todo in (
         ("lost-1", REMEDIES["records lost"]),
         ("soon-1", REMEDIES["expiring"]),
-        ("dead-1", "it does not answer"),
+        ("dead-1", "the broker does not answer"),
         ("behind-1", REMEDIES["group behind"]),
         ("fine-9", "nothing"),
     ):

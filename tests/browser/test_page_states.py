@@ -294,12 +294,12 @@ def test_record_times_of_a_receipt(show_task, pages):
 
 
 @pytest.mark.parametrize(
-    "answer", [instance_now(problems=["it does not answer"]), (500, {"detail": "broken"})]
+    "answer", [instance_now(problems=["the broker does not answer"]), (500, {"detail": "broken"})]
 )
 def test_a_receipt_of_which_no_times_are_known(show_task, answer):
     page = show_task(RESET, task_instance(), answer, allowed=(REFUSED,))
     expect(page.get_by_text("The times of the records at these offsets")).to_be_visible()
-    expect(page.get_by_text("it does not answer").or_(page.get_by_text("broken"))).to_be_visible()
+    expect(page.get_by_text("the broker does not answer").or_(page.get_by_text("broken"))).to_be_visible()
     rows = rows_of(page, "Moved partitions")
     expect(rows.nth(0)).to_contain_text("1,000")
     expect(rows.nth(0)).not_to_contain_text("…")
@@ -404,12 +404,12 @@ def test_nothing_is_said_of_a_wait_of_which_nothing_is_known(new_page, pages, an
 
 def test_a_wait_without_a_new_reading_shows_no_old_one(show_task):
     wait = {"done": False, "moving": True, "remaining": 67_600, "of": None, "pace": "lag falls by 310/s net"}
-    more = ({"wait": wait}, {"problems": ["it does not answer"]})
+    more = ({"wait": wait}, {"problems": ["the broker does not answer"]})
     answers = iter([instance_now(state="deferred", read_at=moment(100), **each) for each in more])
     page = show_task(GATE, gate("deferred"), lambda: next(answers), clock=True)
     expect(page.get_by_text("lag falls by 310/s net")).to_be_visible()
     page.clock.run_for(11_000)
-    expect(page.get_by_text("There is no new reading: it does not answer")).to_be_visible()
+    expect(page.get_by_text("There is no new reading: the broker does not answer")).to_be_visible()
     expect(page.get_by_text("lag falls by 310/s net")).to_have_count(0)
 
 

@@ -63,7 +63,7 @@ def test_a_reset(visit, pages):
 def test_a_broker_that_does_not_answer(visit, pages):
     give(pages)
     answer = pages.answers["dags/orders/pipelines/orders-to-lake/now"]
-    error = {"message": "the broker of connection 'kafka_default': it does not answer", "since": at(NOW - 3)}
+    error = {"message": "connection 'kafka_default': the broker does not answer", "since": at(NOW - 3)}
     pages.answers["dags/orders/pipelines/orders-to-lake/now"] = {
         **answer, "read_at": at(NOW - 3), "error": error,
     }  # fmt: skip

@@ -22,11 +22,12 @@ from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 
 ORDERS: dict[str, Any] = {"group_id": "orders", "checkpoint_location": "/cp/orders"}
 MIRROR = {"mirror": {"kafka_config_id": "mirror", "prefix": "a."}}
+RECEIPT = {"version": 1, "group_id": "orders", "before": {"t": {"0": 1}}, "after": {"t": {"0": 0}}}
 GIVEN: dict[Any, dict[str, Any]] = {
     CommitOffsetsOperator: ORDERS,
     CommitOffsetWindowOperator: {"group_id": "orders", "window": "/window.json"},
     ResetOffsetsOperator: ORDERS | {"to_offset": "earliest"},
-    RestoreOffsetsOperator: ORDERS,
+    RestoreOffsetsOperator: ORDERS | {"receipt": RECEIPT},
     PlanOffsetWindowOperator: {"group_id": "orders"},
     CompletedIntervalsOperator: ORDERS | {"outlets": [Asset("hours")]},
     CheckOffsetDriftOperator: ORDERS,

@@ -150,7 +150,7 @@ def give(pages: OffsetsPages) -> None:
         totals={"lag": sum(rows["lag"]), "time_lag": rows["time_lag"][0], "headroom": 6 * DAY},
         pace={"records_in": 611.0, "records_out": None, "lag_falls": None, "seconds_left": None},
     )
-    dead = "the broker of connection 'kafka_iot': it does not answer"
+    dead = "connection 'kafka_iot': the broker does not answer"
     day: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (listed("orders-to-lake", "orders", None), orders),
         (listed("orders-to-lake", "orders_recovery", None), orders),

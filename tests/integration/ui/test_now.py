@@ -286,7 +286,7 @@ def test_a_broker_that_is_away(connected, add_pipeline, new_group):
 
     found = response.json()
     assert took < 12
-    assert found["error"]["message"] == "the broker of connection 'kafka_dead': it does not answer"
+    assert found["error"]["message"] == "connection 'kafka_dead': the broker does not answer"
     assert found["error"]["since"] is not None
     assert (found.get("totals"), found["read_at"]) == (None, None)
     assert "127.0.0.1" not in response.text
@@ -316,7 +316,7 @@ def test_a_broker_that_stops_leaves_the_last_reading(
 
     assert good["error"] is None
     assert took < 12
-    assert stale["error"]["message"] == "the broker of connection 'kafka_own': it does not answer"
+    assert stale["error"]["message"] == "connection 'kafka_own': the broker does not answer"
     assert stale["read_at"] == good["read_at"]
     assert stale["error"]["since"] > good["read_at"]
     assert stale["partitions"] == good["partitions"]
@@ -341,7 +341,7 @@ def test_a_right_that_is_missing(
 
     assert some["error"] is None
     assert refused["error"]["message"] == (
-        "the broker of connection 'kafka_secured': the connection's user has no permission: grant it "
+        "connection 'kafka_secured': the connection's user has no permission: grant it "
         "Describe on the group (Read includes it, and is needed to commit; Delete includes it, and is "
         "needed to delete)"
     )

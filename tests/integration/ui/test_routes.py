@@ -100,7 +100,7 @@ def asked(browser, monkeypatch):
 
     async def ask(question, names, **more):
         questions.append((question, names.get("kafka_config_id"), more))
-        return Answer(error="it does not answer")
+        return Answer(error="the broker does not answer")
 
     monkeypatch.setattr(browser.tab.state.live, "ask", ask)
     return questions

@@ -47,6 +47,11 @@ def test_only_a_finished_batch_can_be_truncated_to(batch_id, begun, assert_refus
     )
 
 
+def test_one_batch_is_named_and_not_counted(checkpoint, assert_refused):
+    root = checkpoint({0: 1}, [0])
+    assert_refused(root, truncate(root, 1, sink="noop"), "; finished batches: only 0: Spark keeps")
+
+
 def test_a_truncation_needs_the_batch_before_too(checkpoint, assert_refused):
     root = checkpoint({5: 1, 6: 2, 8: 4, 9: 5}, [5, 6, 8, 9])
     assert_refused(root, truncate(root, 5, sink="noop"), "offsets/4 does not exist")

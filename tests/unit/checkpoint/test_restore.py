@@ -103,7 +103,7 @@ def test_an_earlier_move_is_taken_back_by_its_name_as_a_seek(three):
 
 
 def test_a_name_that_is_not_there_is_refused_with_those_that_are(three):
-    with pytest.raises(CheckpointError, match="found no archive 0009-seek; there are: none"):
+    with pytest.raises(CheckpointError, match="there is no archive 0009-seek: correct the location, or give"):
         restore(three, "0009-seek")
     apply_plan(three, seek(three))
     with pytest.raises(CheckpointError, match=r"found no archive 0009-seek; there are: 0001-seek \(20"):

@@ -290,7 +290,7 @@ OF_GROUPS = [
     ("reset g --all-topics --to-earliest --checkpoint-conn-id lake", "give --checkpoint URI as well"),
     ("restore g --from-file f --on-no-commit earliest", "--on-no-commit would be ignored"),
     ("restore g --from-file f --allow-stateful", "--allow-stateful would be ignored without"),
-    ("restore g", "found none of them; expected exactly one of --receipt, --from-file, --archive"),
+    ("restore g", "Error: nothing was given; expected exactly one of --receipt, --from-file, --archive"),
     ("restore g --from-file f --receipt r", "found --receipt r, --from-file f; expected exactly one of"),
     ("""reset g --all-topics --to-offset '{"t": {"0": 1}}'""", "--all-topics would be ignored"),
     (f"reset g --all-topics --from-file {__file__}", "--all-topics would be ignored"),

@@ -366,8 +366,8 @@ def test_a_mistyped_topic_is_exit_2(line, do, query, committed):
         (f"{RESET} --to-batch 9", "batch 9 is not a finished batch"),
         ("checkpoint truncate URI --to-batch 0", "set --sink to 'kafka'"),
         ("checkpoint truncate URI --to-batch 9 --sink noop", "batch 9 is not a finished batch"),
-        ("checkpoint restore URI", "found no move to take back; there are: none"),
-        ("checkpoint restore URI --archive 0007-seek", "found no archive 0007-seek"),
+        ("checkpoint restore URI", ": there is no move to take back: correct the location, if one was made"),
+        ("checkpoint restore URI --archive 0007-seek", "there is no archive 0007-seek"),
         ("checkpoint seek /nowhere/at/all --to-earliest", "/nowhere/at/all"),
     ],
 )

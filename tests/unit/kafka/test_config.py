@@ -240,6 +240,46 @@ def test_a_value_that_the_client_would_change_is_refused_and_not_repeated(settin
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "servers",
+    [
+        *("kafka-1:9092/", "kafka_1", " kafka-1:9092 , kafka-2:9093,", "PLAINTEXT://kafka-1:9092"),
+        *("[::1]:9092", "[fe80::1%eth0]:9092", "::1", "plaintext://127.0.0.1:9092/"),
+    ],
+)
+def test_an_address_that_the_client_reads_is_kept(servers):
+    assert client_config({"bootstrap.servers": servers}) == {"bootstrap.servers": servers}
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("['broker:9092']", '"broker:9092"', "broker:9092;other:9092", "broker:9092 other:9092"),
+        *("broker:port", "broker:", "broker:0", ":7", "$BROKERS", "the broker:9092", "http//broker:9092"),
+    ],
+)
+def test_an_address_that_no_broker_can_have_is_refused_and_not_repeated(address):
+    """The client would report it as a broker that does not answer, and a sensor would wait."""
+    with pytest.raises(UsageError, match="address 2 in bootstrap.servers is not host:port") as refused:
+        client_config({"bootstrap.servers": f"kafka-0:9092,{address}"})
+    assert address not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("servers", "protocol"),
+    [("http://broker:9092", "PLAINTEXT"), ("SASL_SSL://broker:9092", "PLAINTEXT"), ("SSL://k:1", "SASL_SSL")],
+)
+def test_an_address_of_another_protocol_is_refused(servers, protocol):
+    given = {} if protocol == "PLAINTEXT" else {"security.protocol": protocol}
+    with pytest.raises(UsageError, match=f"begins with another protocol than security.protocol, {protocol}"):
+        client_config({"bootstrap.servers": servers, **given})
+
+
+def test_only_commas_name_no_broker():
+    with pytest.raises(UsageError, match="has no bootstrap.servers"):
+        client_config({"bootstrap.servers": " ,, "})
+
+
 def test_what_is_in_a_login_of_java_is_taken_out_of_texts():
     jaas = 'ScramLoginModule required username="flights" password="a-\\"secret";'
     scrub = scrubber({"sasl.jaas.config": jaas})

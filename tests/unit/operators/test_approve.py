@@ -158,7 +158,7 @@ def test_a_parameter_of_one_move_contradicts_a_plan(operator, parameters, said):
         ({"to_offset": "earliest", "group_id": "orders"}, "group_id would be ignored with pipelines"),
         ({"to_offset": "earliest", "plan": "{{ x }}"}, "plan would be ignored with pipelines"),
         ({"to_offset": "earliest", "plan_only": True}, "plan_only would be ignored with pipelines"),
-        ({}, "found none of them; expected exactly one of to_offset"),
+        ({}, "nothing was given; expected exactly one of to_offset"),
         ({"to_offset": "earliest", "pipelines": []}, "expected a list with at least one KafkaPipeline"),
         ({"to_offset": "lates"}, "to_offset=.lates.: expected"),
     ],

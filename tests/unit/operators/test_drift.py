@@ -109,7 +109,7 @@ def test_all_pipelines_are_checked_before_one_that_cannot_be_fails_the_task(
     assert [bool(pipeline["error"]) for pipeline in shown] == [True, False, True, False]
     assert [pipeline["drifted"] for pipeline in shown] == [False, True, False, False]
     assert [pipeline["group_id"] for pipeline in shown] == [broken, behind, {topic: fine}, {topic: fine}]
-    with pytest.raises(AirflowFailException, match="1 of 2 pipelines"):
+    with pytest.raises(AirflowFailException, match="^1 of 2 pipelines failed the check: "):
         check(context, pipelines=[pipelines[0], pipelines[3]], on_drift="warn")
 
 

@@ -24,7 +24,10 @@ NEEDED = {
     if each is not AuditWindowOperator
 }
 """What a task needs besides the names of a pipeline."""
-MOVING = (partial(ResetOffsetsOperator, to_offset="earliest"), RestoreOffsetsOperator)
+MOVING = (
+    partial(ResetOffsetsOperator, to_offset="earliest"),
+    partial(RestoreOffsetsOperator, from_file="/before.csv"),
+)
 
 
 @pytest.mark.parametrize("operator", NEEDED)

@@ -35,6 +35,7 @@ WHOLE_WINDOW: dict[str, Any] = {
     **{name: {"orders": {"0": 1}} for name in ("start", "end", "committed")},
 }
 RESET: dict[str, Any] = ORDERS | {"to_offset": "earliest"}
+BACK: dict[str, Any] = ORDERS | {"from_file": "/before.csv"}
 OF_FILES = RESET | {"sink": "file"}
 TABLE: dict[str, Any] = {"conn_id": "lake", "table": "orders"}
 AUDIT: dict[str, Any] = TABLE | {"window": "/window.json"}
@@ -66,8 +67,14 @@ WRONG = [
     (ResetOffsetsOperator, ORDERS, "by_duration", "1 day", "='1 day': expected seconds"),
     (ResetOffsetsOperator, ORDERS, "to_batch", "newest", "='newest': expected 0 or more"),
     (ResetOffsetsOperator, ORDERS, "to_group", {"orders": "blue"}, ": found .*; expected the name of"),
-    (RestoreOffsetsOperator, ORDERS, "restore_when", "never", "='never': expected one of 'failed', 'always'"),
-    (RestoreOffsetsOperator, ORDERS, "on_no_commit", "latest", "='latest': expected one of 'skip'"),
+    (RestoreOffsetsOperator, BACK, "restore_when", "never", "='never': expected one of 'failed', 'always'"),
+    (
+        RestoreOffsetsOperator,
+        ORDERS | {"receipt": "{{ it }}"},
+        "on_no_commit",
+        "latest",
+        "='latest': expected one of 'skip'",
+    ),
     (PlanOffsetWindowOperator, GROUP, "on_empty", "go", "='go': expected one of 'skip', 'fail', 'continue'"),
     (PlanOffsetWindowOperator, GROUP, "on_no_commit", "zero", "='zero': expected one of"),
     (PlanOffsetWindowOperator, GROUP, "start", "", "='': expected 'committed', 'earliest', a time"),
@@ -136,6 +143,8 @@ def test_a_literal_is_refused_when_the_dag_is_parsed(operator, names, parameter,
         (CommitOffsetsOperator, {}, "group_id is missing"),
         (ResetOffsetsOperator, {"to_offset": "earliest"}, "group_id is missing"),
         (RestoreOffsetsOperator, {"from_file": "/before.csv"}, "group_id is missing"),
+        (RestoreOffsetsOperator, {}, "nothing to restore: give receipt, usually reset.output, or from_file"),
+        (RestoreOffsetsOperator, ORDERS, "nothing to restore: give receipt"),
         (RestoreOffsetsOperator, ORDERS | {"restore_when": "always"}, "nothing to restore: give receipt"),
         (CommitOffsetWindowOperator, {"window": "/window.json"}, "group_id is missing"),
         (FailOverOperator, {}, "group_id is missing"),
@@ -145,7 +154,7 @@ def test_a_literal_is_refused_when_the_dag_is_parsed(operator, names, parameter,
         (AuditWindowOperator, AUDIT | {"conn_id": None}, "conn_id is missing: name the Airflow connection"),
         (AuditWindowOperator, AUDIT | {"table": None}, "table is missing: name the table"),
         (CheckOffsetDriftOperator, {}, "nothing to compare: give group_id and checkpoint_location"),
-        (ResetOffsetsOperator, GROUP, "found none of them; expected exactly one of to_offset"),
+        (ResetOffsetsOperator, GROUP, "nothing was given; expected exactly one of to_offset"),
     ],
 )
 def test_a_parameter_that_is_missing_is_named_with_its_task(operator, names, says):
@@ -172,7 +181,7 @@ def test_a_switch_may_come_from_the_run(value):
         (CommitOffsetWindowOperator, WINDOW, "fenced"),
         (ResetOffsetsOperator, RESET, "plan_only"),
         (ResetOffsetsOperator, RESET, "allow_stateful"),
-        (RestoreOffsetsOperator, ORDERS, "allow_stateful"),
+        (RestoreOffsetsOperator, BACK, "allow_stateful"),
     ):
         with DAG("d"):
             task = operator(task_id="t", **names, **dict[str, Any]({switch: "{{ params.it }}"}))
@@ -281,7 +290,7 @@ def test_templates_may_fill_in_the_scenario(scenarios):
         ),
         (
             RestoreOffsetsOperator,
-            GROUP | {"on_pending_batch": "discard", "allow_stateful": True},
+            GROUP | {"receipt": "{{ it }}", "on_pending_batch": "discard", "allow_stateful": True},
             "on_pending_batch and allow_stateful would be ignored without checkpoint_location",
         ),
         (

@@ -122,8 +122,10 @@ def test_a_task_that_is_mapped_by_itself_or_in_a_group_may_stop_after_a_failure(
 def recovery(*jobs):
     with DAG("d"):
         reset = ResetOffsetsOperator(task_id="reset", group_id="b", shift_by=-3, **NAMES)
-        restore = RestoreOffsetsOperator(task_id="restore", group_id="b", **NAMES)
+        restore = RestoreOffsetsOperator(task_id="restore", group_id="b", receipt=reset.output, **NAMES)
         reset >> [EmptyOperator(task_id=job) for job in jobs] >> restore.as_teardown(setups=reset)
+    # As rendered without an XCom.
+    restore.receipt = None
     return restore
 
 

@@ -146,7 +146,7 @@ def test_no_problem_names_an_address_of_a_broker(broker, make_topic, produce, ne
     lost = BrokerUnavailableError("no usable answer from b1.lake:9092")  # an address that it advertises
     monkeypatch.setattr(broker, "topic_settings", lambda topics: dict.fromkeys(topics, lost))
     found = now(broker, GroupSelection(group))
-    assert found["problems"] == [f"the retention of topic {topic} is not known: it does not answer"]
+    assert found["problems"] == [f"the retention of topic {topic} is not known: the broker does not answer"]
 
 
 def test_a_group_of_which_topics_leaves_out_all_is_not_read(broker, make_topic, produce, new_group):
