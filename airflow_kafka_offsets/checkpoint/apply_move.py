@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 
-from airflow_kafka_offsets.checkpoint.archive import mark_done, mark_undone, read_archived_move, write_archive
+from airflow_kafka_offsets.checkpoint.archive import (
+    DONE,
+    mark_done,
+    mark_undone,
+    read_archived_move,
+    read_mark,
+    write_archive,
+)
 from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, MANIFEST, archive_number
 from airflow_kafka_offsets.checkpoint.archived_moves import CLAIM, ArchivedMoves, archive_names
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -67,7 +74,7 @@ def apply_checkpoint_plan(
         _begin(checkpoint, plan, made_by or CommitMetadata(), attachments or {}, last_check)
         with _explained(f"the checkpoint may be moved in part: {remedy}"):
             for step in (*(Step(path, None) for path in plan.derived), *plan.steps):
-                _apply_step(checkpoint, step)
+                _apply_step(checkpoint, plan, step)
             # Before the commits: a group must not be where the checkpoint is not.
             verify_checkpoint(checkpoint, plan)
         log.info("Moved and read back: checkpoint %s, archive %s", checkpoint.location, plan.archive)
@@ -190,7 +197,23 @@ def _check_planned(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
         )
 
 
-def _apply_step(checkpoint: SparkCheckpoint, step: Step) -> None:
+def check_not_over(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
+    """
+    Raise a CheckpointMovedError if another process has finished the move since, or has taken it back.
+
+    Airflow starts the next try of a task whose worker is frozen. When the worker continues, the query may
+    have run from the end of the finished move.
+    """
+    if plan.archive is not None and not plan.repeats and (mark := read_mark(checkpoint, plan.archive)):
+        how = "finished" if mark == DONE else "taken back"
+        raise CheckpointMovedError(
+            f"{checkpoint.location}: move {plan.archive} was {how} by another process while this try was "
+            "running, so this try writes no more"
+        )
+
+
+def _apply_step(checkpoint: SparkCheckpoint, plan: CheckpointPlan, step: Step) -> None:
+    check_not_over(checkpoint, plan)
     directory, _, name = step.path.rpartition("/")
     # Hadoop's checksum file, and Spark 4.1's checksum file of state.
     checkpoint.remove_file(f"{directory}/.{name}.crc")

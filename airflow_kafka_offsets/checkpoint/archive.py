@@ -132,6 +132,14 @@ def mark_undone(checkpoint: SparkCheckpoint, name: str, made_by: str) -> None:
     checkpoint.write_file(f"{DIRECTORY}/{name}/{UNDONE}", f"{made_by}\n".encode())
 
 
+def read_mark(checkpoint: SparkCheckpoint, name: str) -> str | None:
+    """Return the mark of a move that is over, ``None`` for a move that is not."""
+    for mark in (UNDONE, DONE):
+        if checkpoint.read_file(f"{DIRECTORY}/{name}/{mark}") is not None:
+            return mark
+    return None
+
+
 def read_copy(checkpoint: SparkCheckpoint, archive: ArchivedMove, path: str) -> bytes | None:
     """Return a file as it was before the move; a CheckpointError if its copy is missing or was changed."""
     before, _ = archive.files[path]

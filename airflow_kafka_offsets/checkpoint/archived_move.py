@@ -123,6 +123,7 @@ class ArchivedMove(CheckpointPlan):
         """Return a plan of the same request as the rest of the move; unchanged if the query has run since."""
         if self.has_newer_batches(*plan.batches):
             return plan
+        plan = replace(plan, repeats=self.is_over)
         return replace(plan, before=self.before, archive=self.name, discarded=self.discarded, resumes=True)
 
     def has_newer_batches(self, planned: Collection[int], committed: Collection[int]) -> bool:

@@ -58,6 +58,7 @@ class CheckpointPlan:
     :param request: identifies the request, so that only the same request resumes an interrupted move.
     :param carried: whether ``before`` is the start of an earlier move that this move continues.
     :param resumes: whether an earlier try has already written the archive.
+    :param repeats: whether the resumed move was finished when the plan was made.
     :param undoes: name of the archive that is restored.
     :param copies: whether a restore copies the archived files back; otherwise it moves to the archived
         offsets.
@@ -87,6 +88,7 @@ class CheckpointPlan:
     request: str = ""
     carried: bool = False
     resumes: bool = False
+    repeats: bool = False
     undoes: str | None = None
     copies: bool = False
     group_plans: tuple[OffsetPlan, ...] = field(default=(), repr=False)

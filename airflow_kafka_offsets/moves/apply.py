@@ -12,15 +12,20 @@ that were written before.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, verify_checkpoint
+from airflow_kafka_offsets.checkpoint.apply_move import (
+    apply_checkpoint_plan,
+    check_not_over,
+    verify_checkpoint,
+)
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import foreign_query
 from airflow_kafka_offsets.model.offsets import committed_offsets
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.plan import check_read_back
+from airflow_kafka_offsets.model.plan import OffsetPlan, check_read_back
 from airflow_kafka_offsets.moves.write import commit_groups, overwrite, prove_commits, write_plan
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import check_logs_again
@@ -97,8 +102,12 @@ def apply_pipeline(
         for group_plan in () if moved.resumes else groups:
             group_plan.check_not_moved(client.committed(group_plan.group_id, group_plan.planned_on))
 
+    def write(client: OffsetsClient, plan: OffsetPlan, texts: Mapping[str, str]) -> None:
+        check_not_over(checkpoint, moved)
+        (overwrite if moved.steps else write_plan)(client, plan, texts)
+
     def commit() -> None:
-        commit_groups(client, groups, stamped, overwrite if moved.steps else write_plan)
+        commit_groups(client, groups, stamped, write)
         # After the commits, because a query that was started in the meantime has read from the old position.
         verify_checkpoint(checkpoint, moved)
         # A commit that was planned before the move may have come in between; no later move has begun.
@@ -108,7 +117,7 @@ def apply_pipeline(
                 if foreign_query(each.group_id, now, stamped.query):
                     check_read_back(each.group_id, each.after, committed_offsets(now))
                 log.warning("Group %r was committed in the meantime: committing it again", each.group_id)
-                commit_groups(client, [each], stamped, overwrite)
+                commit_groups(client, [each], stamped, write)
 
     apply_checkpoint_plan(
         checkpoint,

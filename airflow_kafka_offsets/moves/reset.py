@@ -210,7 +210,7 @@ class _CheckpointReset:
         plan = replace(plan, before=begun.before, carried=True, left=begun.left)
         if not plan.steps and plan.after == begun.after:
             # The query has started a batch at the target, and has not finished it.
-            plan = replace(plan, archive=begun.name, resumes=True)
+            plan = replace(plan, archive=begun.name, resumes=True, repeats=begun.is_over)
         if plan.refusals:
             way_out = f"or undo this task's move: {self.moves.restore_command(begun.name, pending=True)}"
             plan = replace(plan, refusals=(*plan.refusals, way_out))

@@ -10,7 +10,13 @@ from airflow_task import TaskInstance
 from recovery_pipeline import broken_commit
 from waiting import Store
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError, MoveUnfinishedError, UsageError
+from airflow_kafka_offsets.checkpoint import apply_move
+from airflow_kafka_offsets.errors import (
+    BrokerUnavailableError,
+    CheckpointMovedError,
+    MoveUnfinishedError,
+    UsageError,
+)
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
 from airflow_kafka_offsets.moves import apply as apply_module
 from airflow_kafka_offsets.operators import restore as restore_module
@@ -286,3 +292,30 @@ def test_a_group_of_another_type_does_not_hide_the_other_pipelines(name, topic, 
     entries = [{"group_id": each, "checkpoint_location": query.location} for each in (name, group)]
     with pytest.raises(AirflowFailException, match="2 of 2 pipelines"):
         CheckOffsetDriftOperator(task_id="d", pipelines=entries).execute({"ti": ti("d")})
+
+
+@pytest.mark.parametrize("place", ["apply_move._apply_step", "apply.commit_groups"])
+def test_a_try_that_was_frozen_changes_nothing_after_the_next_try_has_finished_its_move(
+    place, topic, group, commit, committed, new_query, monkeypatch
+):
+    """Airflow starts the next try of a task that sends no heartbeat, although the task may go on later."""
+    commit(group, topic, {0: 5, 1: 5})
+    query = new_query({topic: {0: 5, 1: 5}})
+    query.plan(2, {topic: {0: 7, 1: 5}})
+    how = {"checkpoint_location": query.location, "quiet_period": 0, "idempotent_sink": True}
+    how |= {"on_pending_batch": "discard", "to_offset": 2}
+    name = place.rpartition(".")[2]
+    module = apply_move if "_move." in place else apply_module
+    frozen = getattr(module, name)
+
+    def go_on(*arguments):
+        monkeypatch.setattr(module, name, frozen)
+        reset(group, **how).execute({"ti": ti("reset", 2, job=None)})
+        query.run(2, {topic: {0: 8, 1: 8}})
+        commit(group, topic, {0: 8, 1: 8})
+        return frozen(*arguments)
+
+    monkeypatch.setattr(module, name, go_on)
+    with pytest.raises(CheckpointMovedError, match="0001-seek was finished by another process"):
+        reset(group, **how).execute({"ti": ti("reset", job=None)})
+    assert (query.stands(), committed(group, topic)) == ({0: 8, 1: 8}, {0: 8, 1: 8})
