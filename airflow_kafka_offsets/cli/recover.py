@@ -107,6 +107,9 @@ def apply_command(
             )
         how = {"max_age": timedelta(seconds=max_age), "at_once": max_active}
         _run_moves("apply", fleet, state, broker, execution, **how)
+        if all(member.stage == "applied" for member in fleet.members):
+            why = "each pipeline was applied before; 'recover status' shows where it is now"
+            click.echo(f"Nothing was moved: {why}", err=True)
     if refused := ", ".join(each.pipeline for each in fleet.refused):
         click.echo(f"not moved, because the plan refused them: {refused}", err=True)
         raise SystemExit(REFUSED)
@@ -126,16 +129,19 @@ def restore_command(
     state = StateFile(file)
     with state.locked():
         fleet = state.require()
-        if all(member.stage == "planned" for member in fleet.members):
-            raise UsageError(f"{state.path}: no pipeline has begun to move: there is nothing to restore")
         if not execution.execute:
             names = [member.name for member in fleet.begun]
             lines = [f"group {name} would be restored" for name in names]
+            planned = [member.name for member in fleet.members if member.stage == "planned"]
+            also = "would be restored only if another copy of the file has moved it"
+            lines += [f"group {name} {also}" for name in planned]
             execution.print_receipt({"pipelines": names}, "", lines)
             return
         policy = None if execution.policy == CheckpointPolicy() else execution.policy
         how = {"policy": policy, "at_once": max_active, **allowed}
-        _run_moves("restore", fleet, state, broker, execution, **how)
+        after = _run_moves("restore", fleet, state, broker, execution, **how)
+        if all(member.stage == "planned" for member in (*fleet.members, *after.members)):
+            raise UsageError(f"{state.path}: no pipeline has begun to move: there is nothing to restore")
 
 
 @recover.command("status", cls=FileCommand)
@@ -184,8 +190,8 @@ def status_command(file: Path, broker: BrokerOptions, output: str) -> None:
 
 def _run_moves(
     verb: str, fleet: Fleet, state: StateFile, broker: BrokerOptions, execution: Execution, **how: Any
-) -> None:
-    """Apply or restore a recovery, and print the result; exit 1 if a pipeline has failed."""
+) -> Fleet:
+    """Apply or restore a recovery, print the result, and return it; exit 1 if a pipeline has failed."""
     from airflow_kafka_offsets.moves.fleet import FleetMoves
 
     moves = FleetMoves(fleet, state.write, _connect(fleet, broker), execution.metadata)
@@ -200,6 +206,7 @@ def _run_moves(
         raise click.Abort
     execution.print_receipt(moves.fleet.as_json(), saved, _stages(moves.fleet))
     report_failures(failures, f"failed; {remedy}")
+    return moves.fleet
 
 
 def _connect(fleet: Fleet, broker: BrokerOptions) -> Open:

@@ -211,7 +211,8 @@ class CommitMetadata:
         if not (earlier.is_move and earlier.identity and self.run_start.continues(earlier.run_start)):
             return None
         # A commit of many partitions has only the identity.
-        others = (replace(self, map_index=index) for index in range(_INDEXES) if index != self.map_index)
+        indexes = {earlier.map_index, *range(_INDEXES)} - {self.map_index}
+        others = (replace(self, map_index=index) for index in indexes)
         return next((each.map_index for each in others if each.identity == earlier.identity), None)
 
     def is_other_request(self, earlier: CommitMetadata) -> bool:

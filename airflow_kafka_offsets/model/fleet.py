@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.approval import SHOWN_DIGITS, digest_of_all
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.saved_plan import SavedPlan
 from airflow_kafka_offsets.model.text import describe_type, shorten
 
@@ -67,6 +68,13 @@ class Member:
     def name(self) -> str:
         """The names of its groups, for texts."""
         return ", ".join(group.group_id for group in self.plan.groups) or "no group"
+
+    @property
+    def applied(self) -> Receipt:
+        """The receipt of the move, or that of a move with the same plan by another copy of the file."""
+        if self.receipt is not None:
+            return Receipt.parse(self.receipt)
+        return replace(self.plan.receipt, plan_only=False, plan=self.plan.digest)
 
     @cached_property
     def text(self) -> str:

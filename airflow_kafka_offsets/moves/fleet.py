@@ -230,9 +230,13 @@ class FleetMoves:
 
         def move(number: int, member: Member, opened: Opened) -> dict[str, Any]:
             client, checkpoint = opened
-            made = newest_move_of(member.plan, checkpoint) if member.stage == "applying" else None
-            if made is not None and made.done and not made.undone:
-                return {"stage": "applied"}
+            if member.stage == "applying" and checkpoint is not None:
+                made = newest_move_of(member.plan, checkpoint)
+                if made is not None and made.done and not made.undone:
+                    return {"stage": "applied"}
+                if not has_moved(client, checkpoint, member.applied):
+                    # It failed before its first write. If its plan is refused now, it can be planned again.
+                    self._note(number, stage="planned", receipt=None)
             plan, by = self._plan_again(opened, member.plan, max_age)
             plan.check()
             self._note(number, stage="applying", receipt=plan.make_receipt(), error=None)
@@ -256,7 +260,9 @@ class FleetMoves:
         self, *, quiet_period: float, policy: CheckpointPolicy | None, at_once: int, **allowed: bool
     ) -> list[Failure]:
         """
-        Undo the move of each pipeline that was moved. If one fails, the others are still restored.
+        Undo the move of each pipeline that was moved, also by another copy of the file.
+
+        If one fails, the others are still restored.
 
         :param policy: permissions for the checkpoints; ``None`` for those of each plan.
         :param allowed: ``allow_stale`` and ``allow_new_cluster`` as in :func:`plan_restore_receipt`.
@@ -264,8 +270,10 @@ class FleetMoves:
 
         def restore(number: int, member: Member, opened: Opened) -> dict[str, Any]:
             client, checkpoint = opened
-            names, receipt = member.plan.names, Receipt.parse(member.receipt or {})
-            if member.stage == "applying" and not has_moved(client, checkpoint, receipt):
+            names, receipt, begun = member.plan.names, member.applied, member.stage in BEGUN
+            if member.stage in ("planned", "applying") and not has_moved(
+                client, checkpoint, receipt, begun=begun
+            ):
                 return {"stage": "planned", "receipt": None}
             made = newest_move_of(member.plan, checkpoint)
             # Another command may have taken it back, perhaps without the groups. After a failover, these are
@@ -285,7 +293,7 @@ class FleetMoves:
             restored = apply_pipeline(client, plan, self._by, checkpoint, quiet_period)
             return {"stage": "restored", "restored": restored}
 
-        return self._each(BEGUN, restore, at_once)
+        return self._each((*BEGUN, "planned"), restore, at_once)
 
     def _each(
         self,

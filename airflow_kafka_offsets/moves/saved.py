@@ -89,24 +89,28 @@ def offsets_before(plan_digest: str, group: GroupReceipt, commits: Commits) -> P
     found: Positions = {}
     for tp, commit in commits.items():
         made = CommitMetadata.of(commit)
-        if commit and made and made.plan == plan_digest and commit.offset == group.after.get(tp):
+        if commit and made.plan == plan_digest and commit.offset == group.after.get(tp):
             found[tp] = group.before.get(tp)
     return found
 
 
-def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Receipt) -> bool:
+def has_moved(
+    client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt: Receipt, *, begun: bool = True
+) -> bool:
     """
-    Return whether a saved plan has made a move that was not undone; ``True`` for another checkpoint.
+    Return whether a saved plan has made a move that was not undone.
 
     The archives and the commits show this. The receipt does not, because it is stored before the first write.
 
     :param receipt: receipt of the plan's application.
+    :param begun: whether it is known that the plan was begun. What cannot be seen any more counts as moved
+        then, or is refused: another checkpoint, or a group that was committed since.
     """
     moved = receipt.checkpoint
     if moved is not None:
         # Another checkpoint does not show it, and a restore there is refused.
         if checkpoint is None or checkpoint.query_id() != moved.query_id:
-            return True
+            return begun
         # The same plan may have been made and applied before, and then has the same digest.
         moves = (each for each in ArchivedMoves(checkpoint) if each.number >= (moved.number or 0))
         if any(each.made_by.plan == receipt.plan and not (each.undone or each.abandoned) for each in moves):
@@ -119,7 +123,7 @@ def has_moved(client: OffsetsClient, checkpoint: SparkCheckpoint | None, receipt
         now = committed_offsets(commits).items()
         if moved is None and any(at != group.before.get(tp) for tp, at in now):
             elsewhere.append(group.group_id)
-    if elsewhere:
+    if elsewhere and begun:
         raise PlanRefusedError(
             f"group {', '.join(map(repr, elsewhere))} was committed since plan {receipt.plan[:8]} began, "
             "so it is unknown whether the plan has moved it: reset it to the position that you want"
@@ -194,6 +198,7 @@ def plan_saved_failover(
     saved: SavedPlan,
     *,
     now: datetime,
+    metadata: CommitMetadata = NO_METADATA,
     max_age: timedelta | None = MAX_AGE,
 ) -> FailoverPlan:
     """
@@ -202,6 +207,7 @@ def plan_saved_failover(
     The old cluster is not asked: the plan has the translated offsets. Any later try of the plan finishes a
     failover that was interrupted.
 
+    :param metadata: of the task that applies the plan.
     :param max_age: as in :func:`plan_saved`, also the error.
     """
     if saved.left is None or saved.checkpoint is None or checkpoint is None:
@@ -209,7 +215,7 @@ def plan_saved_failover(
             f"plan {saved.digest[:8]} is of a reset, and not of a failover: "
             f"{dag_text('give it to ResetOffsetsOperator', 'apply it with group reset --plan')}"
         )
-    _refuse_committed_since(target, checkpoint, saved)
+    _refuse_committed_since(target, checkpoint, saved, metadata)
     request = digest("failover", "plan", saved.digest)
     begun = begun_failover(checkpoint, request)
     if begun is None:
@@ -227,7 +233,7 @@ def _refuse_committed_since(
     client: OffsetsClient,
     checkpoint: SparkCheckpoint | None,
     saved: SavedPlan,
-    metadata: CommitMetadata = NO_METADATA,
+    metadata: CommitMetadata,
 ) -> None:
     """Refuse a plan that was applied, and after which others have committed: only a retry overwrites that."""
     made = newest_move_of(saved, checkpoint)

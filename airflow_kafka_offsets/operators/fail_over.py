@@ -139,7 +139,9 @@ class FailOverOperator(PlannedMoveOperator):
             move = MoveContext(context, target, checkpoint, metadata)
             if approved is not None:
                 now, max_age = datetime.now(tz=timezone.utc), self.parse_parameter("max_age")
-                plan = plan_saved_failover(target, checkpoint, approved.saved, now=now, max_age=max_age)
+                plan = plan_saved_failover(
+                    target, checkpoint, approved.saved, now=now, metadata=metadata, max_age=max_age
+                )
                 stamped, metadata = approved.stamp(plan, metadata)
                 return self.apply_pipeline_plan(move._replace(metadata=metadata), stamped)
             source = self._source(clients) if self.parse_parameter("ask_source") else None

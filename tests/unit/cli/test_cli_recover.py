@@ -71,9 +71,38 @@ def test_a_pipeline_that_was_taken_out_of_the_file_after_the_plan_is_not_moved(p
 
 def test_a_plan_that_was_never_applied_is_not_restored(planned, recovering):
     few = planned(2)
-    for options in ((), ("--execute",)):
-        done = recovering("restore", few, *options)
-        assert (done.code, "no pipeline has begun to move" in done.err) == (2, True)
+    shown = recovering("restore", few)
+    assert shown.out.count("would be restored only if another copy of the file has moved it") == 2
+    done = recovering("restore", few, "--execute")
+    assert (done.code, "no pipeline has begun to move" in done.err) == (2, True)
+    assert few.stages() == {"planned": 2}
+
+
+@pytest.mark.parametrize("with_checkpoints", [True, False])
+def test_a_restore_undoes_also_what_another_copy_of_the_file_has_moved(
+    pipelines, recovering, memory, with_checkpoints
+):
+    few = pipelines(3)
+    if not with_checkpoints:
+        few.file.write_text(json.dumps([{"group_id": name, "topics": [few.topic]} for name in few.names]))
+    assert recovering("plan", few, *SHIFT).code == 0
+    before = few.state.read_text()
+    memory.join(few.names[2], "m", "a-reader", (few.topic,))
+    assert recovering("apply", few, "--execute", "--max-active", "1").code == 1
+    memory.leave(few.names[2], "m")
+    # It has not moved, and goes on.
+    few.commit(few.names[2], READ + 1)
+    few.state.write_text(before)
+    done = recovering("restore", few, "--execute")
+    assert (done.code, few.stages()) == (0, {"restored": 2, "planned": 1}), done.err
+    assert few.groups() == dict(zip(few.names, [{READ}, {READ}, {READ + 1}], strict=True))
+    assert {READ} == {at for query in few.queries.values() for at in query.stands().values()}
+
+
+def test_an_apply_that_finds_nothing_to_move_says_so(applied, recovering):
+    few = applied(2)
+    done = recovering("apply", few, "--execute")
+    assert (done.code, "Nothing was moved: each pipeline was applied before" in done.err) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,11 @@ from memory_broker import filled_broker
 from memory_clients import open_client
 from moved_fleet import Fleet
 
+from airflow_kafka_offsets.checkpoint.archive import write_archive
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cli.recovery_file import StateFile
+from airflow_kafka_offsets.errors import StorageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
@@ -191,7 +193,10 @@ def test_a_query_that_was_started_before_the_end_was_saved_counts_as_moved(plann
     assert query.stands() == {0: THERE + 5}
 
 
-def test_one_that_has_run_after_it_was_killed_before_its_first_file_is_planned_again(planned, monkeypatch):
+@pytest.mark.parametrize("restores", [True, False])
+def test_one_that_has_run_after_it_was_killed_before_its_first_file_is_planned_again(
+    planned, monkeypatch, restores
+):
     some = planned(1)
     (query,) = some.queries.values()
     with monkeypatch.context() as patched:
@@ -199,8 +204,9 @@ def test_one_that_has_run_after_it_was_killed_before_its_first_file_is_planned_a
         with pytest.raises(BaseException, match="|"):
             some.run("apply", "--execute")
     query.run(2, {"orders": {0: 95}})
+    if restores:
+        some.run("restore", "--execute")
     assert "the query has run since" in some.run("apply", "--execute", code=1).err
-    some.run("restore", "--execute")
     assert (query.stands(), some.stages()) == ({0: 95}, {"planned": 1})
     some.run("plan-failover")
     some.run("apply", "--execute")
@@ -524,6 +530,30 @@ def test_those_that_have_not_begun_are_planned_again_beside_the_others(pipelines
     assert "nothing is left to plan" in some.run("plan-failover", "--rest", code=2).err
     some.run("restore", "--execute")
     assert [query.stands()[0] for query in some.queries.values()] == [READ, 95, READ + 1]
+
+
+def test_one_that_has_failed_before_its_first_write_is_planned_again_beside_those_that_have_moved(
+    planned, monkeypatch
+):
+    some = planned(3)
+    query = some.queries["etl-1"]
+
+    def write(checkpoint, *how):
+        if checkpoint.location == query.location:
+            raise StorageError("no space left")
+        write_archive(checkpoint, *how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_kafka_offsets.checkpoint.apply_move.write_archive", write)
+        some.run("apply", "--execute", code=1)
+    assert some.stages() == {"applied": 2, "applying": 1}
+    query.run(2, {"orders": {0: READ + 5}})
+    assert "plan again" in some.run("apply", "--execute", code=1).err
+    some.run("plan-failover", "--rest")
+    some.run("apply", "--execute")
+    assert some.at() == {(THERE, THERE): 2, (THERE + 5, THERE + 5): 1}
+    some.run("restore", "--execute")
+    assert [query.stands()[0] for query in some.queries.values()] == [READ, READ + 5, READ]
 
 
 def test_without_the_progress_what_has_moved_is_not_moved_again(planned, killed_after):

@@ -193,3 +193,27 @@ def test_a_retry_of_a_failover_that_was_taken_back_does_not_fail_over_again(tmp_
     with pytest.raises(AirflowFailException, match="0001-failover .* was taken back by 0002-restore"):
         operator.execute(context)
     assert pipeline.at() == [90, 70, 90]
+
+
+@pytest.mark.parametrize("cleared", [False, True])
+def test_only_a_retry_of_the_task_that_has_applied_a_plan_overwrites_a_later_commit(tmp_path, cleared):
+    pipeline = Pipeline(tmp_path / "checkpoint")
+    names: dict[str, Any] = {"group_id": "etl", "checkpoint_location": pipeline.query.location}
+    names |= {"kafka_config_id": "source", "mirror": {"kafka_config_id": "mirror"}}
+
+    def run(max_tries: int = 0, **parameters: Any) -> Any:
+        operator: Any = FailOverOperator(task_id="t", **names, **parameters)
+        operator.open_client = lambda _: open_client(pipeline.brokers["mirror"])
+        operator._source = lambda _: open_client(pipeline.brokers["source"])
+        ti = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, "max_tries": max_tries}
+        return operator.execute({"ti": SimpleNamespace(**ti, try_number=1, xcom_push=lambda **_: None)})
+
+    plan = run(plan_only=True)
+    run(plan=plan, quiet_period=0)
+    pipeline.clients["mirror"].commit("etl", {FIRST: 95})
+    if cleared:
+        with pytest.raises(AirflowFailException, match="it was applied .* plan again"):
+            run(plan=plan, quiet_period=0, max_tries=1)
+    else:
+        run(plan=plan, quiet_period=0)
+    assert pipeline.at() == [90, 95 if cleared else 90, 90]

@@ -165,10 +165,10 @@ def test_a_reset_in_an_iteration_that_was_cleared_without_the_later_ones_is_refu
 
 
 @pytest.mark.usefixtures("memory")
-@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(("many", "first"), [(False, 0), (True, 0), (False, 2000)])
 @pytest.mark.parametrize("of_checkpoint", [False, True])
 def test_a_group_that_has_another_index_after_a_clear_is_not_moved_again(
-    of_checkpoint, many, make_topic, produce, new_group, commit, committed, new_query, monkeypatch
+    of_checkpoint, many, first, make_topic, produce, new_group, commit, committed, new_query, monkeypatch
 ):
     """The list over which the reset is mapped was changed, or has the group twice."""
     if many:  # the metadata of a commit of many partitions names no task and no index
@@ -188,9 +188,9 @@ def test_a_group_that_has_another_index_after_a_clear_is_not_moved_again(
         ti.run_id = f"manual__{'x' * 40}"
         return reset.execute({"ti": ti})
 
-    run(0, 0)
-    with pytest.raises(AirflowFailException, match="map index 0 of this task has moved group .* twice"):
+    run(first, 0)
+    with pytest.raises(AirflowFailException, match=f"map index {first} of this task has moved .* twice"):
         run(1, 1)
     assert committed(group, topic) == {0: 5}
-    run(0, 1)
+    run(first, 1)
     assert committed(group, topic) == {0: 5}
