@@ -1,12 +1,12 @@
-from __future__ import annotations
-
 import gc
 import os
 import signal
 import subprocess
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import airflow_home
 import pytest
@@ -27,10 +27,6 @@ from workers import BySharing, UntilScopeEnds, is_in_charge, sort_by_scope
 
 from airflow_kafka_offsets.kafka import worker
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 USERS_BROKER = "KAFKA_BOOTSTRAP_SERVERS"
 DEADLINE = 30.0

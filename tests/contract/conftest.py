@@ -1,9 +1,8 @@
 """The two brokers that the contract holds for: the one in memory, and a real Kafka."""
 
-from __future__ import annotations
-
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytest
 from group_members import member_of
@@ -14,10 +13,6 @@ from transactions import send_in_transaction  # noqa: F401
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
 
 class Memory:

@@ -1,7 +1,5 @@
 """What the broker in memory and a real Kafka have in common: the same tests run against both."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

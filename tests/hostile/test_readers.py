@@ -7,8 +7,6 @@ input. An input that is neither read nor refused as it must be is kept in ``test
 it is tried again; one that ends Python itself is not, but its seed gives it again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,9 +1,7 @@
 """A pipeline to move: a checkpoint as Spark leaves it, and a consumer that may be in the way."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 from command_line import cli  # noqa: F401
@@ -13,9 +11,6 @@ from spark_session import grow  # noqa: F401
 from transactions import send_in_transaction  # noqa: F401
 
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Batches, ends, other listeners, commit tasks, resets, and a broker that is away: in any order."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy
 from datetime import timedelta
 from functools import partial
 from itertools import count, product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from archive_clock import START, Clock, by_next_step, set_clock
@@ -36,10 +38,6 @@ from airflow_kafka_offsets.moves.saved import plan_saved, save_plan
 from airflow_kafka_offsets.readings.batch_times import recreated_since
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.waits.lag import LagWait
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 ORDERS = TopicPartition("orders", 0)
 ETL = GroupSelection.parse("etl", None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from copy import copy
 from itertools import count, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from archive_clock import START, by_next_step, set_clock
@@ -34,9 +35,6 @@ from airflow_kafka_offsets.moves.reset import plan_checkpoint_seek, plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_file
 from airflow_kafka_offsets.readings.drift import pipeline_drift
 from airflow_kafka_offsets.readings.log_checks import LogCheck
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ORDERS = TopicPartition("orders", 0)
 ETL = GroupSelection.parse("etl", None)

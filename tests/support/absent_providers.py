@@ -5,8 +5,6 @@ A class of such a provider is an operator that takes any parameters. Where the p
 classes are used, and check their parameters.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from importlib.abc import Loader, MetaPathFinder

@@ -1,7 +1,5 @@
 """Writes DAGs, runs and what their tasks have left into the database of this process's Airflow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone

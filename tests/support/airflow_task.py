@@ -1,7 +1,5 @@
 """Fixtures of tests that run an operator or a sensor by itself: its connection, its context, a pipeline."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

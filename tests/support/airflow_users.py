@@ -1,17 +1,13 @@
 """A real Airflow with users who have names, and what they do through its REST API."""
 
-from __future__ import annotations
-
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import httpx
 from running_airflow import DEADLINE, SCHEDULER, RunningAirflow
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 NAMES = ("ada", "bob")
 TIMEOUT = 60.0

@@ -1,15 +1,12 @@
 """A clock for the archives of moves: each step is a minute after the one before."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from airflow_kafka_offsets.checkpoint import archive
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-
-if TYPE_CHECKING:
-    import pytest
 
 START = datetime(2026, 3, 1, tzinfo=timezone.utc)
 

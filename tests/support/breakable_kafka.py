@@ -1,10 +1,10 @@
 """An embedded Kafka with users and more listeners, which tests may crash, freeze and restart."""
 
-from __future__ import annotations
-
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
 
 import psutil
 from deadlines import until
@@ -12,11 +12,6 @@ from deadlines import until
 from airflow_kafka_offsets.local.broker import broker_command
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
 from airflow_kafka_offsets.local.secured import set_passwords
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-    from typing import Self
 
 WITH_USERS = "SASL_PLAINTEXT"
 

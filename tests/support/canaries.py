@@ -1,21 +1,17 @@
 """Unique secrets, and a search for them in everything that a run writes, starts and leaves behind."""
 
-from __future__ import annotations
-
 import base64
 import os
 import threading
 import uuid
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import psutil
 from cryptography.hazmat.primitives import serialization
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _TICK = 0.1
 _LARGEST = 200_000_000

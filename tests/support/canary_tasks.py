@@ -3,16 +3,15 @@ Runs everything that has a Kafka connection, at DEBUG, and prints all that it gi
 the serialised DAG and triggers. Its standard input names the pipelines to run it for.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
 import sys
 import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow.sdk import DAG
@@ -32,9 +31,6 @@ from airflow_kafka_offsets.sensors.reached import OffsetsReachedSensor
 from airflow_kafka_offsets.sensors.topic import TopicReachedSensor
 from airflow_kafka_offsets.triggers.event import LagEventTrigger
 from airflow_kafka_offsets.ui.live_client import LiveClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 AT = "2020-01-01T00:00:00Z"
 DONE = "@@done "

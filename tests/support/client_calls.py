@@ -1,14 +1,9 @@
 """The calls of a client: name -> call(client, group, partition)."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
-    from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.model.offsets import TopicPartition
 
 CALLS: dict[str, Callable[[OffsetsClient, str, TopicPartition], object]] = {
     "partitions": lambda client, *_: client.partitions(),

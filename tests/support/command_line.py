@@ -1,17 +1,13 @@
 """The command line in this process. With it comes Airflow, which most rooms of the unit tests do without."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 from command_line_words import words_of_dags
 
 from airflow_kafka_offsets.cli import main
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Done(NamedTuple):

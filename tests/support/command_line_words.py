@@ -1,7 +1,5 @@
 """What the command line must not print: names and advice that only the author of a DAG can use."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from inspect import signature

@@ -1,7 +1,5 @@
 """Commands, and a pipeline that they move: 8 and 3 of 10 and 4 records were read, by group and checkpoint."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,13 +1,9 @@
 """Waits for conditions, each with a deadline."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import TypeVar
 
 DEADLINE = 60.0
 TICK = 0.05

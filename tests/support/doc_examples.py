@@ -7,8 +7,6 @@ after an example has changed::
     python tests/support/doc_examples.py
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Checks of the drift of a query's group, and the checkpoint that they read."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A worker that answers as the group's name says, for tests of what asks it."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

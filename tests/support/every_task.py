@@ -1,7 +1,5 @@
 """Each operator and sensor that names a pipeline, with what it needs at least."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from airflow.sdk import Asset

@@ -1,17 +1,12 @@
 """A proxy before a Kafka that changes or cuts what is said, as brokers and networks in trouble do."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 

@@ -4,8 +4,6 @@ The example that moves many pipelines together, and the file of its pipelines.
 ``PIPELINES=60`` takes a fleet, for which the tests need some minutes.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

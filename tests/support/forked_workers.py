@@ -1,22 +1,18 @@
 """Admin workers as copies of a process that has imported the client: a test run needs over a thousand."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing.forkserver import ForkServer, get_inherited_fds, read_signed
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.kafka import worker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def forked_workers() -> Iterator[None]:

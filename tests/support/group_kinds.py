@@ -1,14 +1,11 @@
 """Makes groups that are not consumer groups, with Kafka's own classes."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from kafka_oracle import Oracle
+from kafka_oracle import Oracle
 
 WITH_ALL_KINDS = {
     # Kafka 4.1 has them, but switched off.

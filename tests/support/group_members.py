@@ -1,15 +1,10 @@
 """Consumers that are members of groups, and commit nothing."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @contextmanager

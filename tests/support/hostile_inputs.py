@@ -1,17 +1,13 @@
 """Hostile inputs: valid ones that are damaged, and values that hypothesis makes up."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 DIGITS = "9" * 5_000
 DEEP = "[" * 100_000

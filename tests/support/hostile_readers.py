@@ -4,8 +4,6 @@ Every reader of what others have written, as a function of bytes, with valid inp
 What a reader refuses must be refused with an error of ours; see :func:`try_input`.
 """
 
-from __future__ import annotations
-
 import atexit
 import gzip
 import json

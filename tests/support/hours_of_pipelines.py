@@ -1,7 +1,5 @@
 """Runs of CompletedIntervalsOperator on a pipeline, and plans of the hours that it emits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace

@@ -1,16 +1,11 @@
 """Jars of programs that only tests start: from Maven Central, kept beside those of the embedded Kafka."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from jgo.maven import MavenContext
 
 from airflow_kafka_offsets.local.jars import cached_jars, listing_file, with_dependencies
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from jgo.maven import MavenContext
 
 S3PROXY_VERSION = "2.6.0"
 HADOOP_VERSION = "3.4.1"

@@ -1,11 +1,9 @@
 """Explores pairs of movers, and judges what every schedule of them has left."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 from concurrent_movers import (
@@ -21,15 +19,12 @@ from concurrent_movers import (
     Position,
     ToolError,
 )
-from every_schedule import Ending, Event, Exploration, Script, State, run_alone
+from every_schedule import Desk, Ending, Event, Exploration, Script, State, run_alone
 from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError
-
-if TYPE_CHECKING:
-    from every_schedule import Desk
 
 _CLEAR = re.compile(
     r"while its move was being prepared|while its position was being committed|would go backwards"

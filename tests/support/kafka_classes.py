@@ -5,20 +5,15 @@ processor to start.
 Run as a script, it writes the archive: ``kafka_classes.py ARCHIVE``.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.local import tools
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 END = 60.0
 

@@ -1,7 +1,5 @@
 """Kafka's own tool for groups in one JVM, so that a call takes milliseconds and tests may ask it often."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc
@@ -10,8 +8,9 @@ import os
 import re
 import threading
 import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from kafka_shell import DescribeRow, ToolResult, parse_describe
@@ -20,9 +19,6 @@ from airflow_kafka_offsets.local.jars import tools_classpath
 from airflow_kafka_offsets.local.java import find_java
 from airflow_kafka_offsets.local.tools import CONSUMER_GROUPS
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 DEADLINE = 30.0
 

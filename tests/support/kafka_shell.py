@@ -1,7 +1,5 @@
 """Runs Kafka's own command-line tools, as their shell scripts would."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple, TypedDict
 

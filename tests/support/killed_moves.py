@@ -1,21 +1,15 @@
 """Moves of a checkpoint and its group that are killed at each of their steps, and what they leave."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 
 from airflow_kafka_offsets.moves import apply
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
 
 AT_MOST = 24
 """More than the steps of a move."""

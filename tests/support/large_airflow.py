@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import socket
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from deadlines import until
+from own_postgres import OwnPostgres
 from running_airflow import (
     API_SERVER,
     DAG_PROCESSOR,
@@ -24,12 +27,6 @@ from sqlalchemy.pool import NullPool
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.local.process import SupervisedProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from own_postgres import OwnPostgres
 
 LOCAL, CELERY = EXECUTORS = ("LocalExecutor", "CeleryExecutor")
 JOBS = {SCHEDULER: "SchedulerJob", TRIGGERER: "TriggererJob"}

@@ -7,8 +7,6 @@ and what a request changes is a :class:`Group`, which is replaced as a whole. Th
 by the :class:`Listener` that the user's client is connected to.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count

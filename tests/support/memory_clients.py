@@ -5,8 +5,6 @@ The client has two ways out: Consumers, and lines of JSON to the admin process. 
 memory a :class:`MemoryConsumer` and a :class:`MemoryWorker` take their places. All else is the client's own.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Fixtures for operators on a Kafka in memory, with the names of those for a real one."""
 
-from __future__ import annotations
-
 import json
 import time
 import uuid

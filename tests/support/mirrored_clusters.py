@@ -6,32 +6,29 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from breakable_kafka import BreakableKafka
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.readiness_file import write_readiness
 from airflow_kafka_offsets.kafka.client import OffsetsClient
+from airflow_kafka_offsets.kafka.record_reads import Record
 from airflow_kafka_offsets.local.mirror_maker import IDENTITY, MirrorMaker, mirror_settings
+from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.model.translation import Translation
 from airflow_kafka_offsets.readings.failover import gather_evidence, gather_readiness, translate_sources
 from airflow_kafka_offsets.readings.mirror import last_reads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-    from airflow_kafka_offsets.kafka.record_reads import Record
-    from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
-    from airflow_kafka_offsets.model.translation import Translation
 
 SYNCS = {"same": "mm2-offset-syncs.source.internal", "other": "mm2-offset-syncs.other.internal"}
 MIRRORS = {

@@ -1,10 +1,10 @@
 """A pipeline on a cluster that is mirrored, which fails over to the mirror."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow_task import TaskInstance
@@ -15,10 +15,6 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 class Pipeline:

@@ -1,7 +1,5 @@
 """Many pipelines that the command line moves as one."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections import Counter

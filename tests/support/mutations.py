@@ -1,7 +1,5 @@
 """Reads and applies the mutations: each is a file with a header and a unified diff of one hunk or more."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import NamedTuple

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import airflow_kafka_offsets
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 STATIC = Path(airflow_kafka_offsets.__file__).parent / "ui" / "static"
 POLICY = (

@@ -1,7 +1,5 @@
 """Receipts as operators return them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,16 +1,12 @@
 """Checks OpenLineage facets against the schemas that the documentation publishes."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "docs" / "spec" / "facets"

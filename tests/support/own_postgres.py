@@ -1,24 +1,20 @@
 """A PostgreSQL of the tests' own, from a wheel: on a Unix socket, in a directory that goes with it."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from airflow_kafka_offsets.local.cache import lock_file
 from airflow_kafka_offsets.local.process import SupervisedProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from datetime import datetime
 
 MAKE = 180.0
 """Seconds that making a database may take."""

@@ -1,18 +1,13 @@
 """A day of a dozen pipelines as the Offsets pages show it: hourly jobs, and a reset in the morning."""
 
-from __future__ import annotations
-
 import math
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import offsets_pages
-from offsets_pages import columns, instance_now, now, pipeline, task_instance
+from offsets_pages import OffsetsPages, columns, instance_now, now, pipeline, task_instance
 
 from airflow_kafka_offsets.model.drift import remedies
-
-if TYPE_CHECKING:
-    from offsets_pages import OffsetsPages
 
 MIDNIGHT = datetime(2026, 3, 2, tzinfo=timezone.utc)
 NOW = 14 * 60 + 21

@@ -1,9 +1,8 @@
 """A recovery to judge: a stopped query, its group, and the tasks that reset, commit and restore it."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -15,9 +14,6 @@ from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ENDS = {0: 100, 1: 100}
 READ = {0: 60, 1: 62}

@@ -1,15 +1,11 @@
 """The table of rights in the documentation, and what becomes of a user who lacks one."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from airflow_kafka_offsets.local.secured import Grant
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "security.md"
 _ROW = re.compile(

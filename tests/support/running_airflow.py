@@ -6,34 +6,28 @@ SQLite has one lock for all of them: on a busy machine Airflow's processes end, 
 waited too long for it.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import shutil
 import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Self
 
 import httpx
 import psutil
 import pytest
 from deadlines import until
+from own_postgres import OwnPostgres
 from packaging.version import Version
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.local.cache import lock_file
 from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
 from airflow_kafka_offsets.local.process import SupervisedProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-    from typing import Self
-
-    from own_postgres import OwnPostgres
 
 READY = 180.0
 DEADLINE = 90.0

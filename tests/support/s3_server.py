@@ -1,10 +1,10 @@
 """An S3 server in memory, S3Proxy, behind a proxy that fails as a test says."""
 
-from __future__ import annotations
-
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from deadlines import until
@@ -14,10 +14,6 @@ from s3_faults import FaultyS3
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port, is_free
 from airflow_kafka_offsets.local.java import find_java
 from airflow_kafka_offsets.local.process import SupervisedProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 KEY, SECRET = "lake-key", "lake-secret-c4n4ry"
 REGION = "us-east-1"

@@ -1,13 +1,12 @@
 """The secured Kafka of the tests, with listeners and certificates that are wrong in one way each."""
 
-from __future__ import annotations
-
 import signal
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from breakable_kafka import create_users
 from confluent_kafka.admin import AclBindingFilter, AdminClient
@@ -16,10 +15,6 @@ from shared_kafka import shared
 
 from airflow_kafka_offsets.local.certificates import DAY, Authority
 from airflow_kafka_offsets.local.secured import ADMIN, MTLS, SASL_SSL, Grant, SecuredKafka, set_passwords
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Self
 
 PASSWORD = "correct-horse-battery-staple"
 TIMEOUT = 20.0

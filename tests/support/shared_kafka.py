@@ -1,22 +1,18 @@
 """The one Kafka that all tests share, also those that another process runs at the same time."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from breakable_kafka import BreakableKafka
 
 from airflow_kafka_offsets.local.cache import lock_file
 from airflow_kafka_offsets.local.kafka import EmbeddedKafka
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 AnyKafka = TypeVar("AnyKafka", bound=EmbeddedKafka)
 START = 180.0

@@ -1,17 +1,12 @@
 """A mirror as MirrorMaker keeps one: what it copies, its syncs, and what its restarts copy again."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync
 from airflow_kafka_offsets.model.offsets import LogRange
 from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Search, record_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass

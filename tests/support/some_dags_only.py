@@ -1,14 +1,10 @@
 """An auth manager that lets each user read some DAGs only, as those of companies do."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Container
+from typing import Any, ClassVar
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
-
-if TYPE_CHECKING:
-    from collections.abc import Container
 
 
 class SomeDagsOnly(SimpleAuthManager):

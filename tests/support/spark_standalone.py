@@ -1,22 +1,18 @@
 """A Spark standalone cluster on this machine: a master and workers, which start executors."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import urllib.request
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import psutil
 from deadlines import until
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 READY = 180.0
 END = 20.0

@@ -1,7 +1,5 @@
 """A fixture that writes records in transactions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

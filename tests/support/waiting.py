@@ -1,7 +1,5 @@
 """Waits outside of a running Airflow: what a task instance and a triggerer do for them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """A Python that has imported Airflow and runs what it is given in a copy of itself, seconds quicker."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os
@@ -10,13 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Self
+from typing import Self
 
 DAG_FOLDER = "AIRFLOW__CORE__DAGS_FOLDER"
 

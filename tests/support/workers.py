@@ -1,16 +1,11 @@
 """Which tests may run beside which? What shares an Airflow or a Spark stays in one process, in its order."""
 
-from __future__ import annotations
-
 import os
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TypeVar
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
 Shared = TypeVar("Shared")
 

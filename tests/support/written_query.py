@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from airflow_kafka_offsets.model.offsets import Offsets
+from airflow_kafka_offsets.model.offsets import Offsets
 
 QUERY_ID = "11111111-2222-3333-4444-555555555555"
 NEW_QUERY_ID = "99999999-2222-3333-4444-555555555555"

@@ -1,7 +1,5 @@
 """Many pipelines (PIPELINES=60 for sixty) fail over as one, and are killed or run twice meanwhile."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The operators that fail over, check the mirror, and keep what a failover needs."""
 
-from __future__ import annotations
-
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from mirrored_clusters import READ

@@ -2,11 +2,9 @@
 A mirror that is killed copies records again: nothing is lost then, and the plan counts what comes again.
 """
 
-from __future__ import annotations
-
 import random
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from mirrored_clusters import (
@@ -25,9 +23,6 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.readings.mirror import last_reads, read_syncs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

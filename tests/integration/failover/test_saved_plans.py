@@ -1,7 +1,5 @@
 """The plan of a failover that is saved, approved, and applied later, or refused."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A real Spark query goes on on the mirror with its state: each record counts once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,15 +1,14 @@
 """Positions are translated on a real mirror: nothing is lost, and no more is read again than it says."""
 
-from __future__ import annotations
-
 import os
 import random
 import statistics
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from mirrored_clusters import MIRRORS, Mirrored, Truth, produce, produce_by_keys, produce_in_transactions
@@ -20,9 +19,6 @@ from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Translation
 from airflow_kafka_offsets.readings.mirror import last_reads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.integration
 

@@ -1,15 +1,10 @@
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer
 
 from airflow_kafka_offsets.local.jars import KAFKA_VERSION
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture

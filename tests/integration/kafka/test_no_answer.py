@@ -1,7 +1,5 @@
 """What a client says where no broker answers, or no token service, and how long that takes it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

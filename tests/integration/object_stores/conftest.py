@@ -1,8 +1,7 @@
-from __future__ import annotations
-
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from airflow_task import connect, context  # noqa: F401
@@ -12,9 +11,6 @@ from spark_process import SparkProcess
 from spark_session import holds  # noqa: F401
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,11 @@
 """Moves of a checkpoint on an S3 server that lists late and fails: never green and wrong, nothing lost."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from written_query import COMMIT_LOG, offset_log
@@ -23,14 +22,10 @@ from airflow_kafka_offsets.errors import (
     StorageError,
     StorageUnavailableError,
 )
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.starting import _refuse_started
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 
 pytestmark = pytest.mark.integration
 

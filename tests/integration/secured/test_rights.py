@@ -1,7 +1,5 @@
 """Each move and wait needs just the rights that the documentation has for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

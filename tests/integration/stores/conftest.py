@@ -1,21 +1,15 @@
 """Stores in real databases: a PostgreSQL, and SQLite's files."""
 
-from __future__ import annotations
-
 import json
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from own_postgres import OwnPostgres
 from sqlalchemy import Engine, create_engine
 
 from airflow_kafka_offsets.spark.stores import SqlOffsetStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from own_postgres import OwnPostgres
 
 
 @pytest.fixture(params=["postgresql", "sqlite"])

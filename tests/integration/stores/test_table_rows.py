@@ -1,7 +1,5 @@
 """What a table holds of a window, in real databases: every difference is found, and nothing else is."""
 
-from __future__ import annotations
-
 import os
 import time
 import uuid

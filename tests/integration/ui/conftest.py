@@ -1,11 +1,10 @@
 """Airflow's own FastAPI app with the Offsets tab, on a database with DAGs and runs."""
 
-from __future__ import annotations
-
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from airflow_metadata import Metadata
@@ -13,9 +12,6 @@ from anyio.from_thread import start_blocking_portal
 from running_airflow import QUICK, make_sqlite
 
 from airflow_kafka_offsets.local.demo import demo_environment, migrate_airflow
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DATABASE = "AIRFLOW_DATABASE"
 SQL_ALCHEMY_CONN = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"

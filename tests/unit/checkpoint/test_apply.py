@@ -2,17 +2,16 @@
 A move waits until the query is quiet, and is not carried out on another checkpoint than it was planned on.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re
 import shutil
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 from checkpoint_moves import (
@@ -32,13 +31,8 @@ from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan, v
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError
+from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.text import size_error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 
 
 def written_ago(root: Path, seconds: float) -> None:

@@ -1,7 +1,5 @@
 """Which errors of the storages' drivers say that the credentials are missing or refused?"""
 
-from __future__ import annotations
-
 import errno
 from types import SimpleNamespace
 

@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 import json
 import os
 import shutil
 from collections import Counter
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from checkpoint_moves import METADATA, ORDERS_0, QUERY_ID, TimelessFileSystem, offset_log
@@ -14,9 +13,6 @@ from fsspec.implementations.memory import MemoryFileSystem
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import CheckpointSource, CheckpointState
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, CheckpointNotFoundError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def read(root: Path) -> CheckpointState:

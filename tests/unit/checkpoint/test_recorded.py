@@ -1,7 +1,5 @@
 """Checkpoints that Spark 3.5.4, 4.0.0 and 4.2.0 wrote are read, and moved and put back or refused."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

@@ -1,8 +1,6 @@
 """A restore puts back what a move has overwritten."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from checkpoint_moves import (
@@ -21,9 +19,6 @@ from airflow_kafka_offsets.checkpoint import apply_move, archive
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, PlanRefusedError, StorageUnavailableError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_newest_move_that_was_not_taken_back_is_taken_back(three):

@@ -2,22 +2,17 @@
 A query writes and removes batches while its checkpoint is read: what happens between two requests is played.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import CheckpointFormatError, StorageUnavailableError
 from airflow_kafka_offsets.model.offsets import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_kafka_offsets.checkpoint.state import CheckpointState
 
 ORDERS_0 = TopicPartition("orders", 0)
 

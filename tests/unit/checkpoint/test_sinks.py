@@ -1,12 +1,11 @@
 """A batch id comes again only for a sink that can take it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from checkpoint_moves import (
@@ -24,10 +23,6 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import RECORDING_SINKS, CheckpointPolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 TABLES = sorted((Path(__file__).parents[2] / "tables").iterdir())
 """Tables into which the query has written its batches 0 to 2, each without its data."""

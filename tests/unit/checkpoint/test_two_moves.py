@@ -1,7 +1,5 @@
 """Of two moves of a checkpoint that begin at the same time at most one goes on."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from typing import Any

@@ -1,12 +1,10 @@
 """The command `checkpoint history`, as the documentation shows it, and its bars."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from checkpoint_moves import RECORDED, apply_plan, case_of
@@ -20,9 +18,6 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cli import cli
 from airflow_kafka_offsets.cli.history import bar_of_blocks, chart
 from airflow_kafka_offsets.model.offsets import TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DOCS = Path(__file__).parents[3] / "docs" / "cli.md"
 SIX = 1_772_344_800

@@ -1,7 +1,5 @@
 """The process that asks the broker about groups is replaced when it dies or was interrupted."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

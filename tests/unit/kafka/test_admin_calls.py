@@ -1,7 +1,5 @@
 """What the admin process makes of a group that one question knows and another does not."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

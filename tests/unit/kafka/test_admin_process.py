@@ -1,7 +1,5 @@
 """A call of the admin process that kills it leaves ours alone, and the worker is ended in time."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

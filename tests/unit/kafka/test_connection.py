@@ -1,7 +1,5 @@
 """What a connection is refused with before it asks a broker, and which connections stay open."""
 
-from __future__ import annotations
-
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

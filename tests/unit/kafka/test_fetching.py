@@ -1,7 +1,5 @@
 """Which Consumers that fetch records stay open."""
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 from typing import Any

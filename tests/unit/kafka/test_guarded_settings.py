@@ -1,7 +1,5 @@
 """Settings of a connection that would run code or give a file away: refused, unless they are allowed."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

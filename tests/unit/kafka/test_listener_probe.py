@@ -1,7 +1,5 @@
 """What the probe makes of a listener's response to its question about logins."""
 
-from __future__ import annotations
-
 import socket
 import struct
 

@@ -1,7 +1,5 @@
 """Questions about many partitions are cut into requests: by leader, and larger to a broker far away."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from itertools import chain

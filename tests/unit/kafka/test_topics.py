@@ -1,7 +1,5 @@
 """Answers about topics are whole, or errors, and come before the deadline."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a client refuses before it asks a broker."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,10 +1,9 @@
 """Whatever text or JSON comes from others is read as a value, or refused with an error of ours."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hostile_inputs import DEEP, DIGITS, texts, values
@@ -33,9 +32,6 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type
 from airflow_kafka_offsets.model.window import OffsetWindow
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SECRET = "hunter2"
 

@@ -1,7 +1,5 @@
 """The pace of a wait: what is said of it, and when nothing is."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from itertools import pairwise

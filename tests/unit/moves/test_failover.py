@@ -1,7 +1,5 @@
 """Failovers between two clusters in memory: what is not as the request says, or has changed since."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

@@ -1,8 +1,8 @@
 """Moves of some topics of a checkpoint: they say nothing about its other topics, which a restore leaves."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 from archive_clock import Clock, by_next_step, set_clock
@@ -25,10 +25,6 @@ from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_receipt
 from airflow_kafka_offsets.readings.drift import pipeline_drift
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 EVERYTHING, ORDERS_ONLY = GroupSelection.parse("etl", None), GroupSelection.parse("etl", "orders")

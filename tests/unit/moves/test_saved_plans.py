@@ -1,7 +1,5 @@
 """Saved plans on a broker in memory: carried out exactly, finished, or refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone

@@ -1,7 +1,5 @@
 """A commit looks whether the query has worked since the reset of its run, also behind another run's moves."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

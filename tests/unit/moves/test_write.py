@@ -1,7 +1,5 @@
 """What the writer asks of a client, and in which order."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

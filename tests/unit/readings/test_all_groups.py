@@ -1,7 +1,5 @@
 """The lag of all groups, and the commits of many, when one of them is not as the others."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Headroom where records may not be read, or not in time, which says what a lookup by time shows."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Where the intervals of an asset begin and continue, over changed parameters, resets and other logs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone

@@ -1,7 +1,5 @@
 """What a check of a mirror sees in the records of both clusters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Times that positions have reached, and how often the broker is asked for them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from typing import Any

@@ -1,7 +1,5 @@
 """First records at or after a time, where a lookup by time finds a marker or a record ahead of the clock."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 from typing import Any
 

@@ -2,8 +2,6 @@
 A recovery ends in the right state whatever is cleared, given up, killed, or done by others at the same time.
 """
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 

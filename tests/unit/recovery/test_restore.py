@@ -1,7 +1,5 @@
 """A reset is taken back: from its receipt, or from a file of Kafka's own tool."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What is committed and when, with a group that is kept in memory."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

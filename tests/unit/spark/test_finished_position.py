@@ -1,8 +1,7 @@
 """Where a query with a new checkpoint continues: at the newest committed batch of the old one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from checkpoint_moves import DISCARD, ORDERS_0, apply_plan, seek
@@ -10,13 +9,8 @@ from checkpoint_moves import DISCARD, ORDERS_0, apply_plan, seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition
 from airflow_kafka_offsets.spark.starting import finished_position
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from airflow_kafka_offsets.model.offsets import Offsets
 
 HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1795228309758,"conf":{}}\n'
 TWO_SOURCES = HEAD + '{"orders":{"0":7}}\n{"refunds":{"0":3}}'

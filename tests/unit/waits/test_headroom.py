@@ -1,20 +1,15 @@
 """What a wait says of headroom, where the lag alone looks well."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 import pytest
 
+from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.offsets import IsolationLevel, LogRange, TopicPartition
 from airflow_kafka_offsets.readings.positions import measure_lag
 from airflow_kafka_offsets.waits.lag import LagWait
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from airflow_kafka_offsets.kafka.client import OffsetsClient
 
 A = TopicPartition("orders", 0)
 HOUR = 3600

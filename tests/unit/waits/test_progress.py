@@ -1,25 +1,20 @@
 """What a wait says of its pace, in the log and in its reading."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
+from airflow_kafka_offsets.annotation_types import OffsetsReader
 from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.offsets import Commit, LogRange, Positions, TopicPartition
 from airflow_kafka_offsets.waits import progress as progress_module
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.progress import Progress
 from airflow_kafka_offsets.waits.reached import ReachedWait
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from airflow_kafka_offsets.annotation_types import OffsetsReader
-    from airflow_kafka_offsets.waits.wait import Reading, Wait
+from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 REACHED = ReachedWait(group_id="etl", target={"orders": {"0": 60_000, "1": 20_000}})
