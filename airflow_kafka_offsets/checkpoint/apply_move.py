@@ -37,7 +37,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, Step
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.storage import modified_at
@@ -50,7 +50,7 @@ def apply_checkpoint_plan(
     plan: CheckpointPlan,
     *,
     quiet_period: float = QUIET_PERIOD,
-    made_by: CommitMetadata | None = None,
+    made_by: CommitMetadata = NO_METADATA,
     attachments: Mapping[str, str] | None = None,
     last_check: Callable[[], None] | None = None,
     commit: Callable[[], None] | None = None,
@@ -71,7 +71,7 @@ def apply_checkpoint_plan(
     remedy = f"running it again finishes the rest, restoring archive {plan.archive} takes the move back"
     if plan.steps:
         wait_until_quiet(checkpoint, quiet_period)
-        _begin(checkpoint, plan, made_by or CommitMetadata(), attachments or {}, last_check)
+        _begin(checkpoint, plan, made_by, attachments or {}, last_check)
         with _explained(f"the checkpoint may be moved in part: {remedy}"):
             for step in (*(Step(path, None) for path in plan.derived), *plan.steps):
                 _apply_step(checkpoint, plan, step)

@@ -109,7 +109,7 @@ class Batch:
         self.world, self.scenario, self.rng = world, scenario, rng
         self.commits = [self._offsets() for _ in range(rng.choice((1, 7, 10)))]
         self.topics, self.moment, self.file = [], None, [{} for _ in self.commits]
-        """As ``--topic``, where none is all topics of a group; the time, and the offsets, that are asked for."""
+        """As ``--topic``, where none means all topics of a group; the time and the offsets to reset to."""
         # Kafka's tool fails where a partition has no commit to shift.
         if scenario not in ("shift-by", "from-file") and rng.random() < 0.7:
             self.topics = self._some_topics()
@@ -222,8 +222,9 @@ def check(batch, client, oracle, new_group, folder):
         with pytest.raises(PlanRefusedError):
             apply_groups(client, PipelinePlan(plans), CommitMetadata(tool="test"))
         assert oracle.committed(*mine) == before
-        how = {"on_out_of_range": "clamp", "on_no_commit": "latest"}
-        plans = plan_group_resets(client, scopes, place, now=now, **how)
+        plans = plan_group_resets(
+            client, scopes, place, now=now, on_out_of_range="clamp", on_no_commit="latest"
+        )
     apply_groups(client, PipelinePlan(plans), CommitMetadata(tool="test"))
 
     assert oracle.reset(theirs, *batch.flags(folder / "theirs.csv"), "--execute").error is None
