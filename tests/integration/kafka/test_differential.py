@@ -27,7 +27,7 @@ from airflow_kafka_offsets.readings.places import read_place
 
 pytestmark = pytest.mark.integration
 
-SEED = 20261121
+SEED = 1
 BATCHES = 8
 """Of each scenario."""
 KEPT = {"retention.ms": "-1"}
@@ -109,7 +109,7 @@ class Batch:
         self.world, self.scenario, self.rng = world, scenario, rng
         self.commits = [self._offsets() for _ in range(rng.choice((1, 7, 10)))]
         self.topics, self.moment, self.file = [], None, [{} for _ in self.commits]
-        """As ``--topic``, where none means all topics of a group; the time and the offsets to reset to."""
+        """As ``--topic``, where none means all topics; the time that is asked for; the offsets in the file."""
         # Kafka's tool fails where a partition has no commit to shift.
         if scenario not in ("shift-by", "from-file") and rng.random() < 0.7:
             self.topics = self._some_topics()
@@ -145,10 +145,10 @@ class Batch:
         return self.rng.choice([0, 0, 1, -1, -5, 12, 100])
 
     def to_datetime(self):
-        if self.rng.random() < 0.4:
+        if self.rng.random() < 0.3:
             self.moment = self.world.now + self.rng.choice([1, 24 * 400]) * HOUR
         else:
-            moves = timedelta(milliseconds=self.rng.choice([-1, 0, 0, 1, 1_800_000]))
+            moves = timedelta(milliseconds=self.rng.choice([-1, 0, 0, 1]))
             self.moment = self.world.now - self.rng.randint(1, 61) * HOUR + moves
         zone = self.rng.choice(ZONES)
         text = self.moment.astimezone(zone or timezone.utc).isoformat(timespec="milliseconds")
@@ -194,7 +194,7 @@ class Batch:
             target = held + self.value
         else:
             target = self.value if self.scenario == "to-offset" else self.file[number].get(tp)
-        if target is not None and target not in log:
+        if target is not None and not log.start <= target <= log.end:
             return "clamped"
         if self.moment is not None and self.moment > self.world.now:
             return "future"
