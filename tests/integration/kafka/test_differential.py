@@ -109,7 +109,7 @@ class Batch:
         self.world, self.scenario, self.rng = world, scenario, rng
         self.commits = [self._offsets() for _ in range(rng.choice((1, 7, 10)))]
         self.topics, self.moment, self.file = [], None, [{} for _ in self.commits]
-        """As ``--topic``, where none means all topics; the time that is asked for; the offsets in the file."""
+        """As ``--topic``, where none means all topics; the time; the offsets in the file."""
         # Kafka's tool fails where a partition has no commit to shift.
         if scenario not in ("shift-by", "from-file") and rng.random() < 0.7:
             self.topics = self._some_topics()
