@@ -81,8 +81,9 @@ class WindowJobs:
         states = {task.task_id: self._states(task, found, counted) for task in self._jobs}
         ended = {name for name, each in states.items() if _MAY_HAVE_READ.issuperset(each)}
         read = {name for name in ended if SUCCESS in states[name]}
-        # A task after a failed one may have read the window in its place; a task beside it has not.
-        in_place = {before for name in read for before in self._before(name)}
+        # A fallback is after the failed job and directly after the plan; an alert is only after the job.
+        fallbacks = read & self._directly_after_plan
+        in_place = {before for name in fallbacks for before in self._before(name)}
         if not read or not states.keys() <= ended | in_place:
             raise PlanRefusedError(
                 "the tasks directly before this one do not show that the window was read "

@@ -529,6 +529,8 @@ def test_a_window_that_was_not_planned_for_the_group_says_so(of_a_group, run, to
         ("all_done", {"job": "upstream_failed"}, True),
         ("none_failed", {"job": "skipped"}, True),
         ("all_done", {"job": "failed", "fallback": "success"}, False),
+        ("all_done", {"job": "failed", "alert": "success"}, True),
+        ("all_done", {"job": "success", "alert": "skipped"}, False),
         ("all_done", {"job": "failed", "report": "success"}, True),
         ("one_success", {"job": "running", "report": "success"}, True),
         ("none_failed", {"job": "skipped", "gate": "success"}, True),
@@ -550,7 +552,8 @@ def test_a_window_that_no_task_has_read_is_not_committed(
     """
     A task with several states is mapped: Airflow names its instances ``job_0`` and ``job_1``.
 
-    A fallback runs after the job, a report beside it, and a gate waits for something else than the plan.
+    A fallback runs after the plan and the job, an alert after the job, a report beside it, and a gate waits
+    for something else than the plan.
     """
     window = plan(run, group_id=group)
     with DAG("flights"):
@@ -561,9 +564,9 @@ def test_a_window_that_no_task_has_read_is_not_committed(
         names = {"plan", *(name.partition("_")[0] for name in states)}
         tasks = {name: EmptyOperator(task_id=name) for name in names}
         [*tasks.values(), end_cluster] >> commit
-        tasks["plan"] >> [each for name, each in tasks.items() if name not in ("plan", "gate")]
-        if "fallback" in tasks:
-            tasks["job"] >> tasks["fallback"]
+        tasks["plan"] >> [each for name, each in tasks.items() if name not in ("plan", "gate", "alert")]
+        for name in {"fallback", "alert"}.intersection(tasks):
+            tasks["job"] >> tasks[name]
     context = run.context()
     found = {"plan": "success", "end_cluster": "success", **states}
     monkeypatch.setattr(
