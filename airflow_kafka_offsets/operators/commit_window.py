@@ -31,11 +31,12 @@ class CommitOffsetWindowOperator(MovingOperator):
     again when it is committed.
 
     With another trigger rule than ``all_success`` the task also runs after a failed or skipped job. It then
-    refuses the window unless a task directly before it has succeeded, apart from the plan, tasks before
-    the plan and setups. Before a teardown, or a task that runs also after a failed one (``all_done``,
-    ``always``), such as one that deletes the job's cluster, the last tasks before that one count instead: one
-    has succeeded, and none has failed. It also refuses the window if only the plan is before it, and another
-    task after the plan runs beside it.
+    refuses the window unless a task after the plan and directly before this one has succeeded, and each
+    other such task has succeeded too, was skipped, or is before one that has succeeded and is directly
+    after the plan, such as a fallback. Setups do not count. Before a teardown, or a task that runs also after
+    a failed one (``all_done``, ``always``), such as one that deletes the job's cluster, the last tasks before
+    that one count instead: one has succeeded, and none has failed. It also refuses the window if no task
+    after the plan is directly before it, and a task after the plan runs beside it.
 
     On Airflow 3.3 and later, a task that is cleared after it has committed its window succeeds without a
     commit if the group is at the window's end, or beyond, in every partition.

@@ -40,6 +40,7 @@ from airflow_kafka_offsets.task.run_tasks import (
     check_restore,
     commit_identities,
     refuse_after_failure,
+    refuse_renamed,
     restores_of,
     tasks_after_reset,
     tasks_that_move,
@@ -261,6 +262,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
                     return self.save_shown_plan(move, plan, **self.parse_parameters("allow_new_cluster"))
+                refuse_renamed(self, plan, metadata)
                 plan = images.with_first_offsets(plan, client, metadata, has_followers=bool(work.states))
                 # A checkpoint's archive shows whether an earlier try has moved.
                 if checkpoint is None and isinstance(target, Place) and target.traits.relative:

@@ -12,8 +12,10 @@ from airflow.sdk import DAG, BaseOperator, Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.formats import offsets_json
+from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
-from airflow_kafka_offsets.model.text import join_first
+from airflow_kafka_offsets.model.text import join_first, shorten
 from airflow_kafka_offsets.task.identity import clear_mark, iteration, map_index
 from airflow_kafka_offsets.task.mapped import operator_class, values_of
 
@@ -111,6 +113,22 @@ def refuse_after_failure(context: Context) -> None:
             f"map index {join_first(sorted(failed, key=int), 3)} of {ti.task_id} has failed in this run, and "
             "stop_after_failure is True. Clear all map indexes that have failed to continue"
         )
+
+
+def refuse_renamed(task: BaseOperator, plan: PipelinePlan, metadata: CommitMetadata) -> None:
+    """Refuse to move a second time after a task of this run that the DAG does not have any more."""
+    for group in plan.group_plans if task.has_dag() else ():  # type: ignore[no-untyped-call]
+        moved = {tp: by for tp, commit in group.commits.items() if (by := CommitMetadata.of(commit))}
+        for tp, by in moved.items():
+            own = not by.task or by.task in task.dag.task_ids or metadata.is_same_plan(by)
+            if by.is_move and metadata.is_same_run(by) and not own:
+                before = shorten(offsets_json(by.offsets_before(tp.topic)))
+                raise PlanRefusedError(
+                    f"task {by.task} of this run has moved group {group.group_id!r} (offsets before it: "
+                    f"{before}), and the DAG has no task {by.task} any more, as after it was renamed or put "
+                    "into a task group: this task would move a second time. Give it its earlier name, or put "
+                    "the pipeline back and trigger a new run"
+                )
 
 
 def tasks_that_move(task: BaseOperator) -> list[str]:

@@ -18,7 +18,7 @@ _RUNS_ANYWAY = frozenset(rule for rule in TriggerRule if "done" in rule or rule 
 
 
 class WindowJobs:
-    """The tasks directly before the task that commits a window, one of which must have read the window."""
+    """The tasks directly before the task that commits a window, which must have read the window."""
 
     def __init__(self, commit: Any, window: OffsetWindow) -> None:
         self._commit = commit
@@ -26,20 +26,22 @@ class WindowJobs:
         before_plan = {plan.task_id, *plan.get_flat_relative_ids(upstream=True)} if plan else set()
         self._after_plan = set(plan.get_flat_relative_ids()) if plan else set()
         self._directly_after_plan = set(plan.downstream_task_ids) if plan else set()
-        self._jobs = [
+        jobs = [
             task
             for task in commit.upstream_list
             if task.task_id not in before_plan
             and not task.is_setup
             and (self._counted_before(task) or not task.is_teardown)
         ]
+        self._jobs_after_plan = [task for task in jobs if task.task_id in self._after_plan]
+        self._jobs = self._jobs_after_plan or jobs
 
     def check(self, context: Context) -> None:
         """Refuse the commit if no task has read the window, although the commit runs."""
         runs_anyway = self._commit.trigger_rule != TriggerRule.ALL_SUCCESS
-        if not self._jobs:
+        if not self._jobs_after_plan:
             self._refuse_job_beside()
-        elif runs_anyway or any(map(self._counted_before, self._jobs)):
+        if self._jobs and (runs_anyway or any(map(self._counted_before, self._jobs))):
             self._refuse_unread(context)
 
     def _counted_before(self, task: Any) -> list[Any]:
@@ -76,15 +78,25 @@ class WindowJobs:
         asked = {task.task_id for task in self._jobs} | self._after_plan & upstream
         found = task_states(context, self._commit, asked)
         counted: set[str] = set()
-        states = [self._states(task, found, counted) for task in self._jobs]
-        if not any(SUCCESS in each and _MAY_HAVE_READ.issuperset(each) for each in states):
+        states = {task.task_id: self._states(task, found, counted) for task in self._jobs}
+        ended = {name for name, each in states.items() if _MAY_HAVE_READ.issuperset(each)}
+        read = {name for name in ended if SUCCESS in states[name]}
+        # A fallback is after the failed job and directly after the plan; an alert is only after the job.
+        fallbacks = read & self._directly_after_plan
+        in_place = {before for name in fallbacks for before in self._before(name)}
+        if not read or not states.keys() <= ended | in_place:
             raise PlanRefusedError(
-                "no task directly before this one shows that the window was read "
+                "the tasks directly before this one do not show that the window was read "
                 f"({found.describe(counted)}), but this one, or a task before it, has a trigger_rule "
                 "that lets it run anyway. A commit could skip the records: clear the job together "
-                "with this task. If another task has read it, order that task directly after the plan and "
-                "directly before this one, with trigger_rule='none_failed'"
+                "with this task. If another task has read it, order that task directly after the plan, after "
+                "the job, and directly before this one, with trigger_rule='none_failed' if the job is "
+                "skipped, 'one_failed' if it fails"
             )
+
+    def _before(self, task_id: str) -> set[str]:
+        upstream: set[str] = self._commit.dag.get_task(task_id).get_flat_relative_ids(upstream=True)
+        return upstream
 
     def _states(self, task: Any, found: RecoveryTasks, counted: set[str]) -> set[str | None]:
         """Return the states that show whether a task has read the window; add the counted tasks' names."""

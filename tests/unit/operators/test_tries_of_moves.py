@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, TaskGroup
 from airflow_task import TaskInstance
 from recovery_pipeline import broken_commit
 from waiting import Store
@@ -319,3 +319,14 @@ def test_a_try_that_was_frozen_changes_nothing_after_the_next_try_has_finished_i
     with pytest.raises(CheckpointMovedError, match="0001-seek was finished by another process"):
         reset(group, **how).execute({"ti": ti("reset", job=None)})
     assert (query.stands(), committed(group, topic)) == ({0: 8, 1: 8}, {0: 8, 1: 8})
+
+
+def test_a_reset_that_was_renamed_during_its_run_does_not_move_again(topic, group, commit, committed):
+    commit(group, topic, {0: 5, 1: 5})
+    reset(group, shift_by=-2).execute({"ti": ti("reset", job=None)})
+    with DAG("flights"), TaskGroup("moves"):
+        renamed = ResetOffsetsOperator(task_id="reset", group_id=group, shift_by=-2)
+    said = f"task reset of this run has moved group '{group}' .*before it.*has no task reset any more"
+    with pytest.raises(AirflowFailException, match=said):
+        renamed.execute({"ti": ti("moves.reset", job=None)})
+    assert committed(group, topic) == {0: 3, 1: 3}

@@ -529,6 +529,13 @@ def test_a_window_that_was_not_planned_for_the_group_says_so(of_a_group, run, to
         ("all_done", {"job": "upstream_failed"}, True),
         ("none_failed", {"job": "skipped"}, True),
         ("all_done", {"job": "failed", "fallback": "success"}, False),
+        ("all_done", {"job": "failed", "alert": "success"}, True),
+        ("all_done", {"job": "success", "alert": "skipped"}, False),
+        ("all_done", {"job": "failed", "report": "success"}, True),
+        ("one_success", {"job": "running", "report": "success"}, True),
+        ("none_failed", {"job": "skipped", "gate": "success"}, True),
+        ("none_failed", {"job": "skipped", "report": "success"}, False),
+        ("all_done", {"job": "success", "gate": "failed"}, False),
         ("all_done", {"job": "success"}, False),
         ("none_failed", {"job_0": "success", "job_1": "removed"}, False),
         ("none_failed", {"job_0": "success", "job_1": "skipped"}, False),
@@ -542,7 +549,12 @@ def test_a_window_that_was_not_planned_for_the_group_says_so(of_a_group, run, to
 def test_a_window_that_no_task_has_read_is_not_committed(
     rule, states, refused, run, topic, group, holds, monkeypatch
 ):
-    """A task with several states is mapped: Airflow names its instances ``job_0`` and ``job_1``."""
+    """
+    A task with several states is mapped: Airflow names its instances ``job_0`` and ``job_1``.
+
+    A fallback runs after the plan and the job, an alert after the job, a report beside it, and a gate waits
+    for something else than the plan.
+    """
     window = plan(run, group_id=group)
     with DAG("flights"):
         commit = CommitOffsetWindowOperator(
@@ -550,8 +562,11 @@ def test_a_window_that_no_task_has_read_is_not_committed(
         )
         end_cluster = EmptyOperator(task_id="end_cluster").as_teardown()
         names = {"plan", *(name.partition("_")[0] for name in states)}
-        [EmptyOperator(task_id=name) for name in names] >> commit
-        end_cluster >> commit
+        tasks = {name: EmptyOperator(task_id=name) for name in names}
+        [*tasks.values(), end_cluster] >> commit
+        tasks["plan"] >> [each for name, each in tasks.items() if name not in ("plan", "gate", "alert")]
+        for name in {"fallback", "alert"}.intersection(tasks):
+            tasks["job"] >> tasks[name]
     context = run.context()
     found = {"plan": "success", "end_cluster": "success", **states}
     monkeypatch.setattr(
@@ -563,8 +578,8 @@ def test_a_window_that_no_task_has_read_is_not_committed(
         raising=False,
     )
     if refused:
-        said = ", ".join(sorted(states.values()))
-        with pytest.raises(AirflowFailException, match=rf"no task directly before .* \(job: {said}\)"):
+        jobs = ", ".join(sorted(state for name, state in states.items() if name.startswith("job")))
+        with pytest.raises(AirflowFailException, match=rf"the tasks directly before .* \(.*job: {jobs}[,)]"):
             commit.execute(context)
         assert holds(group) == {0: 5, 1: 2, 2: 0}
     else:
@@ -579,6 +594,7 @@ def test_a_window_that_no_task_has_read_is_not_committed(
         ([("plan", "cluster"), ("cluster", "job")], True),
         ([("plan", "job"), ("end_cluster", "commit")], True),
         ([("plan", "job"), ("cluster", "plan"), ("cluster", "commit")], True),
+        ([("plan", "job"), ("cluster", "commit")], True),
         ([("plan", "job"), ("job", "commit")], False),
         ([("plan", "job"), ("commit", "job")], False),
         ([], False),
