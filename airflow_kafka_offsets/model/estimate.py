@@ -98,7 +98,7 @@ class Estimate:
     def duration(self) -> str:
         """Return how long reading takes, as text."""
         if self.seconds is None:
-            return f"unknown: {self.reasons.get('seconds', 'there is no history')}"
+            return f"time unknown: {self.reasons.get('seconds', 'there is no history')}"
         least, most = (estimate_text(each) for each in self.seconds)
         return least if least == most else f"{least} to {most}"
 

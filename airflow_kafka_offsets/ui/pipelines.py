@@ -183,7 +183,16 @@ def merge_pipelines(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
         if other is not pipeline:
             tasks = _joined((*other.tasks, *pipeline.tasks))
             found[place] = replace(other, names=_widest(other, pipeline), tasks=tasks)
-    return sorted(found.values(), key=lambda each: (each.dag_id, each.group_ids, each.checkpoint or ""))
+    return sorted(
+        found.values(),
+        # The page of a DAG begins with the first one.
+        key=lambda each: (
+            each.dag_id,
+            bool(each.unresolved_parameters),
+            each.group_ids,
+            each.checkpoint or "",
+        ),
+    )
 
 
 def check_names(names: PipelineNames) -> str | None:

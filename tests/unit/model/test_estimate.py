@@ -105,7 +105,7 @@ def test_retention_is_judged_by_when_the_oldest_record_goes_and_how_long_reading
 
 def test_an_estimate_says_why_a_number_is_missing():
     found = Estimate(1, 0, 2_000, 5, reasons={"seconds": "no history", "retention": "no right"})
-    assert found.duration() == "unknown: no history"
+    assert found.duration() == "time unknown: no history"
     assert found.volume() == "2,000 records"
     assert found.retention_text() == "unknown: no right"
     known = Estimate(

@@ -8,6 +8,7 @@ import pytest
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS, KafkaPipeline
 from airflow_kafka_offsets.ui.history import is_of_pipeline
 from airflow_kafka_offsets.ui.pipelines import (
+    NOT_RUN,
     NamedTask,
     Pipeline,
     check_names,
@@ -126,6 +127,13 @@ def test_pipelines_of_two_dags_or_with_two_checkpoints_are_two():
     )
 
     assert len(merge_pipelines([entry(one), entry(other), entry(one, dag_id="e")])) == 3
+
+
+def test_the_page_of_a_dag_begins_with_a_pipeline_whose_names_are_known():
+    """A task after a failed one has rendered nothing."""
+    commit, reset = entry({"group_id": NOT_RUN}), entry({"group_id": "g"}, "reset")
+
+    assert [each.group_ids for each in merge_pipelines([commit, reset])] == [["g"], []]
 
 
 def test_the_key_does_not_depend_on_tasks_and_their_order():
