@@ -128,13 +128,13 @@ class _Reading:
         """Whether the database compares topics without regard to case, so that spellings must be compared."""
 
     def read(self) -> TableRows:
-        self._look()
+        self._check_columns()
         sums = self._sums()
         rows = compare_rows(self._ranges, self._fingerprint, sums, self._differences, MOST_DIFFERENCES)
         return replace(rows, foreign=self._foreign(rows.rows)) if self._table.where else rows
 
-    def _look(self) -> None:
-        """Read the first row; refuse columns of the wrong type, and learn how topics are compared."""
+    def _check_columns(self) -> None:
+        """Refuse columns of the wrong type by the first row, and learn from it how topics are compared."""
         columns: list[Any] = [self._partition, self._offset]
         if (topic := self._topic) is not None:
             same = sa.and_(topic == sa.func.upper(topic), topic == sa.func.lower(topic))

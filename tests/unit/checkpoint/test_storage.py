@@ -7,6 +7,7 @@ import traceback
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import fsspec
 import pytest
@@ -25,6 +26,7 @@ from airflow_kafka_offsets.storage import (
     list_names,
     open_location,
     read_bytes,
+    read_named_text,
     read_text,
     remove_file,
     replace_file,
@@ -74,6 +76,21 @@ def test_two_spellings_of_a_location_are_known(one, other, same):
 def test_the_mark_of_utf_8_at_the_beginning_of_a_file_is_not_in_its_text(tmp_path):
     (file := tmp_path / "offsets.csv").write_text("orders,0,5\n", encoding="utf-8-sig")
     assert read_text(str(file)) == "orders,0,5\n"
+
+
+def test_a_file_that_a_parameter_names_is_read_or_the_parameter_is_named(tmp_path, monkeypatch):
+    (file := tmp_path / "plan.json").write_text("{}")
+    assert read_named_text(str(file), "plan", "give a plan") == "{}"
+    with pytest.raises(
+        UsageError, match=r"^plan: cannot be read \(.*gone: there is no such file\): give a plan$"
+    ):
+        read_named_text(str(tmp_path / "gone"), "plan", "give a plan")
+    with pytest.raises(UsageError, match=r"^plan: cannot be read \(.*: is a directory; .*\): give a plan$"):
+        read_named_text(str(tmp_path), "plan", "give a plan")
+    busy = Mock(side_effect=StorageUnavailableError("the storage does not answer"))
+    monkeypatch.setattr("airflow_kafka_offsets.storage.read_text", busy)
+    with pytest.raises(StorageUnavailableError):
+        read_named_text(str(file), "plan", "give a plan")
 
 
 def test_a_relative_path_is_relative_to_the_working_directory():
