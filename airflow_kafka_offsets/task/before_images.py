@@ -152,9 +152,7 @@ class BeforeImages:
             groups.append(replace(group, refusals=(*group.refusals, refusal)) if others else group)
         return replace(plan, group_plans=groups)
 
-    def _committers_since(
-        self, client: OffsetsClient, group_id: str
-    ) -> dict[TopicPartition, CommitMetadata]:
+    def _committers_since(self, client: OffsetsClient, group_id: str) -> dict[TopicPartition, CommitMetadata]:
         """Return who has committed other offsets than those that were kept from before the first write."""
         first = self._kept_before(group_id)
         return {
