@@ -92,7 +92,7 @@ class OffsetsClient(GroupCalls, RecordReads):
         """
         wanted = None if topics is None else sorted(set(topics))
         named = "the list of topics" if wanted is None else f"topics {', '.join(wanted[:5])}"
-        with self._session.begin_question(f"looking up {named}") as call:
+        with self._session.begin_exclusive(f"looking up {named}") as call:
             return self._session.all_topics(call) if wanted is None else self._session.topics(call, wanted)
 
     def sees_all_topics(self) -> bool:
@@ -102,14 +102,14 @@ class OffsetsClient(GroupCalls, RecordReads):
         A broker hides topics that a user may not describe. A user who may describe all topics also sees
         Kafka's internal topics.
         """
-        with self._session.begin_question("looking up the topic of commits") as call:
+        with self._session.begin_exclusive("looking up the topic of commits") as call:
             return self._session.sees_all_topics(call)
 
     def cluster_id(self) -> str:
         """Return the cluster's id from the last list of topics; empty if the broker reports none."""
         session = self._session
         if session.cluster_id is None:
-            with session.begin_question("asking for the id of the cluster") as call:
+            with session.begin_exclusive("asking for the id of the cluster") as call:
                 session.cluster_id = session.ask(call, read_cluster_id)
         return session.cluster_id
 
@@ -148,7 +148,7 @@ class OffsetsClient(GroupCalls, RecordReads):
 
     def committed_everywhere(self, group_id: str) -> dict[TopicPartition, Commit]:
         """Return all commits of a group, which may be missing, in all topics that the user may see."""
-        with self._session.begin_question(f"reading all offsets of group {group_id!r}") as call:
+        with self._session.begin_exclusive(f"reading all offsets of group {group_id!r}") as call:
             return GroupCommits(self._session, self._admin, group_id).read_all(call)
 
     def committed_groups(
@@ -196,7 +196,7 @@ class OffsetsClient(GroupCalls, RecordReads):
         :raises UnknownTopicPartitionError: if the broker does not have one of the partitions.
         """
         wanted = sorted(dict.fromkeys(partitions))
-        with self._session.begin_question(f"reading the log ends of {summarize(wanted)}") as call:
+        with self._session.begin_exclusive(f"reading the log ends of {summarize(wanted)}") as call:
             return read_logs(self._session, call, wanted, isolation_level)
 
     def offsets_for_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Positions:
@@ -210,7 +210,7 @@ class OffsetsClient(GroupCalls, RecordReads):
             found = f"found timestamp {shorten(timestamp_ms)}"
             raise UsageError(f"{found}; expected milliseconds since 1970, 0 or more")
         wanted = sorted(dict.fromkeys(partitions))
-        with self._session.begin_question(f"looking up a time in {summarize(wanted)}") as call:
+        with self._session.begin_exclusive(f"looking up a time in {summarize(wanted)}") as call:
             (offsets,) = offsets_at_timestamps(self._session, call, wanted, timestamp_ms)
         return {tp: None if offset < 0 else offset for tp, offset in offsets.items()}
 
@@ -236,7 +236,7 @@ class OffsetsClient(GroupCalls, RecordReads):
         :raises CommitError: if partitions were refused; says which, and which were written.
         """
         texts = check_commit(group_id, offsets, metadata)
-        with self._session.begin_question(f"committing to group {group_id!r}") as call:
+        with self._session.begin_exclusive(f"committing to group {group_id!r}") as call:
             GroupCommits(self._session, self._admin, group_id).commit(call, offsets, texts, check)
 
     def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
@@ -248,7 +248,7 @@ class OffsetsClient(GroupCalls, RecordReads):
 
         :raises BrokerAuthenticationError: if a right is missing; names it.
         """
-        with self._session.begin_question(f"checking the right to commit to group {group_id!r}") as call:
+        with self._session.begin_exclusive(f"checking the right to commit to group {group_id!r}") as call:
             GroupCommits(self._session, self._admin, group_id).prove_right(call, topics)
 
     def commit_fenced(

@@ -143,8 +143,8 @@ class Session:
             self._lock.release()
 
     @contextmanager
-    def begin_question(self, what: str) -> Iterator[Call]:
-        """Begin a call that uses the connections."""
+    def begin_exclusive(self, what: str) -> Iterator[Call]:
+        """Begin a call that uses the connections, which one thread does at a time."""
         with self.begin_call(what) as call, self.exclusive(call):
             yield call
 
