@@ -61,7 +61,6 @@ def run_fail_over_demo(directory: Path | None) -> bool:
             click.echo("MirrorMaker 2 copies the primary to the standby")
             dag_file = _mirrored_dag(home)
             environment = _environment(home, dag_file.parent, primary, standby)
-            click.echo("migrating a private database of Airflow")
             migrate_airflow(environment, home)
             run_days(environment, home, dag_file, range(2))
             _wait_for_mirror(mirror, primary, standby)
