@@ -194,7 +194,7 @@ def read_text(uri: str, fs: AbstractFileSystem | None = None) -> str | None:
 
 
 def read_given_text(uri: str, given_as: str, expected: str) -> str:
-    """Return the content of a file that a user has named; a wrong name is a UsageError, which says both."""
+    """Return the content of a file that a user has named; an error that no retry fixes is a UsageError."""
     try:
         text = read_text(uri)
     except KafkaOffsetsError as error:
