@@ -123,7 +123,13 @@ def reset(
 ) -> None:
     """Move the offsets of each GROUP. Without --execute the command shows its plan and changes nothing."""
     if place is None:
-        _apply_plan(execution, str(plan_file), client, max_age, checkpoint)
+        from airflow_kafka_offsets.moves.saved import plan_saved
+
+        if group_ids:
+            raise UsageError("--plan names the groups itself: leave GROUP out")
+        refuse_with_plan("uri", "checkpoint_conn_id", "bootstrap_server", "command_config", "kafka_config_id")
+        plan_again = partial(plan_saved, metadata=execution.metadata)
+        apply_saved_plan(execution, str(plan_file), client, max_age, plan_again, checkpoint)
         return
     refuse_unused("without --plan", "max_age")
     if bool(group_ids) == all_groups:
@@ -137,61 +143,31 @@ def reset(
     if save_plan and (export or save):
         raise UsageError("--save-plan replaces --export and --save: leave these out")
     # Once for all groups, so that a duration before now means the same moment for each.
-    policies |= {"now": datetime.now(tz=timezone.utc), "allow_new_cluster": allow_new_cluster}
+    policies |= {"now": datetime.now(tz=timezone.utc)}
     group_id: GroupIds | None = group_ids[0] if len(group_ids) == 1 else None
     if checkpoint:
         from airflow_kafka_offsets.moves.reset import plan_reset
 
         groups = GroupSelection.parse(group_ids[0], topics)
         group_id = groups.group_id
-        plan = plan_reset(client, checkpoint, groups, place, policy=execution.policy, **policies)
+        policies |= {"policy": execution.policy, "allow_new_cluster": allow_new_cluster}
+        plan = plan_reset(client, checkpoint, groups, place, **policies)
     else:
-        plan = _plan_groups(client, group_ids, TopicScope.parse(topics), place, **policies)
+        from airflow_kafka_offsets.moves.groups import plan_group_resets
+        from airflow_kafka_offsets.readings.log_checks import LogCheck
+
+        names = group_ids or [found.group_id for found in client.list_groups()]
+        if not names:
+            raise no_group_error()
+        scopes = dict.fromkeys(map(parse_group, names), TopicScope.parse(topics))
+        policies |= {"log_check": LogCheck(allow_new_cluster)}
+        plan = PipelinePlan(plan_group_resets(client, scopes, place, **policies))
     if save_plan is None:
         execution.finish_pipeline_plan(plan, client, checkpoint, save=save, export=export)
         return
     save_to_file(
         execution, plan, client, checkpoint, save_plan, group_id=group_id, allow_new_cluster=allow_new_cluster
     )
-
-
-def _apply_plan(
-    execution: Execution,
-    plan_file: str,
-    client: OffsetsClient,
-    max_age: float,
-    checkpoint: SparkCheckpoint | None,
-) -> None:
-    """Apply a saved plan of ``group reset``."""
-    from airflow_kafka_offsets.moves.saved import plan_saved
-
-    if click.get_current_context().params["group_ids"]:
-        raise UsageError("--plan names the groups itself: leave GROUP out")
-    broker = ("bootstrap_server", "command_config", "kafka_config_id")
-    refuse_with_plan("uri", "checkpoint_conn_id", *broker)
-    plan_again = partial(plan_saved, metadata=execution.metadata)
-    apply_saved_plan(execution, plan_file, client, max_age, plan_again, checkpoint)
-
-
-def _plan_groups(
-    client: OffsetsClient,
-    group_ids: Sequence[str],
-    scope: TopicScope,
-    place: Place,
-    *,
-    allow_new_cluster: bool,
-    **policies: Any,
-) -> PipelinePlan:
-    """Plan to reset groups without a checkpoint; without names all groups of the cluster."""
-    from airflow_kafka_offsets.moves.groups import plan_group_resets
-    from airflow_kafka_offsets.readings.log_checks import LogCheck
-
-    names = group_ids or [found.group_id for found in client.list_groups()]
-    if not names:
-        raise no_group_error()
-    scopes = dict.fromkeys(map(parse_group, names), scope)
-    log_check = LogCheck(allow_new_cluster)
-    return PipelinePlan(plan_group_resets(client, scopes, place, log_check=log_check, **policies))
 
 
 def _check_selection(

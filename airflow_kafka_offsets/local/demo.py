@@ -48,7 +48,6 @@ def run_demo(directory: Path | None, days: int, *, keep: bool, ui: bool) -> bool
     with EmbeddedKafka(home / "kafka") as kafka:
         dag_file = copy_dags(find_dag(), home / "dags") if ui else find_dag()
         environment = demo_environment(home, dag_file.parent, kafka.bootstrap_servers)
-        click.echo("migrating a private Airflow database")
         migrate_airflow(environment, home)
         run_days(environment, home, dag_file, range(days))
         agrees = _report(home, kafka.bootstrap_servers)
@@ -133,6 +132,7 @@ def demo_environment(home: Path, dags: Path, bootstrap_servers: str) -> dict[str
 
 def migrate_airflow(environment: Mapping[str, str], home: Path) -> None:
     """Create the database of an Airflow."""
+    click.echo("migrating a private Airflow database")
     (home / "airflow").mkdir(parents=True, exist_ok=True)
     list(_lines(["airflow", "db", "migrate"], environment, home / "airflow-db-migrate.log"))
 

@@ -54,32 +54,27 @@ def run_fail_over_demo(directory: Path | None) -> bool:
     home = demo_directory(directory)
     check_machine()
     with EmbeddedKafka(home / "primary") as primary, EmbeddedKafka(home / "standby") as standby:
-        return _run(home, primary, standby)
-
-
-def _run(home: Path, primary: EmbeddedKafka, standby: EmbeddedKafka) -> bool:
-    began = time.monotonic()
-    _delete_old_records(primary.bootstrap_servers)
-    settings = mirror_settings(primary.bootstrap_servers, standby.bootstrap_servers, [TOPIC])
-    with MirrorMaker(home, settings) as mirror:
-        click.echo("MirrorMaker 2 copies the primary to the standby")
-        dag_file = _mirrored_dag(home)
-        environment = _environment(home, dag_file.parent, primary, standby)
-        click.echo("migrating a private database of Airflow")
-        migrate_airflow(environment, home)
-        run_days(environment, home, dag_file, range(2))
-        _wait_for_mirror(mirror, primary, standby)
-        click.echo("The primary is killed (SIGKILL), and MirrorMaker with it")
-        for broker in primary.brokers.values():
-            broker.signal(signal.SIGKILL)
-        mirror.kill()
-    translated = _fail_over(home, primary.bootstrap_servers, standby.bootstrap_servers)
-    # Without the mirror, and with the connection that leads to the standby.
-    plain = find_dag()
-    run_days(_environment(home, plain.parent, standby, standby), home, plain, range(2, 3))
-    agrees = _report(home, standby.bootstrap_servers, translated)
-    click.echo(f"It took {time.monotonic() - began:.0f} s")
-    return agrees
+        began = time.monotonic()
+        _delete_old_records(primary.bootstrap_servers)
+        settings = mirror_settings(primary.bootstrap_servers, standby.bootstrap_servers, [TOPIC])
+        with MirrorMaker(home, settings) as mirror:
+            click.echo("MirrorMaker 2 copies the primary to the standby")
+            dag_file = _mirrored_dag(home)
+            environment = _environment(home, dag_file.parent, primary, standby)
+            migrate_airflow(environment, home)
+            run_days(environment, home, dag_file, range(2))
+            _wait_for_mirror(mirror, primary, standby)
+            click.echo("The primary is killed (SIGKILL), and MirrorMaker with it")
+            for broker in primary.brokers.values():
+                broker.signal(signal.SIGKILL)
+            mirror.kill()
+        translated = _fail_over(home, primary.bootstrap_servers, standby.bootstrap_servers)
+        # Without the mirror, and with the connection that leads to the standby.
+        plain = find_dag()
+        run_days(_environment(home, plain.parent, standby, standby), home, plain, range(2, 3))
+        agrees = _report(home, standby.bootstrap_servers, translated)
+        click.echo(f"It took {time.monotonic() - began:.0f} s")
+        return agrees
 
 
 def _delete_old_records(servers: str) -> None:

@@ -64,7 +64,7 @@ class ReadableDags:
 
     request: Request
     user: Any
-    identity: str
+    ask: AsUser
     rights: Rights
 
     async def ids(self) -> frozenset[str]:
@@ -89,7 +89,7 @@ class ReadableDags:
         return bool(await self._ask("assets", lambda: {"assets"} if self._passes(*guards) else ()))
 
     async def _ask(self, what: Hashable, answer: Callable[[], Iterable[str]]) -> frozenset[str]:
-        key = self.identity, what
+        key = self.ask.identity, what
         return await self.rights.get(key, lambda: run_in_thread(lambda: frozenset(answer())))
 
     def _passes(self, *guards: Callable[..., None]) -> bool:
@@ -103,7 +103,7 @@ class ReadableDags:
 
 def readable_dags(request: Request, user: GetUserDep, ask: AsUserDep) -> ReadableDags:
     """Return the DAGs that the user of a request may read."""
-    return ReadableDags(request, user, ask.identity, request.app.state.rights)
+    return ReadableDags(request, user, ask, request.app.state.rights)
 
 
 ReadableDagsDep = Annotated[ReadableDags, Depends(readable_dags)]

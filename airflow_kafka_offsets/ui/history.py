@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -16,7 +17,7 @@ from airflow_kafka_offsets.ui.airflow_api import AirflowError, AsUser, RefusedEr
 from airflow_kafka_offsets.ui.discovery import DagPipelines
 from airflow_kafka_offsets.ui.pipelines import NamingTask, Pipeline, operator_kind
 from airflow_kafka_offsets.ui.receipts import TaskOutcome, int_or_none
-from airflow_kafka_offsets.ui.task_instances import Budget, Row, TaskOutcomes, past_instances
+from airflow_kafka_offsets.ui.task_instances import Row, TaskOutcomes, past_instances
 
 # Also the maximum number of a task's instances that are read, each with one request.
 MOST_MOVES = 200
@@ -56,8 +57,12 @@ class PipelineHistory:
     pipeline: Pipeline
     ids: frozenset[str]
     elsewhere: Mapping[str, DagPipelines]
-    budget: Budget = field(default_factory=lambda: Budget(READING_WITHIN))
+    _end: float = field(default_factory=lambda: time.monotonic() + READING_WITHIN)
     _problems: list[str] = field(default_factory=list)
+    _unread: int = 0
+    """Results that were not read in time: they are read at a later request."""
+    _errors: list[AirflowError] = field(default_factory=list)
+    """Errors for results that cannot be read now."""
 
     async def read(self) -> tuple[list[dict[str, Any]], list[str]]:
         """Return the newest moves of a pipeline in order of time, and a sentence for each missing part."""
@@ -75,12 +80,12 @@ class PipelineHistory:
             (task.dag_id, task.task_id): operator_kind(task.operator) for task, _ in self.pipeline.tasks
         }
         found += [_event_json(event, kinds) for event in events if _source(event) not in seen]
-        if unread := self.budget.unread:
+        if unread := self._unread:
             self._problems.append(
                 f"{plural(unread, 'result')} of tasks not read yet: shown when this page refreshes, within "
                 "a minute"
             )
-        if errors := self.budget.errors:
+        if errors := self._errors:
             self._problems.append(f"cannot read {plural(len(errors), 'result')} of tasks: {errors[0]}")
         return sorted(found, key=itemgetter("at"))[-MOST_MOVES:], self._problems
 
@@ -134,7 +139,14 @@ class PipelineHistory:
         rows.sort(key=lambda row: row["start_date"] or "", reverse=True)
         found: list[TaskOutcome] = []
         for row in rows:
-            move = await self.outcomes.read(self.ask, row, self.budget)
+            if time.monotonic() >= self._end and not self.outcomes.is_known(row):
+                self._unread += 1
+                continue
+            try:
+                move = await self.outcomes.read(self.ask, row)
+            except AirflowError as error:
+                self._errors.append(error)
+                continue
             if move is not None and wanted(move):
                 found.append(_without_other_totals(move, self.pipeline))
             if len(found) == MOST_MOVES:

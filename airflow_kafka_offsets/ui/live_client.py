@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
@@ -19,8 +18,6 @@ from airflow_kafka_offsets.ui.airflow_api import run_in_thread
 from airflow_kafka_offsets.ui.pipelines import PipelineNames, unresolved
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 from airflow_kafka_offsets.ui.worker_process import WorkerProcess
-
-T = TypeVar("T")
 
 Question = Literal["now", "batches", "times", "wait"]
 
@@ -95,19 +92,16 @@ class LiveClient:
             return Answer(error=f"no run has rendered {unknown} yet, or Airflow has cut it off or masked it")
         of = {name: names.get(name) for name in PIPELINE_PARAMETERS}
         request = {"question": question, "names": of, **more}
-        # A receipt may have tens of thousands of partitions, and a process that hangs does not take them.
-        run = run_in_thread if more else _run_here
-        key = await run(partial(digest, request, length=64))
-        return await self._answers.get(key, lambda: self._read(key, request, run))
+        # A receipt may have tens of thousands of partitions.
+        key = await run_in_thread(partial(digest, request, length=64)) if more else digest(request, length=64)
+        return await self._answers.get(key, lambda: self._read(key, request))
 
-    async def _read(self, key: str, request: Mapping[str, Any], run: Callable[..., Awaitable[Any]]) -> Answer:
+    async def _read(self, key: str, request: Mapping[str, Any]) -> Answer:
         try:
-            asked = await run(self._running().ask, request, DEADLINE)
-        except (OSError, RuntimeError) as error:  # the system has no process, or no thread, left
-            why = getattr(error, "strerror", error)
-            found: dict[str, Any] = {"error": f"the process that reads from Kafka cannot be started ({why})"}
-        else:
-            found = await asyncio.wrap_future(asked)
+            found = await self._running().ask(request, DEADLINE)
+        except OSError as error:  # the system has no process left
+            self.close()
+            found = {"error": f"the process that reads from Kafka cannot be started ({error.strerror})"}
         now = datetime.now(tz=timezone.utc)
         if found.get("error") is None:
             return Answer(await run_in_thread(pack_json, found.get("value")), now)
@@ -121,7 +115,3 @@ class LiveClient:
             environment = {**os.environ, "_AIRFLOW_PROCESS_CONTEXT": "server"}
             self._child = WorkerProcess(WORKER, environment)
         return self._child
-
-
-async def _run_here(work: Callable[..., T], *arguments: Any) -> T:
-    return work(*arguments)

@@ -67,9 +67,9 @@ dag_routes.get("/dags/{dag_id}/runs/{run_id:path}/tasks/{task_id}/{map_index}")(
 
 
 @user_routes.get("/api/pipelines")
-async def all_pipelines(request: Request, readable: ReadableDagsDep, ask: AsUserDep) -> Response:
+async def all_pipelines(readable: ReadableDagsDep) -> Response:
     """Return the pipelines of all DAGs that the user may read."""
-    return json_response(_overview(*await _all_pipelines(request, readable, ask)))
+    return json_response(_overview(*await _all_pipelines(readable)))
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines")
@@ -83,27 +83,21 @@ async def dag_pipelines(request: Request, dag_id: str, ask: AsUserDep) -> Respon
 # are processed in the tab's own thread, not in the server's event loop.
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/now")
 async def now(
-    request: Request,
-    pipeline: PipelineDep,
-    readable: ReadableDagsDep,
-    ask: AsUserDep,
-    partitions: bool = True,
+    request: Request, pipeline: PipelineDep, readable: ReadableDagsDep, partitions: bool = True
 ) -> Response:
     """Return the current position of a pipeline, which was read for any viewer in the last seconds."""
     answer = await _live(request).ask("now", pipeline.names)
     value = await run_in_thread(lambda: answer.value or {})
     # All viewers share the reading, but each viewer has different permissions.
-    of = (pipeline.dag_id, readable, ask)
-    value["commits"] = [await visible_maker(made, *of) for made in value.get("commits", ())]
+    makers = value.get("commits", ())
+    value["commits"] = [await visible_maker(made, pipeline.dag_id, readable) for made in makers]
     return await run_in_thread(_now, answer, value, partitions)
 
 
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/history")
-async def pipeline_history(
-    request: Request, pipeline: PipelineDep, readable: ReadableDagsDep, ask: AsUserDep
-) -> Response:
+async def pipeline_history(request: Request, pipeline: PipelineDep, readable: ReadableDagsDep) -> Response:
     """Return a pipeline's past batches and moves."""
-    ids, (dags, unread) = await readable.ids(), await _all_pipelines(request, readable, ask, _NAMED)
+    ids, (dags, unread) = await readable.ids(), await _all_pipelines(readable, _NAMED)
     elsewhere = {other: found for other, found in dags.items() if other != pipeline.dag_id}
     histories: SingleFlightCache[tuple[Any, ...], bytes] = request.app.state.histories
 
@@ -111,7 +105,7 @@ async def pipeline_history(
         asked = None
         if pipeline.checkpoint and not pipeline.unresolved_parameters:
             asked = asyncio.ensure_future(_live(request).ask("batches", pipeline.names))
-        past = history.PipelineHistory(ask, _dags(request).outcomes, pipeline, ids, elsewhere)
+        past = history.PipelineHistory(readable.ask, _dags(request).outcomes, pipeline, ids, elsewhere)
         moves, problems = await past.read()
         answer = Answer() if asked is None else await asked
         return await run_in_thread(lambda: gzip_json(_history(moves, [*problems, *unread], answer)))
@@ -161,9 +155,7 @@ def packed_response(request: Request, body: bytes) -> Response:
     return Response(body, headers=headers, media_type="application/json")
 
 
-async def visible_maker(
-    made_by: Mapping[str, Any], dag_id: str, readable: ReadableDags, ask: AsUser
-) -> Mapping[str, Any]:
+async def visible_maker(made_by: Mapping[str, Any], dag_id: str, readable: ReadableDags) -> Mapping[str, Any]:
     """Return the maker of a commit, without a DAG, run, task and user that the viewer may not read."""
     maker, run_id = made_by["dag_id"], made_by["run_id"]
     if maker == dag_id or (maker is None and run_id is None):
@@ -171,7 +163,7 @@ async def visible_maker(
     # The names come from Kafka, and may contain characters that a database refuses.
     if maker is not None and is_plain(maker) and await readable.filter_readable([maker]):
         return made_by
-    if maker is None and run_id != "~" and await _has_run(ask, dag_id, run_id):
+    if maker is None and run_id != "~" and await _has_run(readable.ask, dag_id, run_id):
         # The metadata of a commit of many partitions has no DAG.
         return made_by
     return dict.fromkeys(made_by) | {name: made_by[name] for name in ("kind", "tool", "at")}
@@ -195,12 +187,11 @@ def _dags(request: Request) -> Dags:
 
 
 async def _all_pipelines(
-    request: Request, readable: ReadableDags, ask: AsUser, seconds: float = LISTED
+    readable: ReadableDags, seconds: float = LISTED
 ) -> tuple[dict[str, DagPipelines], list[str]]:
-    dags = _dags(request)
-    return await dags.get_all(
-        ask, await readable.filter_readable(dags.candidates(await readable.ids())), seconds
-    )
+    dags = _dags(readable.request)
+    dag_ids = await readable.filter_readable(dags.candidates(await readable.ids()))
+    return await dags.get_all(readable.ask, dag_ids, seconds)
 
 
 def _now(answer: Answer, value: Mapping[str, Any], partitions: bool) -> Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +11,6 @@ from typing import Any
 
 from airflow_kafka_offsets.ui.airflow_api import (
     INSTANCES,
-    AirflowError,
     AmbiguousError,
     AsUser,
     TooLargeError,
@@ -54,48 +52,28 @@ class TaskOutcomes:
     def __init__(self) -> None:
         self._kept: SingleFlightCache[str, tuple[TaskOutcome | None]] = SingleFlightCache(math.inf, _KEPT)
 
-    async def read(self, ask: AsUser, row: Row, budget: Budget | None = None) -> TaskOutcome | None:
+    def is_known(self, row: Row) -> bool:
+        """Return whether the result of an instance is in the cache."""
+        return self._kept.get_known(str(row["id"])) is not None
+
+    async def read(self, ask: AsUser, row: Row) -> TaskOutcome | None:
         """Return the result of an instance; ``None`` if it has stored no result of this package."""
         key = str(row["id"])
         if (kept := self._kept.get_known(key)) is not None:
             (move,) = kept
             # A user may have marked the instance as failed since.
             return move and replace(move, instance=make_instance(row, move.instance.at))
-        if budget is not None and budget.is_over:
-            budget.unread += 1
-            return None
         try:
             entry = await result_entry(ask, row)
         except TooLargeError:
             # No result of this package, but perhaps that of a derived task.
             entry = None
-        except AirflowError as error:
-            if budget is None:
-                raise
-            budget.errors.append(error)
-            return None
         # In a thread, because a receipt of many partitions takes a while.
         move = None if entry is None else await run_in_thread(_read_entry, row, entry)
         # The result of a running task may still change.
         if row["state"] in ("success", "failed"):
             self._kept.put(key, (move,))
         return move
-
-
-class Budget:
-    """Time limit for reading all values; values that are not read in time are read at a later request."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-        self.unread = 0
-        """Values that were not read in time."""
-        self.errors: list[AirflowError] = []
-        """Errors for values that cannot be read now."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the time is over, so that no more values are read."""
-        return time.monotonic() >= self._end
 
 
 async def result_entry(ask: AsUser, row: Row) -> Mapping[str, Any] | None:

@@ -101,7 +101,7 @@ def first_event(trigger: Any) -> object:
     return asyncio.run(first())
 
 
-def run(names: dict[str, Any], config_file: str, live: LiveClient) -> None:
+def run(names: dict[str, Any], config_file: str, ask: Callable[..., Any]) -> None:
     """Run everything for one pipeline."""
     conn_id = names["kafka_config_id"]
     with DAG(f"canaries-{conn_id}") as dag:
@@ -123,7 +123,7 @@ def run(names: dict[str, Any], config_file: str, live: LiveClient) -> None:
         sys.argv += ["--timeout", str(_PATIENCE), "--output", "json"]
         tried(f"{conn_id} command line", command_line)
     for question in ("now", "batches"):
-        print(f"{conn_id} live", asyncio.run(live.ask(question, names)))
+        print(f"{conn_id} live", ask(question, names))
 
 
 def main() -> None:
@@ -131,11 +131,16 @@ def main() -> None:
     offsets.CALL_TIMEOUT = _PATIENCE
     logging.basicConfig(level=logging.DEBUG, stream=sys.stdout, force=True)
     live = LiveClient()
-    live._running()
-    for names, config_file in json.load(sys.stdin):
-        run(names, config_file, live)
-        print(DONE + names["kafka_config_id"])
-    live.close()
+
+    async def start() -> None:
+        live._running()
+
+    with asyncio.Runner() as runner:
+        runner.run(start())
+        for names, config_file in json.load(sys.stdin):
+            run(names, config_file, lambda *asked: runner.run(live.ask(*asked)))
+            print(DONE + names["kafka_config_id"])
+        live.close()
 
 
 if __name__ == "__main__":

@@ -142,6 +142,7 @@ def test_events_that_one_viewer_may_read_are_not_kept_for_another(browser, metad
 def test_the_right_to_assets_is_asked_for_once_by_the_requests_of_a_page(monkeypatch):
     """A history that is there already must not wait for its turn."""
     from airflow_kafka_offsets.ui import access
+    from airflow_kafka_offsets.ui.airflow_api import AsUser
 
     asked: list[str] = []
     for name in ("requires_access_asset", "requires_access_asset_alias"):
@@ -149,7 +150,7 @@ def test_the_right_to_assets_is_asked_for_once_by_the_requests_of_a_page(monkeyp
     rights = access.new_rights()
 
     async def ask() -> list[bool]:
-        readable = access.ReadableDags(None, None, "ann", rights)  # type: ignore[arg-type]
+        readable = access.ReadableDags(None, None, AsUser(None, {}, "ann"), rights)  # type: ignore[arg-type]
         return [await readable.may_read_assets() for _ in range(3)]
 
     assert asyncio.run(ask()) == [True, True, True]

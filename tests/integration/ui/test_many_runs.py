@@ -125,15 +125,10 @@ def test_the_history_has_the_newest_moves(browser, add, monkeypatch):
 
 
 def test_what_takes_too_long_is_read_when_it_is_asked_for_again(browser, add, monkeypatch):
-    from airflow_kafka_offsets.ui.task_instances import Budget
-
     add("orders", 5)
 
-    class NoTime(Budget):
-        is_over = True
-
     with monkeypatch.context() as busy:
-        busy.setattr(histories, "Budget", NoTime)
+        busy.setattr(histories, "READING_WITHIN", 0.0)
         first = history(browser, "orders")
     then = history(browser, "orders")
 

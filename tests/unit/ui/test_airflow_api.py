@@ -20,7 +20,9 @@ from airflow_kafka_offsets.ui.airflow_api import (
     run_in_thread,
     turns,
 )
-from airflow_kafka_offsets.ui.task_instances import Budget, TaskOutcomes
+from airflow_kafka_offsets.ui.history import PipelineHistory
+from airflow_kafka_offsets.ui.pipelines import NamedTask, Pipeline
+from airflow_kafka_offsets.ui.task_instances import TaskOutcomes
 
 HEADERS = [(b"authorization", b"Bearer ann's"), (b"cookie", b"_token=x"), (b"x-other", b"kept back")]
 
@@ -106,20 +108,23 @@ def test_a_result_that_is_too_large_is_none_of_this_package_and_is_read_once(mon
     monkeypatch.setattr(airflow_api, "_MOST_BYTES", 100)
     app, outcomes = airflow(), TaskOutcomes()
 
-    for budget in (None, Budget(60.0)):
-        assert asyncio.run(outcomes.read(as_user(app), ROW, budget)) is None
-        assert budget is None or budget.errors == []
+    for _ in range(2):
+        assert asyncio.run(outcomes.read(as_user(app), ROW)) is None
     assert len(app.state.asked) == 1
 
 
 def test_a_result_that_airflow_cannot_give_hides_no_other_and_is_asked_for_again():
-    budget, outcomes = Budget(60.0), TaskOutcomes()
     broken = as_user(airflow())
-    ask: Any = SimpleNamespace(get=lambda *_, **__: broken.get("500"))
 
-    for _ in range(2):
-        assert asyncio.run(outcomes.read(ask, ROW, budget)) is None
-    assert [str(error) for error in budget.errors] == ["Airflow's API answered with status 500"] * 2
+    async def pages(*_, of, **__):
+        return [{**ROW, "start_date": None}] if of == "task_instances" else []
+
+    ask: Any = SimpleNamespace(get=lambda *_, **__: broken.get("500"), pages=pages)
+    tasks = tuple((NamedTask("d", name, "CommitOffsetsOperator"), None) for name in ("one", "two"))
+    history = PipelineHistory(ask, TaskOutcomes(), Pipeline("d", {}, tasks), frozenset(), {})
+
+    found = asyncio.run(history.read())
+    assert found == ([], ["cannot read 2 results of tasks: Airflow's API answered with status 500"])
 
 
 def test_two_users_are_two():
