@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from deadlines import until
@@ -222,7 +223,7 @@ def check(batch, client, oracle, new_group, folder):
         with pytest.raises(PlanRefusedError):
             apply_groups(client, PipelinePlan(plans), CommitMetadata(tool="test"))
         assert oracle.committed(*mine) == before
-        how = {"on_out_of_range": "clamp", "on_no_commit": "latest"}
+        how: Any = {"on_out_of_range": "clamp", "on_no_commit": "latest"}
         plans = plan_group_resets(client, scopes, place, now=now, **how)
     apply_groups(client, PipelinePlan(plans), CommitMetadata(tool="test"))
 
