@@ -10,8 +10,6 @@ the package as it is. Tests that need a Kafka share one; KAFKA_BOOTSTRAP_SERVERS
 status is 1 if a mutation survives that does not say why, or is caught although it says so.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os
@@ -22,17 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from mutations import Mutation, all_mutations
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("airflow_kafka_offsets", "dags_examples", "docs", "tests", "pyproject.toml")

@@ -1,7 +1,5 @@
 """The actions of a worker, made as the operators, sensors, triggers and commands make them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io
@@ -9,10 +7,11 @@ import json
 import os
 import sys
 import time
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cli import main as command_line
@@ -37,11 +36,7 @@ from airflow_kafka_offsets.triggers.event import LagEventTrigger
 from airflow_kafka_offsets.triggers.poll import poll_repeatedly
 from airflow_kafka_offsets.waits.lag import LagWait
 from airflow_kafka_offsets.waits.reached import ReachedWait
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-
-    from airflow_kafka_offsets.waits.wait import Reading, Wait
+from airflow_kafka_offsets.waits.wait import Reading, Wait
 
 CALL, ALL_CALLS = 8.0, 24.0
 """Seconds for a call of the client, and for all calls of an action."""

@@ -1,10 +1,9 @@
 """The cluster of the soak: three brokers behind proxies, of which one at a time may be struck."""
 
-from __future__ import annotations
-
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from breakable_kafka import BreakableKafka
 from confluent_kafka import Consumer, KafkaException
@@ -13,11 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from airflow_kafka_offsets.local.broker_config import LOOPBACK
 from airflow_kafka_offsets.local.certificates import Authority
 from tests.soak.proxy import Proxies
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.soak.schedule import Fault
+from tests.soak.schedule import Fault
 
 BROKERS = 3
 PROXIED = "LANE"

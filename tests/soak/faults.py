@@ -1,7 +1,5 @@
 """Faults in a worker: its reads, writes and calls are counted, and one of them is struck."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource
@@ -9,19 +7,16 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
+from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from airflow_kafka_offsets.kafka.explain import Call
-    from tests.soak.schedule import Fault
+from tests.soak.schedule import Fault
 
 FAULT_THREAD = "fault"
 _FOREVER = 3_600.0

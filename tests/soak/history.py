@@ -1,19 +1,13 @@
 """All commits of all groups in their order, from Kafka's own topic of them."""
 
-from __future__ import annotations
-
 import struct
 import threading
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
-from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer
-
-    from tests.soak.model import Position
+from tests.soak.model import Position
 
 _PARTITIONS = 3
 _PATIENCE = 30.0

@@ -5,21 +5,15 @@ Positions are lists of offsets, one for each partition of the pipeline's topic. 
 written as Spark writes it, with this module's own few lines; a group is read past the proxies.
 """
 
-from __future__ import annotations
-
 import json
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 PARTITIONS = 3
 READ = 45.0

@@ -1,19 +1,14 @@
 """A proxy before each broker, which strikes the connections of one lane at chosen requests."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import struct
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from airflow_kafka_offsets.local.broker_config import LOOPBACK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _LARGEST = 1 << 26
 

@@ -12,8 +12,6 @@ From the development environment::
 The exit status is 1 if a promise was broken; the schedule that led there is printed.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

@@ -1,7 +1,5 @@
 """Schedules: what is done to one pipeline and which faults it meets, drawn from a seed."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Literal

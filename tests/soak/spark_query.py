@@ -1,21 +1,15 @@
 """Queries of a real Spark for the soak, whose driver is killed now and then, and what they have read."""
 
-from __future__ import annotations
-
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from spark_process import DriverKilledError, SparkProcess
 from spark_session import prepare_spark
 
-from tests.soak.model import PARTITIONS, BrokenPromiseError, Checkpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.soak.model import Offsets
+from tests.soak.model import PARTITIONS, BrokenPromiseError, Checkpoint, Offsets
 
 Read = dict[str, list[int]]
 """What a batch has read: partition -> first offset, last offset, number of records."""

@@ -1,14 +1,13 @@
 """A worker process, which carries out one order, reports, and must leave nothing behind."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
 import time
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
@@ -17,11 +16,7 @@ from airflow_kafka_offsets.cleanup import THREAD as TIDYING
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from tests.soak import actions
 from tests.soak.faults import FAULT_THREAD, Steps
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
-    from tests.soak.schedule import Fault
+from tests.soak.schedule import Fault
 
 MARK = "KAFKA_OFFSETS_SOAK"
 """Environment variable by which the children of a worker are found after its end."""

@@ -4,8 +4,6 @@
 ``DOCS_IMAGES=yes`` writes the picture of the page.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -13,9 +11,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -24,9 +22,6 @@ from playwright.sync_api import expect
 
 from airflow_kafka_offsets.local.airflow_ui import USER, AirflowUI
 from airflow_kafka_offsets.local.broker_config import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "getting-started.md"

@@ -1,7 +1,5 @@
 """Hours and days of a stream on a real scheduler: each runs once, again after a reset, and survives kills."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

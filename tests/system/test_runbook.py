@@ -1,7 +1,5 @@
 """Does the runbook repair what it says it repairs, and do its commands print what it shows?"""
 
-from __future__ import annotations
-
 import pytest
 from broken_pipelines import SITUATIONS, BrokenPipeline
 from runbook import agrees, read_sections, run_step

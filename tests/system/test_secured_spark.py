@@ -1,7 +1,5 @@
 """The examples on a secured Kafka and on Spark standalone; their secrets are where they belong only."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -27,8 +27,8 @@ from airflow_kafka_offsets.readings.places import read_place
 
 pytestmark = pytest.mark.integration
 
-SEED = 1
-BATCHES = 8
+SEED = 10
+BATCHES = 10
 """Of each scenario."""
 KEPT = {"retention.ms": "-1"}
 HOUR = timedelta(hours=1)
@@ -58,6 +58,8 @@ class World:
         now = datetime.now(tz=timezone.utc)
         # Kafka's times are whole milliseconds.
         self.now = now.replace(microsecond=now.microsecond // 1000 * 1000)
+        self.hours: list[int] = []
+        """How long ago the records were written."""
         self.topics = {}
         """Topic -> its partitions."""
         self.logs: dict[TopicPartition, LogRange] = {}
@@ -83,6 +85,7 @@ def world(broker, make_topic, produce, delete_records, send_in_transaction):
         hours = {number: [rng.randrange(2, 60) for _ in range(size)] for number, size in partitions.items()}
         if topic != mixed:
             hours = {number: sorted(each, reverse=True) for number, each in hours.items()}
+        world.hours += [hour for each in hours.values() for hour in each]
         produce(topic, partitions, {number: [*map(world.ago, each)] for number, each in hours.items()})
         if topic == trimmed:
             starts = {0: 10, 1: 20, 2: 5}
@@ -149,7 +152,7 @@ class Batch:
             self.moment = self.world.now + self.rng.choice([1, 24 * 400]) * HOUR
         else:
             moves = timedelta(milliseconds=self.rng.choice([-1, 0, 0, 1]))
-            self.moment = self.world.now - self.rng.randint(1, 61) * HOUR + moves
+            self.moment = self.world.now - self.rng.choice(self.world.hours) * HOUR + moves
         zone = self.rng.choice(ZONES)
         text = self.moment.astimezone(zone or timezone.utc).isoformat(timespec="milliseconds")
         return text if zone else text.removesuffix("+00:00")

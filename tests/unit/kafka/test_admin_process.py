@@ -8,12 +8,14 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from deadlines import until
 
 from airflow_kafka_offsets.errors import BrokerError, ClientCrashedError, SetupError
-from airflow_kafka_offsets.kafka import admin_process, worker
+from airflow_kafka_offsets.kafka import admin_calls, admin_process, worker
 from airflow_kafka_offsets.kafka.admin_process import AdminProcess
 from airflow_kafka_offsets.kafka.admin_worker import _codes
 from airflow_kafka_offsets.kafka.client import OffsetsClient
@@ -143,3 +145,32 @@ def test_the_child_gets_the_token_of_a_function_that_only_we_have(python, tmp_pa
     with pytest.raises(ClientCrashedError):
         AdminProcess(config).run(Call("listing", "kafka-1:9092", 5), "list")
     assert '["token for scope=x", 1.5]' in (tmp_path / "stdin").read_text()
+
+
+ABSENT = {"state": "Dead", "type": "classic"}
+EMPTY = {"state": "Empty", "type": "classic"}
+
+
+@pytest.mark.parametrize(
+    ("described", "listed", "type_"),
+    [
+        ([ABSENT], [], "classic"),
+        ([ABSENT, ABSENT], ["g"], "other"),
+        # Another client has made its first commit between the two questions.
+        ([ABSENT, EMPTY], ["g"], "classic"),
+        ([EMPTY], ["g"], "classic"),
+    ],
+)
+def test_a_group_that_is_being_made_is_not_one_of_another_kind(monkeypatch, described, listed, type_):
+    answers = iter(described)
+    monkeypatch.setattr(
+        admin_calls, "_describe", lambda _, names: {name: (next(answers), None) for name in names}
+    )
+    groups = [SimpleNamespace(id=name) for name in listed]
+    session: Any = SimpleNamespace(admin=SimpleNamespace(list_groups=lambda *_: groups), seconds_left=1.0)
+
+    ((value, failure),) = admin_calls._described(session, {"g": None}).values()
+
+    assert failure is None
+    assert value["type"] == type_
+    assert not list(answers)

@@ -18,12 +18,13 @@ from airflow_kafka_offsets.model.drift import (
 )
 from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.model.partition_state import PartitionState, Verdict
+from airflow_kafka_offsets.model.partition_state import PartitionState, Verdict, offsets_to_read
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.readings.drift import CheckedPipeline
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
+ORDERS = TopicPartition("orders", 0)
 LOG = LogRange(10, 100)
 
 positions = st.none() | st.integers(0, 120)
@@ -337,3 +338,44 @@ def test_a_topic_whose_lag_is_unknown_in_one_partition_has_none(unknown):
 
 def test_a_partition_without_records_needs_no_commit_for_the_lag_to_be_known():
     assert report(partition(40, 40), partition(None, None, LogRange(7, 7), 1)).lag.by_topic == {"orders": 60}
+
+
+def state(committed, checkpoint=None, log=LOG, **more):
+    return PartitionState(ORDERS, committed, log, checkpoint=checkpoint, **more)
+
+
+@pytest.mark.parametrize(
+    ("found", "position", "lag", "lost"),
+    [
+        (state(40), 40, 60, 0),
+        (state(40, 70), 70, 60, 0),
+        (state(None, 70), 70, 30, 0),
+        (state(None, start=100), 100, 0, 0),
+        (state(4), 4, 90, 6),
+        (state(4, 70), 70, 90, 0),
+        (state(100, 4), 4, 0, 6),
+        (state(120), 120, None, 0),
+        (state(None), None, None, 0),
+        (state(40, 70, None), 70, None, 0),
+    ],
+)
+def test_the_lag_is_the_groups_and_the_next_position_to_read_is_the_checkpoints(found, position, lag, lost):
+    assert (found.position, found.lag, found.lost) == (position, lag, lost)
+    assert found.first_unread == (100 - lag if lag else None)
+
+
+def test_records_without_a_position_are_not_counted():
+    assert (state(None).uncounted, state(40).uncounted, state(None, log=None).uncounted) == (90, 0, 0)
+    assert offsets_to_read([state(None)]) == {ORDERS: 10}
+    assert offsets_to_read([state(4, 70)]) == {ORDERS: 70}
+    assert offsets_to_read([state(4, log=None)]) == {}
+    # Nothing of a log is read by positions of another one.
+    assert offsets_to_read([state(120, 120)]) == offsets_to_read([state(40, recreated=True)]) == {ORDERS: 10}
+    assert offsets_to_read([state(0)]) == {ORDERS: 0}
+
+
+def test_a_headroom_that_nobody_required_or_measured_is_no_verdict():
+    assert state(40, 40, min_headroom=60).verdict == "in step"
+    for headroom in (Headroom("unknown"), Headroom("time", 0.0)):
+        assert state(40, 40, headroom=headroom).verdict == "in step"
+        assert state(40, 40, headroom=headroom, min_headroom=60).verdict != "in step"

@@ -1,12 +1,15 @@
-"""Thresholds, positions and targets of sensors."""
+"""Thresholds, positions and targets of sensors, and what they make of the triggerer's event."""
 
 import json
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSensorTimeout
 from waiting import TaskInstance, no_answer
 
+from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
@@ -137,3 +140,36 @@ def test_with_both_the_position_is_the_groups_unless_said_otherwise(group, topic
     assert ConsumerGroupLagSensor(task_id="s", **both, max_lag=5).execute({})["total_lag"] == 5
     reading = OffsetsReachedSensor(task_id="s", **both, target="latest", position="checkpoint").execute({})
     assert reading["position"] == "checkpoint"
+
+
+READING = {"total_lag": 7}
+
+
+@pytest.mark.parametrize(
+    ("status", "raised"),
+    [
+        ("timeout", AirflowSensorTimeout),
+        ("error", AirflowException),
+        ("failed", AirflowFailException),
+        ("of a later version", AirflowFailException),
+    ],
+)
+def test_a_wait_that_ended_without_its_position_fails_as_it_did_in_the_triggerer(status, raised):
+    pushed = {}
+    context: Any = {"ti": SimpleNamespace(xcom_push=lambda key, value: pushed.update({key: value}))}
+    sensor = ConsumerGroupLagSensor(task_id="gate", group_id="etl", max_lag=5)
+    event = {"status": status, "reading": READING, "message": "the reason", "text": "the last table"}
+
+    with pytest.raises(raised, match="the reason\nthe last table") as caught:
+        sensor.execute_complete(context, event)
+    assert type(caught.value) is raised
+    assert pushed == {"return_value": READING}
+
+
+def test_an_error_that_a_retry_mends_is_not_skipped_by_soft_fail():
+    context: Any = {"ti": SimpleNamespace(xcom_push=lambda key, value: None)}
+    sensor = ConsumerGroupLagSensor(task_id="gate", group_id="etl", max_lag=5, soft_fail=True)
+    with pytest.raises(KafkaOffsetsError, match="the reason") as caught:
+        sensor.execute_complete(context, {"status": "error", "message": "the reason"})
+    # Airflow skips a task with soft_fail for this one.
+    assert not isinstance(caught.value, AirflowException)

@@ -16,19 +16,7 @@ MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 @pytest.mark.parametrize(
-    "option",
-    [
-        "assign",
-        "subscribe",
-        "SubscribePattern",
-        "startingOffsets",
-        "startingoffsetsbytimestamp",
-        "startingTimestamp",
-        "startingOffsetsByTimestampStrategy",
-        "endingOffsets",
-        "endingTimestamp",
-        "endingOffsetsByTimestamp",
-    ],
+    "option", ["assign", "subscribe", "SubscribePattern", "startingoffsetsbytimestamp", "endingTimestamp"]
 )
 def test_options_that_say_what_is_read_are_refused(option):
     with pytest.raises(UsageError, match=f"options has {option}, but the offsets alone"):

@@ -1,12 +1,16 @@
-"""The files of the Offsets tab's pages."""
+"""The files of the Offsets tab's pages, and how a body that several viewers get is sent."""
 
+import gzip
 import hashlib
+import json
 import re
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
 
 import airflow_kafka_offsets
+from airflow_kafka_offsets.ui.routes import gzip_json, packed_response
 
 ROOT = Path(airflow_kafka_offsets.__file__).parents[1]
 STATIC = ROOT / "airflow_kafka_offsets" / "ui" / "static"
@@ -41,3 +45,20 @@ def test_the_pages_hold_to_their_security_policy(file):
 
 def test_no_script_is_long():
     assert [file.name for file in OWN if len(file.read_text().splitlines()) > 350] == []
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"), [("gzip, deflate, br", "gzip"), ("identity", None), (None, None)]
+)
+def test_a_client_gets_what_it_takes(accepted, encoding):
+    headers = [] if accepted is None else [(b"accept-encoding", accepted.encode())]
+    body = gzip_json({"text": "ü" * 2_000, "share": float("nan")})
+
+    response = packed_response(Request({"type": "http", "headers": headers}), body)
+
+    sent = gzip.decompress(response.body) if encoding else response.body
+    assert json.loads(bytes(sent)) == {"text": "ü" * 2_000, "share": None}
+    assert response.headers.get("content-encoding") == encoding
+    assert response.headers["content-length"] == str(len(response.body))
+    assert response.headers["vary"] == "Accept-Encoding"
+    assert response.headers["content-type"] == "application/json"

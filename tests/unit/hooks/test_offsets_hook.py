@@ -1,4 +1,4 @@
-"""The lag of a group that has committed nothing is unknown, and not 0."""
+"""The lag of a group without a commit is unknown; what a deleted group held is in the log."""
 
 import pytest
 
@@ -22,3 +22,14 @@ def test_a_position_beyond_the_log_is_no_lag_of_0(make_topic, produce, commit, n
     commit(group, topic, {0: 6})
     with pytest.raises(DriftError, match="beyond the log end"):
         KafkaOffsetsHook().lag(group)
+
+
+def test_what_a_group_held_is_in_the_log_before_it_is_deleted(client, make_topic, new_group, capsys):
+    topic, group, missing = make_topic(partitions=2), new_group(), new_group()
+    client.commit(group, {TopicPartition(topic, 0): 7})
+    assert KafkaOffsetsHook().delete_groups([group, missing]) == {
+        group: None,
+        missing: f"there is no group {missing!r}: correct its name",
+    }
+    assert f"Deleting group {group}, with these offsets:\n{topic},0,7\n" in capsys.readouterr().out
+    assert client.describe_groups([group])[group].state == "Dead"
