@@ -20,6 +20,7 @@ A mover that crashes stops for good between two of its steps, before its first o
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import datetime, timezone
@@ -163,7 +164,8 @@ class Desk:
     def open_client(self) -> OffsetsClient:
         """Return a new client; its requests are steps, and so is its wait before it repeats a call."""
         # The ids of its members begin with the client's.
-        return OffsetsClient({**self._broker.config(address=self.name), "client.id": self.name})
+        address = re.sub(r"\W", "-", self.name)
+        return OffsetsClient({**self._broker.config(address=address), "client.id": self.name})
 
     def wait(self) -> None:
         """Wait until a window's commit, which made the last request fail, is over."""

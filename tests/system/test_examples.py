@@ -111,6 +111,21 @@ def test_a_demo_that_is_interrupted_leaves_no_process_behind(tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.spark
+def test_the_failover_demo_goes_on_at_the_mirror_where_the_first_kafka_ended(tmp_path):
+    command = [sys.executable, "-m", "airflow_kafka_offsets.cli", "demo", "--fail-over"]
+    done = subprocess.run(
+        [*command, "--directory", str(tmp_path / "demo")],
+        capture_output=True,
+        text=True,
+        timeout=840,
+        check=False,
+    )
+    assert (done.returncode, "Everything agrees" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.spark
 @pytest.mark.usefixtures("ctrl_c_is_heard")
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="finds processes by /proc")
 def test_a_demo_with_a_ui_shows_it_until_ctrl_c_and_leaves_no_process_behind(tmp_path):
