@@ -121,7 +121,7 @@ def refuse_renamed(task: BaseOperator, plan: PipelinePlan, metadata: CommitMetad
         moved = {tp: by for tp, commit in group.commits.items() if (by := CommitMetadata.of(commit))}
         for tp, by in moved.items():
             own = not by.task or by.task in task.dag.task_ids or metadata.is_same_plan(by)
-            if by.is_move and metadata.is_same_run(by) and not own:
+            if by.kind == "reset" and metadata.is_same_run(by) and not own:
                 before = shorten(offsets_json(by.offsets_before(tp.topic)))
                 raise PlanRefusedError(
                     f"task {by.task} of this run has moved group {group.group_id!r} (offsets before it: "

@@ -67,9 +67,9 @@ class WindowJobs:
         ordered = commit.get_flat_relative_ids(upstream=True) | commit.get_flat_relative_ids()
         if beside := sorted(self._directly_after_plan - ordered - {commit.task_id}):
             raise PlanRefusedError(
-                f"only the plan is before this task, and {beside[0]!r} runs beside it. If the window's "
-                f"job fails, the commit has skipped its records: order the job before {commit.task_id!r}, "
-                "and a task that does not read the window after it"
+                f"no job of the window is before this task, and {beside[0]!r} runs beside it. If the "
+                "window's job fails, the commit has skipped its records: order the job before "
+                f"{commit.task_id!r}, and a task that does not read the window after it"
             )
 
     def _refuse_unread(self, context: Context) -> None:

@@ -330,3 +330,15 @@ def test_a_reset_that_was_renamed_during_its_run_does_not_move_again(topic, grou
     with pytest.raises(AirflowFailException, match=said):
         renamed.execute({"ti": ti("moves.reset", job=None)})
     assert committed(group, topic) == {0: 3, 1: 3}
+
+
+def test_a_reset_whose_move_a_renamed_restore_has_taken_back_moves_again(topic, group, commit, committed):
+    commit(group, topic, {0: 5, 1: 5})
+    receipt = restore_of(None, group_id=group)[0].execute({"ti": ti("reset", job=None)})
+    with pytest.raises(AirflowFailException):
+        restore_of(receipt, group_id=group)[1].execute({"ti": ti("restore", job="failed", reset="success")})
+    assert committed(group, topic) == {0: 5, 1: 5}
+    with DAG("flights"), TaskGroup("moves"):
+        renamed = ResetOffsetsOperator(task_id="reset", group_id=group, to_offset=2)
+    renamed.execute({"ti": ti("moves.reset", cleared=1, job=None)})
+    assert committed(group, topic) == {0: 2, 1: 2}
