@@ -232,7 +232,7 @@ def _verdict(
 ) -> _Verdict:
     if commit is None:
         return "unfinished"
-    by, own = CommitMetadata.of(commit) or CommitMetadata(), recovery.restore
+    by, own = CommitMetadata.of(commit), recovery.restore
     number, made_by = (None, "") if moved is None else (moved.number, moved.made_by)
     # The reset's own commit is still the last one, so the pipeline has not continued.
     if by.identity and by.identity in (*recovery.resets, made_by):

@@ -116,7 +116,7 @@ class BeforeImages:
             moved = {
                 tp: self._kept_before(group_id)[tp]
                 for tp, by in self._committers_since(client, group_id).items()
-                if (group_id, tp) not in planned and by and metadata.is_same_task(by)
+                if (group_id, tp) not in planned and metadata.is_same_task(by)
             }
             if moved:
                 raise PlanRefusedError(
@@ -141,7 +141,7 @@ class BeforeImages:
             others = {
                 tp: str(by or "another client")
                 for tp, by in self._committers_since(client, group.group_id).items()
-                if not (by and metadata.is_same_task(by))
+                if not metadata.is_same_task(by)
             }
             refusal = (
                 f"group {group.group_id!r} was committed on {summarize(others)} by "
@@ -152,9 +152,7 @@ class BeforeImages:
             groups.append(replace(group, refusals=(*group.refusals, refusal)) if others else group)
         return replace(plan, group_plans=groups)
 
-    def _committers_since(
-        self, client: OffsetsClient, group_id: str
-    ) -> dict[TopicPartition, CommitMetadata | None]:
+    def _committers_since(self, client: OffsetsClient, group_id: str) -> dict[TopicPartition, CommitMetadata]:
         """Return who has committed other offsets than those that were kept from before the first write."""
         first = self._kept_before(group_id)
         return {
