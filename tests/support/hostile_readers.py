@@ -341,10 +341,9 @@ def _read_metadata(data: bytes) -> None:
         if not shown.isprintable():
             raise HostileInputError(f"metadata is shown as {shown!r}")
     foreign_query("g", {TopicPartition("t", 0): Commit(0, text)}, "mine")
-    if metadata is not None:
-        for partitions in (1, 1_000):
-            if len(metadata.text(partitions)) > 4_000:
-                raise HostileInputError("metadata that is too long is written")
+    for partitions in (1, 1_000):
+        if len(metadata.text(partitions)) > 4_000:
+            raise HostileInputError("metadata that is too long is written")
 
 
 def _read_pipelines(file: str, data: bytes) -> None:

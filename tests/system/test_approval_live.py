@@ -73,7 +73,6 @@ def test_an_approved_plan_is_carried_out_and_says_who_approved_it(live, at, topi
     assert (receipt["plan"], receipt["approval"]["by"]) == (plan["digest"], "bob")
     tp = TopicPartition(topic, 0)
     made = CommitMetadata.parse(broker.committed(f"approved-{topic}", [tp])[tp].metadata)
-    assert made is not None
     assert (made.approved_by, made.user, made.plan) == ("bob", "ada", plan["digest"])
 
 

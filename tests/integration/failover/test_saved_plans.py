@@ -81,7 +81,6 @@ def test_it_is_applied_as_planned_and_names_who_approved_it(pipeline, mirrored, 
     assert pipeline.at() == {tp: READ[tp.partition] for tp in pipeline.copies}
     commit = mirrored.on_target.committed(pipeline.group, pipeline.copies)[pipeline.copies[0]]
     made = CommitMetadata.parse(commit and commit.metadata)
-    assert made is not None
     assert (made.tool, made.plan, made.approved_by) == ("failover", plan["digest"], "ada")
     (archive,) = ArchivedMoves(SparkCheckpoint(pipeline.query.location))
     assert archive.made_by.plan == plan["digest"]
@@ -219,7 +218,6 @@ def test_the_command_line_saves_a_plan_and_applies_it(cli, saved, pipeline, mirr
     assert pipeline.committed() == READ
     commit = mirrored.on_target.committed(pipeline.group, pipeline.copies)[pipeline.copies[0]]
     made = CommitMetadata.parse(commit and commit.metadata)
-    assert made is not None
     assert made.plan == plan["digest"]
 
 

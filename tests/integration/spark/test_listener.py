@@ -373,7 +373,7 @@ def test_the_driver_reads_ids_and_times_as_the_operators_do(
         run(stream(",".join(topics[:2]), **{OPTION: group}), location)
     now = broker.log_ids(topics)
     for tp, commit in broker.committed_everywhere(group).items():
-        made = CommitMetadata.parse(commit.metadata) or CommitMetadata()
+        made = CommitMetadata.parse(commit.metadata)
         assert (made.cluster, made.topic) == (now.cluster, now.topics[tp.topic])
 
 
@@ -449,5 +449,5 @@ def test_the_launcher_runs_a_job_with_nothing_but_the_zip(
     assert "arguments: ['--its', 'own']" in done.stdout
     assert holds(group) == {(topic, 0): 5, (topic, 1): 0}
     (text,) = {commit.metadata for commit in broker.committed_everywhere(group).values()}
-    made = CommitMetadata.parse(text) or CommitMetadata()
+    made = CommitMetadata.parse(text)
     assert (made.dag, made.run, made.task) == ("orders", "manual__1", "copy")

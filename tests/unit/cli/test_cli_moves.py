@@ -310,7 +310,6 @@ def test_a_commit_by_hand_names_the_command_and_the_query(do, topic, group, brok
     found = broker.committed(group, [TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
     assert found is not None
     metadata = CommitMetadata.parse(found.metadata)
-    assert metadata is not None
     assert metadata.tool == "airflow-kafka-offsets group commit"
     assert (metadata.query, metadata.batch) == (QUERY_ID, 1)
 

@@ -105,7 +105,6 @@ def test_they_are_planned_approved_moved_shown_taken_back_and_moved_again(planne
     assert (some.at(), some.now()) == ({(THERE, THERE): 3}, dict.fromkeys(some.names, "moved"))
     commit = some.clients["mirror"].committed(some.names[0], [ORDERS])[ORDERS]
     made = CommitMetadata.of(commit)
-    assert made is not None
     assert (made.kind, made.plan != "") == ("failover", True)
     some.run("restore", "--execute")
     assert some.stages() == {"restored": 3}

@@ -12,12 +12,6 @@ from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def parsed(text):
-    found = CommitMetadata.parse(text)
-    assert found is not None
-    return found
-
-
 def test_metadata_is_compact_json_without_what_is_empty():
     assert CommitMetadata(dag="d", run="r", task="t", query="q", batch=0).text() == (
         '{"dag":"d","run":"r","task":"t","query":"q","batch":0}'
@@ -48,15 +42,15 @@ def test_a_commit_of_many_partitions_keeps_its_time_and_what_names_its_run():
         cluster="c" * 22,
         topic="i" * 22,
     )
-    assert parsed(value.text(1)).at == 1_767_225_600
-    many = parsed(value.text(10_000))
+    assert CommitMetadata.parse(value.text(1)).at == 1_767_225_600
+    many = CommitMetadata.parse(value.text(10_000))
     assert (many.at, many.run, many.task) == (1_767_225_600, "r" * 60, "")
 
 
 @pytest.mark.parametrize("number", [2, 100, 101])
 def test_a_move_of_at_most_100_partitions_names_the_offsets_before_it(number):
     before = {TopicPartition("t", each): 10**12 + each for each in range(number)} | {A: None}
-    made = parsed(
+    made = CommitMetadata.parse(
         CommitMetadata(dag="d" * 250, run="r" * 250, token="x").texts(before, UNKNOWN_LOGS, before)["t"]
     )
     assert made.offsets_before("t") == (before if number <= 100 else {})
@@ -88,7 +82,7 @@ def test_a_move_of_many_partitions_is_still_known_as_one(tool):
         try_number=1,
         request="1c5f0b1de2a9",
     )
-    found = parsed(made.text(1_000))
+    found = CommitMetadata.parse(made.text(1_000))
     assert (found.kind, found.run, found.identity) == (tool, made.run, made.identity)
 
 

@@ -89,7 +89,6 @@ def test_who_approved_is_in_the_receipt_and_beside_each_offset(pipeline, plan, c
     assert receipt["approval"] == {"by": "ada", "user_id": "ada", "at": "2026-03-02T10:40:00Z"}
     tp = TopicPartition(pipeline.topic, 0)
     made = CommitMetadata.parse(client.committed(pipeline.group, [tp])[tp].metadata)
-    assert made is not None
     assert (made.plan, made.approved_by, made.approved_at) == (
         plan["digest"],
         "ada",
