@@ -7,7 +7,7 @@ import time
 
 
 def main() -> None:
-    """Answer ``die``, ``hang``, ``fail`` and any other name; each answer has the number of questions."""
+    """Answer as the name says, or with the number of questions so far."""
     print(json.dumps({"ready": True}), flush=True)
     for number, line in enumerate(sys.stdin, 1):
         question = json.loads(line)
@@ -18,6 +18,8 @@ def main() -> None:
             continue
         if group == "slow":
             time.sleep(0.3)
+        if group == "late":
+            time.sleep(max(0.0, question["end"] - time.monotonic()))
         result = (
             {"error": "it failed"} if group == "fail" else {"value": {"asked": number, "pid": os.getpid()}}
         )

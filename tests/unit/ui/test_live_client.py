@@ -217,6 +217,15 @@ def test_a_question_without_an_answer_does_not_concern_the_others(start):
     assert ask(live).value["pid"] == first.value["pid"]
 
 
+def test_a_process_that_gives_up_at_its_deadline_has_answered_in_time(start):
+    """Else requests that wait for a slow broker would count as hanging, and the process would be replaced."""
+    live = start(FRESH=0.0)
+    ask(live)
+
+    with hasty(1.5):
+        assert ask(live, "late").error is None
+
+
 def test_a_process_that_leaves_many_questions_unanswered_is_replaced(start):
     live = start(FRESH=0.0)
     first = ask(live)
