@@ -64,12 +64,11 @@ class WorkerProcess:
         answer: asyncio.Future[dict[str, Any]] = asyncio.Future()
         self._open[number] = answer
         try:
-            async with asyncio.timeout(seconds):
-                # Does not wait until the process has read it, because the process may hang.
-                (await asyncio.shield(self._connected)).write(line)
-                return await answer
-        except TimeoutError:
-            return {"error": self._overdue(number, asked_at)}
+            # Does not wait until the process has read it, because the process may hang.
+            (await asyncio.shield(self._connected)).write(line)
+            # Not asyncio.timeout(): it would drop an answer that came while the event loop was busy.
+            await asyncio.wait([answer], timeout=seconds)
+            return answer.result() if answer.done() else {"error": self._overdue(number, asked_at)}
         finally:
             del self._open[number]
             if self._retired and not self._open:

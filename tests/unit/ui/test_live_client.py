@@ -226,6 +226,21 @@ def test_a_process_that_gives_up_at_its_deadline_has_answered_in_time(start):
         assert ask(live, "late").error is None
 
 
+def test_an_answer_counts_that_came_while_the_event_loop_was_busy(start):
+    live = start()
+    ask(live)
+
+    async def ask_and_block():
+        asked = asyncio.ensure_future(live.ask("now", {"group_id": "slow"}))
+        while not live._child._open:
+            await asyncio.sleep(0)
+        time.sleep(1.0)
+        return await asked
+
+    with hasty(0.6):
+        assert RUNNERS[0].run(ask_and_block()).error is None
+
+
 def test_a_process_that_leaves_many_questions_unanswered_is_replaced(start):
     live = start(FRESH=0.0)
     first = ask(live)
