@@ -35,7 +35,7 @@ _LEAST_IMPORTANT = (
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999."""
 _SHOWN = 300
-_INDEXES = 1024
+MAX_INDEXES = 1024
 """Airflow's default of the most map indexes (``max_map_length``)."""
 _MOST_CHARACTERS = 65_536
 """Longest metadata that is parsed: another client's may be longer than :data:`MAX_BYTES`."""
@@ -211,7 +211,7 @@ class CommitMetadata:
         if not (earlier.is_move and earlier.identity and self.run_start.continues(earlier.run_start)):
             return None
         # A commit of many partitions has only the identity.
-        indexes = {earlier.map_index, *range(_INDEXES)} - {self.map_index}
+        indexes = {earlier.map_index, *range(MAX_INDEXES)} - {self.map_index}
         others = (replace(self, map_index=index) for index in indexes)
         return next((each.map_index for each in others if each.identity == earlier.identity), None)
 

@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import MAX_INDEXES, CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
@@ -117,7 +118,19 @@ def refuse_after_failure(context: Context) -> None:
 
 def refuse_renamed(task: BaseOperator, plan: PipelinePlan, metadata: CommitMetadata) -> None:
     """Refuse to move a second time after a task of this run that the DAG does not have any more."""
+
+    @cache
+    def identities() -> set[str]:
+        return commit_identities(metadata, tasks_that_move(task), MAX_INDEXES)
+
+    def is_in_dag(by: CommitMetadata) -> bool:
+        if by.task:
+            return by.task in task.dag.task_ids
+        # A commit of many partitions may have only the identity of its task, and not which iteration it was.
+        return not by.identity or metadata.iteration is not None or by.identity in identities()
+
     for group in plan.group_plans if task.has_dag() else ():  # type: ignore[no-untyped-call]
+<<<<<<< HEAD
         moved = {tp: by for tp, commit in group.commits.items() if (by := CommitMetadata.of(commit))}
         for tp, by in moved.items():
             own = not by.task or by.task in task.dag.task_ids or metadata.is_same_plan(by)
@@ -129,6 +142,20 @@ def refuse_renamed(task: BaseOperator, plan: PipelinePlan, metadata: CommitMetad
                     "into a task group: this task would move a second time. Give it its earlier name, or put "
                     "the pipeline back and trigger a new run"
                 )
+=======
+        found = {CommitMetadata.of(commit): tp for tp, commit in group.commits.items()}
+        for by, tp in found.items():
+            if not (by.is_move and metadata.is_same_run(by)) or metadata.is_same_plan(by) or is_in_dag(by):
+                continue
+            first = by.offsets_before(tp.topic)
+            before = f" (offsets before it: {shorten(offsets_json(first))})" if first else ""
+            raise PlanRefusedError(
+                f"{f'task {by.task}' if by.task else 'another task'} of this run has moved group "
+                f"{group.group_id!r}{before}, and the DAG has no such task any more, as after it was "
+                "renamed or put into a task group: this task would move a second time. Give it its earlier "
+                "name, or put the pipeline back and trigger a new run"
+            )
+>>>>>>> w-airflow2
 
 
 def tasks_that_move(task: BaseOperator) -> list[str]:

@@ -321,12 +321,18 @@ def test_a_try_that_was_frozen_changes_nothing_after_the_next_try_has_finished_i
     assert (query.stands(), committed(group, topic)) == ({0: 8, 1: 8}, {0: 8, 1: 8})
 
 
-def test_a_reset_that_was_renamed_during_its_run_does_not_move_again(topic, group, commit, committed):
+@pytest.mark.parametrize(("many", "mover"), [(100, "task reset"), (0, "another task")])
+def test_a_reset_that_was_renamed_during_its_run_does_not_move_again(
+    topic, group, commit, committed, monkeypatch, many, mover
+):
+    # A commit of many partitions does not name its task.
+    monkeypatch.setattr("airflow_kafka_offsets.model.commit_metadata.MANY_PARTITIONS", many)
+    monkeypatch.setattr(TaskInstance, "run_id", f"manual__{'x' * 120}")
     commit(group, topic, {0: 5, 1: 5})
     reset(group, shift_by=-2).execute({"ti": ti("reset", job=None)})
     with DAG("flights"), TaskGroup("moves"):
         renamed = ResetOffsetsOperator(task_id="reset", group_id=group, shift_by=-2)
-    said = f"task reset of this run has moved group '{group}' .*before it.*has no task reset any more"
+    said = f"{mover} of this run has moved group '{group}'.*, and the DAG has no such task any more"
     with pytest.raises(AirflowFailException, match=said):
         renamed.execute({"ti": ti("moves.reset", job=None)})
     assert committed(group, topic) == {0: 3, 1: 3}
