@@ -130,22 +130,10 @@ def refuse_renamed(task: BaseOperator, plan: PipelinePlan, metadata: CommitMetad
         return not by.identity or metadata.iteration is not None or by.identity in identities()
 
     for group in plan.group_plans if task.has_dag() else ():  # type: ignore[no-untyped-call]
-<<<<<<< HEAD
-        moved = {tp: by for tp, commit in group.commits.items() if (by := CommitMetadata.of(commit))}
-        for tp, by in moved.items():
-            own = not by.task or by.task in task.dag.task_ids or metadata.is_same_plan(by)
-            if by.kind == "reset" and metadata.is_same_run(by) and not own:
-                before = shorten(offsets_json(by.offsets_before(tp.topic)))
-                raise PlanRefusedError(
-                    f"task {by.task} of this run has moved group {group.group_id!r} (offsets before it: "
-                    f"{before}), and the DAG has no task {by.task} any more, as after it was renamed or put "
-                    "into a task group: this task would move a second time. Give it its earlier name, or put "
-                    "the pipeline back and trigger a new run"
-                )
-=======
         found = {CommitMetadata.of(commit): tp for tp, commit in group.commits.items()}
         for by, tp in found.items():
-            if not (by.is_move and metadata.is_same_run(by)) or metadata.is_same_plan(by) or is_in_dag(by):
+            again = by.kind == "reset" and metadata.is_same_run(by) and not metadata.is_same_plan(by)
+            if not again or is_in_dag(by):
                 continue
             first = by.offsets_before(tp.topic)
             before = f" (offsets before it: {shorten(offsets_json(first))})" if first else ""
@@ -155,7 +143,6 @@ def refuse_renamed(task: BaseOperator, plan: PipelinePlan, metadata: CommitMetad
                 "renamed or put into a task group: this task would move a second time. Give it its earlier "
                 "name, or put the pipeline back and trigger a new run"
             )
->>>>>>> w-airflow2
 
 
 def tasks_that_move(task: BaseOperator) -> list[str]:
