@@ -72,7 +72,7 @@ class BrokerOptions:
             file = values["command_config"]
             if file and typed == {"command_config"}:
                 from airflow_kafka_offsets.kafka.config import load_properties
-                from airflow_kafka_offsets.model.kafka_security import SERVERS
+                from airflow_kafka_offsets.model.broker_addresses import SERVERS
 
                 if SERVERS in load_properties(file):
                     values["bootstrap_server"] = None
@@ -98,7 +98,7 @@ class BrokerOptions:
                 raise UsageError(f"{connection} replaces {' and '.join(others)}: leave one of them out")
             return connection_config(self.kafka_config_id, connection)
         from airflow_kafka_offsets.kafka.config import load_properties
-        from airflow_kafka_offsets.model.kafka_security import SERVERS
+        from airflow_kafka_offsets.model.broker_addresses import SERVERS
 
         config: dict[str, Any] = dict(load_properties(self.command_config)) if self.command_config else {}
         if self.bootstrap_server:
@@ -120,7 +120,7 @@ class BrokerOptions:
 
     def show_variables(self) -> None:
         """Show the cluster that variables name: the typed command does not show where it moves offsets."""
-        from airflow_kafka_offsets.model.kafka_security import SERVERS
+        from airflow_kafka_offsets.model.broker_addresses import SERVERS
 
         if variables := {*self.option_names} & {*_VARIABLES.values()}:
             servers = self.client_config()[SERVERS]

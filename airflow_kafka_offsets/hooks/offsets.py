@@ -17,10 +17,10 @@ from airflow_kafka_offsets.errors import SetupError, UsageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import client_config as check_config
+from airflow_kafka_offsets.model.broker_addresses import SERVERS
 from airflow_kafka_offsets.model.drift import parse_grace, reports_json
 from airflow_kafka_offsets.model.formats import format_csv, log_json, offsets_json
 from airflow_kafka_offsets.model.groups import GroupSelection
-from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Positions
 from airflow_kafka_offsets.model.parameters import parse_interval, parse_time
 from airflow_kafka_offsets.model.place import Place

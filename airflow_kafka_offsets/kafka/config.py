@@ -11,7 +11,8 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.kafka.oauth_token import has_token_source, needs_token
-from airflow_kafka_offsets.model.kafka_security import PROBE, SERVERS, check_servers
+from airflow_kafka_offsets.model.broker_addresses import SERVERS, check_addresses
+from airflow_kafka_offsets.model.kafka_security import PROBE
 from airflow_kafka_offsets.model.text import MAX_SIZE, escape_controls, is_plain, shorten, size_error
 
 RETENTION = "offsets.retention.minutes"
@@ -54,11 +55,6 @@ _SHORTEST_SECRET = 3
 
 _SENT_AS_IT_IS = re.compile(r"client\.id|sasl\.(username|password|oauthbearer\.client\..*)|ssl\..*password")
 _NUMERIC = re.compile(r".*\.(ms|bytes|ttl|fails)")
-
-# An address that librdkafka reads as it is written: a protocol, a name or IP address, and a port.
-_ADDRESS = re.compile(
-    r"(?:(\w+)://)?(?:(?:[\w.-]+|\[[\w.:%-]+\])(?::0*[1-9][0-9]*)?|[0-9a-fA-F]*(?::[0-9a-fA-F.]*){2,})/?"
-)
 
 _INDENT = " \t\f"
 # The name's length is limited: the regex engine stores hundreds of bytes for each repetition of a group.
@@ -106,13 +102,7 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
             check_guarded(key, value)
             kept[key] = value
     _replace_old_name(kept, "the Kafka configuration")
-    check_servers(kept.get(SERVERS))
-    if not _addresses(kept):
-        raise UsageError(
-            f"the Kafka configuration has no {SERVERS}; expected host:port of at least one broker: add it to "
-            "the extra of the Kafka connection, or to the file or option that names the broker"
-        )
-    _check_addresses(kept)
+    check_addresses(kept)
     if not needs_token(kept):
         # The client would wait in vain until its token is set, and then refuse the configuration.
         kept.pop("oauth_cb", None)
@@ -285,28 +275,6 @@ def _check_value(key: str, value: Any) -> None:
     else:
         return
     raise UsageError(f"{shorten(key)} of the Kafka configuration {reason}: {remedy}")
-
-
-def _addresses(config: Mapping[str, Any]) -> list[str]:
-    # The client skips empty ones.
-    return [address.strip() for address in str(config.get(SERVERS, "")).split(",") if address.strip()]
-
-
-def _check_addresses(config: Mapping[str, Any]) -> None:
-    """Refuse what librdkafka would report as a broker that does not answer; do not quote an address."""
-    protocol = str(config.get("security.protocol", "PLAINTEXT")).upper()
-    for number, address in enumerate(_addresses(config), start=1):
-        found = _ADDRESS.fullmatch(address)
-        if not found:
-            raise UsageError(
-                f"address {number} in {SERVERS} is not host:port, such as kafka-1:9092: correct the Kafka "
-                "connection, or the file or option"
-            )
-        if found[1] and found[1].upper() != protocol:
-            raise UsageError(
-                f"address {number} in {SERVERS} begins with another protocol than security.protocol, "
-                f"{protocol}: remove the protocol with its ://, or set security.protocol to it"
-            )
 
 
 def _fits_32_bits(value: str | float) -> bool:

@@ -20,7 +20,7 @@ from airflow_kafka_offsets.kafka.config import scrubber, unusable_setting
 from airflow_kafka_offsets.kafka.failures import BackgroundErrors, CallError, Failure
 from airflow_kafka_offsets.kafka.listener_probe import find_cause
 from airflow_kafka_offsets.kafka.oauth_token import get_token
-from airflow_kafka_offsets.model.kafka_security import SERVERS
+from airflow_kafka_offsets.model.broker_addresses import SERVERS
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import parse_choice

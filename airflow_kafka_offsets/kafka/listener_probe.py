@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.kafka.failures import Deadline, Failure
 from airflow_kafka_offsets.kafka.oauth_token import probe_token_service
-from airflow_kafka_offsets.model.kafka_security import SERVERS
+from airflow_kafka_offsets.model.broker_addresses import SERVERS
 
 _LONGEST = 2.0
 """Maximum seconds of a probe."""

@@ -19,7 +19,7 @@ from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import TOPIC_HIDDEN, BackgroundErrors, CallError, Failure
 from airflow_kafka_offsets.kafka.requests import OFFSETS_TOPIC, read_topics
 from airflow_kafka_offsets.kafka.retry import retry_until
-from airflow_kafka_offsets.model.kafka_security import SERVERS
+from airflow_kafka_offsets.model.broker_addresses import SERVERS
 from airflow_kafka_offsets.model.offsets import TopicPartition, refuse_invalid_partitions
 from airflow_kafka_offsets.model.parameters import parse_seconds
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text, unexpected

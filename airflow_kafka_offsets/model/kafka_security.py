@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.broker_addresses import SERVERS, check_servers, with_port
 from airflow_kafka_offsets.model.text import shorten
-
-SERVERS = "bootstrap.servers"
 
 PEM_FILES = {
     "ssl.ca.location": "ssl.ca.pem",
@@ -76,9 +75,6 @@ _REDACTED = "password secret token\n"
 Prefix for a private key. Spark logs ``ssl.keystore.key`` at DEBUG, but redacts a value that contains one of
 these words (``spark.redaction.regex``). A PEM may begin with any text.
 """
-_WITH_PORT = re.compile(r".*[^:\]]:[0-9]+|.*\]:[0-9]+")
-# librdkafka adds this port to an address without one; Java's client refuses an address without a port.
-_DEFAULT_PORT = 9092
 
 _WHY = {
     "oauth_cb": (
@@ -92,19 +88,6 @@ _WHY = {
     "https.ca": "for the token endpoint Java uses its own trust store: add the CA to that store",
 }
 """Setting, or prefix of settings, without a counterpart -> the reason and the remedy."""
-
-
-def check_servers(servers: object) -> None:
-    """Refuse broker addresses with a user, a password or no valid port; errors do not repeat an address."""
-    if isinstance(servers, str) and "@" in servers:
-        raise UsageError(
-            f"{SERVERS} contains an @, and may contain a password, which logs and errors would show; "
-            "expected host:port of each broker, and the login in sasl.username and sasl.password"
-        )
-    # The client would keep 16 bits of it, and connect to another port.
-    ports = re.findall(r":0*([0-9]+)\s*(?:,|$)", str(servers))
-    if any(len(port) > 5 or int(port) > 65_535 for port in ports):
-        raise UsageError(f"{SERVERS} has a port above 65535; expected host:port of each broker")
 
 
 def is_plain_pkcs8(pem: str) -> bool:
@@ -311,12 +294,6 @@ def _untranslated(names: Iterable[str]) -> UsageError:
         f"Spark's Kafka client has no counterpart for {', '.join(map(named, sorted(set(names))))}: change "
         "the Kafka connection, or give the job's Kafka source its own options"
     )
-
-
-def with_port(server: str) -> str:
-    """Return a broker's address with its port; librdkafka's default port if it has none."""
-    server = server.strip()
-    return server if _WITH_PORT.fullmatch(server) or not server else f"{server}:{_DEFAULT_PORT}"
 
 
 def _text(value: object) -> Any:

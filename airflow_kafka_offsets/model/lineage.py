@@ -20,8 +20,8 @@ from airflow_kafka_offsets.errors import (
     Partition,
     PlanRefusedError,
 )
+from airflow_kafka_offsets.model.broker_addresses import with_port
 from airflow_kafka_offsets.model.drift import DriftReport
-from airflow_kafka_offsets.model.kafka_security import with_port
 from airflow_kafka_offsets.model.offsets import LogRange, by_partition, by_topic
 from airflow_kafka_offsets.model.window import OffsetWindow
 

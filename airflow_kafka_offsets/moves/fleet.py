@@ -260,7 +260,7 @@ class FleetMoves:
         self, *, quiet_period: float, policy: CheckpointPolicy | None, at_once: int, **allowed: bool
     ) -> list[Failure]:
         """
-        Undo the move of each pipeline that was moved, also by another copy of the file.
+        Undo the move of each pipeline, whether this copy of the file made it or another one.
 
         If one fails, the others are still restored.
 

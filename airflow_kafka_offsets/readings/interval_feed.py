@@ -38,7 +38,7 @@ class CompletingPosition(NamedTuple):
     :param owner: the group or the query that it belongs to, as plain JSON.
     :param move: number of the checkpoint's newest move that is over; ``None`` without a checkpoint.
     :param times: the position in the time of the records.
-    :param moved: the same for the lowest targets of the moves since the last run, also if passed again.
+    :param moved: the same for the lowest targets of the moves since the last run, even if it has passed them.
     :param logs: ids of the cluster and the topics of a checkpoint's position; a group's commits have them.
     """
 

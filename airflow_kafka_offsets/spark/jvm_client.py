@@ -12,7 +12,7 @@ from airflow_kafka_offsets.kafka.commits import Texts, check_commit, commit_chun
 from airflow_kafka_offsets.kafka.config import RETENTION, scrubber
 from airflow_kafka_offsets.kafka.explain import Call, commit_error
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNCERTAIN, UNKNOWN_PARTITION, Failure
-from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
+from airflow_kafka_offsets.model.broker_addresses import SERVERS, check_servers
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import (

@@ -41,6 +41,7 @@ from airflow_kafka_offsets.kafka.config import (
 )
 from airflow_kafka_offsets.kafka.connection import Connection
 from airflow_kafka_offsets.model.audited_rows import parse_where
+from airflow_kafka_offsets.model.broker_addresses import SERVERS
 from airflow_kafka_offsets.model.certificate import Certificate
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy, parse_quiet_period, parse_sink
@@ -54,7 +55,6 @@ from airflow_kafka_offsets.model.formats import (
     parse_positions,
 )
 from airflow_kafka_offsets.model.groups import GroupSelection, parse_group_id
-from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.names import parse_existing_group, parse_existing_groups, parse_group
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 from airflow_kafka_offsets.model.parameters import (

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_kafka_offsets.errors import SetupError, UsageError
+from airflow_kafka_offsets.model.broker_addresses import SERVERS, check_servers
 from airflow_kafka_offsets.model.groups import SOURCE_PREFIX, GroupIds, parse_group_id
-from airflow_kafka_offsets.model.kafka_security import SERVERS, check_servers
 
 _CLUSTER = re.compile(r"spark\.kafka\.clusters\.(.+)\.auth\.bootstrap\.servers")
 _TARGETS = "spark.kafka.clusters.{}.target.bootstrap.servers.regex"

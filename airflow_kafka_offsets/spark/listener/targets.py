@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from airflow_kafka_offsets.errors import UsageError
+from airflow_kafka_offsets.model.broker_addresses import SERVERS
 from airflow_kafka_offsets.model.groups import GroupIds
-from airflow_kafka_offsets.model.kafka_security import SERVERS
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.spark.broker import kafka_settings
 from airflow_kafka_offsets.spark.listener.queries import SourceState
