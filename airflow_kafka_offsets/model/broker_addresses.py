@@ -9,13 +9,16 @@ from typing import Any
 from airflow_kafka_offsets.errors import UsageError
 
 SERVERS = "bootstrap.servers"
+
 _WITH_PORT = re.compile(r".*[^:\]]:[0-9]+|.*\]:[0-9]+")
 # librdkafka adds this port to an address without one; Java's client refuses an address without a port.
 _DEFAULT_PORT = 9092
 
 # An address that librdkafka reads as it is written: a protocol, a name or IP address, and a port.
 _ADDRESS = re.compile(
-    r"(?:(\w+)://)?(?:(?:[\w.-]+|\[[\w.:%-]+\])(?::0*[1-9][0-9]*)?|[0-9a-fA-F]*(?::[0-9a-fA-F.]*){2,})/?"
+    r"(?:((?:SASL_)?(?:PLAINTEXT|SSL))://)?"
+    r"(?:(?:[\w.-]+|\[[\w.:%-]+\])(?::0*[1-9][0-9]*)?|[0-9a-fA-F]*(?::[0-9a-fA-F.]*){2,})/?",
+    re.IGNORECASE,
 )
 
 
