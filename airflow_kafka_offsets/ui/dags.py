@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from airflow_kafka_offsets.ui.airflow_api import AsUser
-from airflow_kafka_offsets.ui.discovery import DagPipelines, find_all_pipelines, find_pipelines
+from airflow_kafka_offsets.ui.discovery import DagPipelines, find_pipelines
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 from airflow_kafka_offsets.ui.task_instances import TaskOutcomes
 
@@ -22,12 +22,10 @@ _WITHOUT = 600.0
 """Seconds for which a list uses the cached result of a DAG with pipelines, and of a DAG without."""
 
 _SHARE = 10
-"""A DAG is read again only after this multiple of the time that reading all DAGs took."""
+"""A list reads a DAG again only after this multiple of the time that reading all of its DAGs takes."""
 
 # Bounds the memory and the pages of Airflow's list.
 _MOST_DAGS = 20_000
-# DAGs are read in parts of this size; a viewer sees the result after each part.
-_AT_ONCE = 100
 
 
 class Dags:
@@ -43,7 +41,7 @@ class Dags:
         self._found: SingleFlightCache[str, DagPipelines] = SingleFlightCache(FRESH, _MOST_DAGS)
         self._active: SingleFlightCache[frozenset[str], frozenset[str]] = SingleFlightCache(LISTED, 50)
         self._took = 0.0
-        self._reading = asyncio.Lock()
+        """Seconds that reading a DAG took, on average."""
 
     async def get_one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> DagPipelines:
         """Return the pipelines of a DAG, read at most ``seconds`` ago."""
@@ -65,16 +63,10 @@ class Dags:
         began = time.monotonic()
         active = await self._active.get(frozenset(dag_ids), lambda: _active(ask))
         wanted = sorted(active.intersection(dag_ids))
-        seconds = max(seconds, _SHARE * self._took)
         failed: dict[str, Exception] = {}
+        seconds = max(seconds, _SHARE * self._took * len(wanted))
         reading = asyncio.ensure_future(self._read(ask, wanted, seconds, failed))
-        # Retrieve the exception: it may be raised after the request has ended.
-        reading.add_done_callback(lambda done: done.cancelled() or done.exception())
-        done, _ = await asyncio.wait([reading], timeout=max(0.1, WITHIN - (time.monotonic() - began)))
-        for each in done:
-            each.result()
-            # A slow reading counts for a while, so that Airflow is not called again at once.
-            self._took = max(self._took / 2, time.monotonic() - began)
+        await asyncio.wait([reading], timeout=max(0.1, WITHIN - (time.monotonic() - began)))
         known = {dag_id: self._found.get_known(dag_id, float("inf")) for dag_id in wanted}
         found = {dag_id: its for dag_id, its in known.items() if its is not None}
         reasons = {str(error): dag_id for dag_id, error in failed.items() if dag_id not in found}
@@ -89,15 +81,14 @@ class Dags:
         self, ask: AsUser, dag_ids: Iterable[str], seconds: float, failed: dict[str, Exception]
     ) -> None:
         """Read the DAGs that were not read in the last ``seconds``; concurrent requests share the result."""
-        async with self._reading:
-            old = [dag_id for dag_id in dag_ids if self._found.get_known(dag_id, seconds) is None]
-            for start in range(0, len(old), _AT_ONCE):
-                these = await find_all_pipelines(ask, self.outcomes, old[start : start + _AT_ONCE])
-                for dag_id, its in these.items():
-                    if isinstance(its, Exception):
-                        failed[dag_id] = its
-                    else:
-                        self._found.put(dag_id, its)
+        old = [dag_id for dag_id in dag_ids if self._found.get_known(dag_id, seconds) is None]
+        began = time.monotonic()
+        for number, dag_id in enumerate(old, 1):
+            try:
+                await self.get_one(ask, dag_id, seconds)
+            except Exception as error:  # noqa: BLE001  # the other DAGs are still shown
+                failed[dag_id] = error
+            self._took = (time.monotonic() - began) / number
 
 
 async def _active(ask: AsUser) -> frozenset[str]:
