@@ -21,7 +21,7 @@ _START = 60.0
 # Bytes of an answer: there is no limit, because the process is our own.
 _LONGEST = 1 << 30
 
-# Half of the threads of the process (_AT_ONCE in live_worker.py). The other threads still answer until the
+# Half of the threads of a connection (_AT_ONCE in live_worker.py). The other threads still answer until the
 # process is replaced.
 _MOST_HUNG = 4
 _ENDED = "the process that reads from Kafka has ended; it is started again"
