@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from airflow_kafka_offsets.ui.airflow_api import AsUser
-from airflow_kafka_offsets.ui.discovery import DagPipelines, find_pipelines
+from airflow_kafka_offsets.ui.discovery import DagPipelines, find_all_pipelines, find_pipelines
 from airflow_kafka_offsets.ui.single_flight_cache import SingleFlightCache
 from airflow_kafka_offsets.ui.task_instances import TaskOutcomes
 
@@ -26,6 +26,8 @@ _SHARE = 10
 
 # Bounds the memory and the pages of Airflow's list.
 _MOST_DAGS = 20_000
+# DAGs are read in parts of this size; a viewer sees the result after each part.
+_AT_ONCE = 100
 
 
 class Dags:
@@ -42,6 +44,7 @@ class Dags:
         self._active: SingleFlightCache[frozenset[str], frozenset[str]] = SingleFlightCache(LISTED, 50)
         self._took = 0.0
         """Seconds that reading a DAG took, on average."""
+        self._reading = asyncio.Lock()
 
     async def get_one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> DagPipelines:
         """Return the pipelines of a DAG, read at most ``seconds`` ago."""
@@ -64,9 +67,12 @@ class Dags:
         active = await self._active.get(frozenset(dag_ids), lambda: _active(ask))
         wanted = sorted(active.intersection(dag_ids))
         failed: dict[str, Exception] = {}
-        seconds = max(seconds, _SHARE * self._took * len(wanted))
         reading = asyncio.ensure_future(self._read(ask, wanted, seconds, failed))
-        await asyncio.wait([reading], timeout=max(0.1, WITHIN - (time.monotonic() - began)))
+        # Retrieve the exception: it may be raised after the request has ended.
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+        done, _ = await asyncio.wait([reading], timeout=max(0.1, WITHIN - (time.monotonic() - began)))
+        for each in done:
+            each.result()
         known = {dag_id: self._found.get_known(dag_id, float("inf")) for dag_id in wanted}
         found = {dag_id: its for dag_id, its in known.items() if its is not None}
         reasons = {str(error): dag_id for dag_id, error in failed.items() if dag_id not in found}
@@ -78,17 +84,21 @@ class Dags:
         return found, problems
 
     async def _read(
-        self, ask: AsUser, dag_ids: Iterable[str], seconds: float, failed: dict[str, Exception]
+        self, ask: AsUser, dag_ids: Collection[str], seconds: float, failed: dict[str, Exception]
     ) -> None:
         """Read the DAGs that were not read in the last ``seconds``; concurrent requests share the result."""
-        old = [dag_id for dag_id in dag_ids if self._found.get_known(dag_id, seconds) is None]
-        began = time.monotonic()
-        for number, dag_id in enumerate(old, 1):
-            try:
-                await self.get_one(ask, dag_id, seconds)
-            except Exception as error:  # noqa: BLE001  # the other DAGs are still shown
-                failed[dag_id] = error
-            self._took = (time.monotonic() - began) / number
+        async with self._reading:
+            began, seconds = time.monotonic(), max(seconds, _SHARE * self._took * len(dag_ids))
+            old = [dag_id for dag_id in dag_ids if self._found.get_known(dag_id, seconds) is None]
+            for start in range(0, len(old), _AT_ONCE):
+                these = await find_all_pipelines(ask, self.outcomes, old[start : start + _AT_ONCE])
+                # Also of a reading that goes on in the background.
+                self._took = (time.monotonic() - began) / (start + len(these))
+                for dag_id, its in these.items():
+                    if isinstance(its, Exception):
+                        failed[dag_id] = its
+                    else:
+                        self._found.put(dag_id, its)
 
 
 async def _active(ask: AsUser) -> frozenset[str]:

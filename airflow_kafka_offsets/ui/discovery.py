@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_kafka_offsets.ui.airflow_api import AsUser
 from airflow_kafka_offsets.ui.pipelines import (
@@ -24,9 +24,12 @@ from airflow_kafka_offsets.ui.task_instances import (
     Row,
     TaskOutcomes,
     newest_instances,
+    newest_instances_of_dags,
     past_instances,
     with_rendered_fields,
 )
+
+T = TypeVar("T")
 
 _MOST_TRIED = 50
 """Maximum number of a task's instances that are searched for its newest result."""
@@ -48,12 +51,45 @@ async def find_pipelines(ask: AsUser, outcomes: TaskOutcomes, dag_id: str) -> Da
     The names are in the rendered fields of each task's newest run. If Airflow no longer keeps these fields,
     or a saved plan or a receipt has named the pipeline, the names are taken from the task's receipt.
     """
+    return await _find(ask, outcomes, await _tasks(ask, dag_id), {})
+
+
+async def find_all_pipelines(
+    ask: AsUser, outcomes: TaskOutcomes, dag_ids: Iterable[str]
+) -> dict[str, DagPipelines | Exception]:
+    """Return the pipelines of several DAGs, and an error for each DAG that cannot be read."""
+    listed = {dag_id: await _outcome(_tasks(ask, dag_id)) for dag_id in dag_ids}
+    tasks = [task for its in listed.values() if not isinstance(its, Exception) for task in its]
+    known = await _outcome(newest_instances_of_dags(ask, tasks))
+    # A user who may read each of these DAGs may still be refused a request for all DAGs.
+    rows = {} if isinstance(known, Exception) else known
+    return {
+        dag_id: its if isinstance(its, Exception) else await _outcome(_find(ask, outcomes, its, rows))
+        for dag_id, its in listed.items()
+    }
+
+
+async def _outcome(asked: Awaitable[T]) -> T | Exception:
+    try:
+        return await asked
+    except Exception as error:  # noqa: BLE001 - a DAG that cannot be read must not hide the others
+        return error
+
+
+async def _tasks(ask: AsUser, dag_id: str) -> list[NamedTask]:
     listed = await ask.get("dags", dag_id, "tasks")
-    tasks = named_tasks(dag_id, listed["tasks"]) if listed else []
+    return named_tasks(dag_id, listed["tasks"]) if listed else []
+
+
+async def _find(
+    ask: AsUser, outcomes: TaskOutcomes, tasks: Sequence[NamedTask], known: Mapping[NamedTask, list[Row]]
+) -> DagPipelines:
     if not tasks:
         return DagPipelines()
     found, named = DagPipelines(tasks), []
-    for task, rows in (await newest_instances(ask, tasks)).items():
+    instances = await newest_instances(ask, tasks, known)
+    for task in tasks:
+        rows = instances[task]
         filled = await with_rendered_fields(ask, rows)
         rendered = list(_rendered(task, filled))
         shown = {row["map_index"] for row in filled if rendered}

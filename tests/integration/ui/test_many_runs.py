@@ -48,14 +48,28 @@ def test_what_a_task_that_seldom_runs_names(browser, add, dags):
 
 
 @needs_fields_in_lists
-def test_the_list_asks_two_questions_about_each_dag(browser, add, monkeypatch):
+def test_the_list_asks_a_few_questions_about_the_instances_of_all_dags(browser, add, monkeypatch):
     asked = questions(monkeypatch)
     for number in range(8):
         add(f"dag{number}", 1)
 
     assert len(pipelines(browser)) == 8
-    # The first one lists the DAGs.
-    assert len(asked) == 17
+
+    about_all = ("dags", "~", "dagRuns", "~", "taskInstances")
+    assert [steps for steps in asked if "taskInstances" in steps] == [about_all]
+    assert len(asked) == 10
+
+
+@needs_fields_in_lists
+def test_a_login_that_may_not_ask_about_all_dags_asks_about_each(browser, add, monkeypatch):
+    from airflow_kafka_offsets.ui.airflow_api import RefusedError
+
+    asked = questions(monkeypatch, refused=lambda steps: steps[:2] == ("dags", "~") and RefusedError("no"))
+    for number in range(3):
+        add(f"dag{number}", 1)
+
+    assert [each["groups"] for each in pipelines(browser)] == [["dag0"], ["dag1"], ["dag2"]]
+    assert len([steps for steps in asked if "taskInstances" in steps]) == 4
 
 
 def test_a_dag_that_cannot_be_read_does_not_hide_the_others(browser, add, monkeypatch):
@@ -143,11 +157,11 @@ def test_viewers_share_what_was_found(browser, add, statements):
 
 def test_a_list_shows_what_is_known_in_time_and_reads_on(browser, add, monkeypatch):
     from airflow_kafka_offsets.ui import dags
-    from airflow_kafka_offsets.ui.discovery import find_pipelines
+    from airflow_kafka_offsets.ui.discovery import find_all_pipelines
 
     async def slowly(*given):
         await asyncio.sleep(0.05)
-        return await find_pipelines(*given)
+        return await find_all_pipelines(*given)
 
     for number in range(6):
         add(f"dag{number}", 1)
@@ -156,7 +170,8 @@ def test_a_list_shows_what_is_known_in_time_and_reads_on(browser, add, monkeypat
 
     with monkeypatch.context() as busy:
         busy.setattr(dags, "WITHIN", 0.0)
-        busy.setattr(dags, "find_pipelines", slowly)
+        busy.setattr(dags, "_AT_ONCE", 1)
+        busy.setattr(dags, "find_all_pipelines", slowly)
         first = client.get("/kafka-offsets/api/pipelines").json()
     then = client.get("/kafka-offsets/api/pipelines").json()
 

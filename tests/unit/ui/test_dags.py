@@ -13,10 +13,10 @@ NAMES = [f"dag{number:02}" for number in range(20)]
 def test_dags_that_take_long_to_read_are_not_read_again_all_the_time(monkeypatch):
     read = []
 
-    async def find_pipelines(_, __, dag_id):
-        await asyncio.sleep(0.02)
-        read.append(dag_id)
-        return DagPipelines(tasks=["a task"])  # type: ignore[list-item]
+    async def find_all_pipelines(_, __, dag_ids):
+        await asyncio.sleep(0.02 * len(dag_ids))
+        read.extend(dag_ids)
+        return {dag_id: DagPipelines() for dag_id in dag_ids}
 
     async def pages(*_, **__):
         return [{"dag_id": name} for name in NAMES]
@@ -30,9 +30,10 @@ def test_dags_that_take_long_to_read_are_not_read_again_all_the_time(monkeypatch
             await found.get_all(ask, NAMES, seconds=0.05)  # type: ignore[arg-type]
             await asyncio.sleep(0.05)
 
-    monkeypatch.setattr(dags, "find_pipelines", find_pipelines)
+    monkeypatch.setattr(dags, "find_all_pipelines", find_all_pipelines)
     # Much shorter than reading all of them takes.
     monkeypatch.setattr(dags, "WITHIN", 0.0)
+    monkeypatch.setattr(dags, "_AT_ONCE", 5)
     asyncio.run(list_often())
 
     assert sorted(read) == NAMES
