@@ -22,7 +22,7 @@ _WITHOUT = 600.0
 """Seconds for which a list uses the cached result of a DAG with pipelines, and of a DAG without."""
 
 _SHARE = 10
-"""A DAG is read again only after this multiple of the time that reading all DAGs took."""
+"""A list reads a DAG again only after this multiple of the time that reading all of its DAGs takes."""
 
 # Bounds the memory and the pages of Airflow's list.
 _MOST_DAGS = 20_000
@@ -43,6 +43,7 @@ class Dags:
         self._found: SingleFlightCache[str, DagPipelines] = SingleFlightCache(FRESH, _MOST_DAGS)
         self._active: SingleFlightCache[frozenset[str], frozenset[str]] = SingleFlightCache(LISTED, 50)
         self._took = 0.0
+        """Seconds that reading a DAG took, on average."""
         self._reading = asyncio.Lock()
 
     async def get_one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> DagPipelines:
@@ -65,7 +66,6 @@ class Dags:
         began = time.monotonic()
         active = await self._active.get(frozenset(dag_ids), lambda: _active(ask))
         wanted = sorted(active.intersection(dag_ids))
-        seconds = max(seconds, _SHARE * self._took)
         failed: dict[str, Exception] = {}
         reading = asyncio.ensure_future(self._read(ask, wanted, seconds, failed))
         # Retrieve the exception: it may be raised after the request has ended.
@@ -73,8 +73,6 @@ class Dags:
         done, _ = await asyncio.wait([reading], timeout=max(0.1, WITHIN - (time.monotonic() - began)))
         for each in done:
             each.result()
-            # A slow reading counts for a while, so that Airflow is not called again at once.
-            self._took = max(self._took / 2, time.monotonic() - began)
         known = {dag_id: self._found.get_known(dag_id, float("inf")) for dag_id in wanted}
         found = {dag_id: its for dag_id, its in known.items() if its is not None}
         reasons = {str(error): dag_id for dag_id, error in failed.items() if dag_id not in found}
@@ -86,13 +84,16 @@ class Dags:
         return found, problems
 
     async def _read(
-        self, ask: AsUser, dag_ids: Iterable[str], seconds: float, failed: dict[str, Exception]
+        self, ask: AsUser, dag_ids: Collection[str], seconds: float, failed: dict[str, Exception]
     ) -> None:
         """Read the DAGs that were not read in the last ``seconds``; concurrent requests share the result."""
         async with self._reading:
+            began, seconds = time.monotonic(), max(seconds, _SHARE * self._took * len(dag_ids))
             old = [dag_id for dag_id in dag_ids if self._found.get_known(dag_id, seconds) is None]
             for start in range(0, len(old), _AT_ONCE):
                 these = await find_all_pipelines(ask, self.outcomes, old[start : start + _AT_ONCE])
+                # Also of a reading that goes on in the background.
+                self._took = (time.monotonic() - began) / (start + len(these))
                 for dag_id, its in these.items():
                     if isinstance(its, Exception):
                         failed[dag_id] = its

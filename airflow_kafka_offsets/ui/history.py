@@ -72,7 +72,7 @@ class PipelineHistory:
         # The result of a task in another DAG has more information than its event, and only a task with an
         # outlet has an event. The best source is first: a move is shown only once.
         own = await self._read(self.pipeline.tasks, lambda move: is_of_pipeline(move, self.pipeline))
-        for moves in (own, await self._moves_of_events(events), await self._named_elsewhere()):
+        for moves in (own, await self._read_elsewhere(events)):
             # In a loop, several instances of a task have the same name.
             found += [move_json(move) for move in moves if _key(move) not in seen]
             seen |= set(map(_key, moves))
@@ -89,33 +89,21 @@ class PipelineHistory:
             self._problems.append(f"cannot read {plural(len(errors), 'result')} of tasks: {errors[0]}")
         return sorted(found, key=itemgetter("at"))[-MOST_MOVES:], self._problems
 
-    async def _moves_of_events(self, events: Collection[Mapping[str, Any]]) -> list[TaskOutcome]:
-        """Return the moves behind the events of other DAGs' tasks."""
-        known = {_source(event) for event in events}
-        names = {(dag_id, task_id) for dag_id, _, task_id, _ in known}
-        tasks = [
-            (task, None)
-            for found in self.elsewhere.values()
-            for task in found.tasks
-            if (task.dag_id, task.task_id) in names
-        ]
-        return await self._read(tasks, lambda move: _key(move) in known)
-
-    async def _named_elsewhere(self) -> list[TaskOutcome]:
-        """Return the moves of other DAGs' tasks that name the same pipeline."""
-        pipeline = self.pipeline
-        others = [
-            other
-            for found in self.elsewhere.values()
-            for other in found.pipelines
-            if _is_same(other, pipeline)
-        ]
-        tasks = {
+    async def _read_elsewhere(self, events: Collection[Mapping[str, Any]]) -> list[TaskOutcome]:
+        """Return the moves of other DAGs' tasks that made these events, or that name the same pipeline."""
+        pipeline, made = self.pipeline, {_source(event) for event in events}
+        makers = {(dag_id, task_id) for dag_id, _, task_id, _ in made}
+        found = self.elsewhere.values()
+        others = [other for each in found for other in each.pipelines if _is_same(other, pipeline)]
+        tasks: set[NamingTask] = {
             (task, indexes)
             for other in others
             for task, indexes in other.tasks
             if operator_kind(task.operator) not in _MOVE_NOTHING
             and task.operator != "PlanOffsetWindowOperator"
+        }
+        tasks |= {
+            (task, None) for each in found for task in each.tasks if (task.dag_id, task.task_id) in makers
         }
 
         def is_its(move: TaskOutcome) -> bool:
@@ -127,18 +115,18 @@ class PipelineHistory:
                 is_of_pipeline(move, other) for other in others
             )
 
-        return await self._read(tasks, is_its)
+        return await self._read(tasks, lambda move: _key(move) in made or is_its(move))
 
     async def _read(
         self, tasks: Iterable[NamingTask], wanted: Callable[[TaskOutcome], bool]
     ) -> list[TaskOutcome]:
         """Return the newest moves of given tasks, the newest first."""
-        rows: list[Row] = []
+        rows: dict[str, Row] = {}
         for task, indexes in tasks:
-            rows += await past_instances(self.ask, task, indexes, MOST_MOVES)
-        rows.sort(key=lambda row: row["start_date"] or "", reverse=True)
+            instances = await past_instances(self.ask, task, indexes, MOST_MOVES)
+            rows |= {row["id"]: row for row in instances}
         found: list[TaskOutcome] = []
-        for row in rows:
+        for row in sorted(rows.values(), key=lambda row: row["start_date"] or "", reverse=True):
             if time.monotonic() >= self._end and not self.outcomes.is_known(row):
                 self._unread += 1
                 continue

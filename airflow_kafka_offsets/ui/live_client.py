@@ -110,7 +110,7 @@ class LiveClient:
         return replace(before, error=str(found["error"]), since=before.since or now)
 
     def _running(self) -> WorkerProcess:
-        if self._child is None or not self._child.is_usable:
+        if self._child is None or not (self._child.is_usable or self._child.failed_lately):
             # Airflow reads connections from its database only in a server process.
             environment = {**os.environ, "_AIRFLOW_PROCESS_CONTEXT": "server"}
             self._child = WorkerProcess(WORKER, environment)

@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -42,7 +43,7 @@ from airflow_kafka_offsets.ui.watched_progress import WatchedProgress
 _IDLE = 900.0
 """Seconds without a request after which the process ends."""
 
-# Number of simultaneous requests: a thread waits for each broker or storage that does not answer.
+# Number of simultaneous requests of each connection: a thread waits for each storage that does not answer.
 _AT_ONCE = 8
 _CALL = 3.0
 """Seconds for each call to a broker."""
@@ -256,16 +257,18 @@ def main() -> None:
     lines, write = open_channel()
     worker, writing = LiveWorker(), threading.Lock()
 
-    def reply(line: bytearray) -> None:
-        answer = worker.answer(json.loads(line))
+    def reply(request: Mapping[str, Any]) -> None:
+        answer = worker.answer(request)
         with writing:
             write(answer)
 
-    pool = ThreadPoolExecutor(_AT_ONCE)
+    # Requests that wait for a broker must not keep those to other brokers waiting.
+    pools: dict[str | None, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(_AT_ONCE))
     write({"ready": True})
     with suppress(queue.Empty):
         while True:
-            pool.submit(reply, lines.get(timeout=_IDLE))
+            request = json.loads(lines.get(timeout=_IDLE))
+            pools[request["names"]["kafka_config_id"]].submit(reply, request)
     os._exit(0)
 
 

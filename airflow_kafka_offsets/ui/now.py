@@ -116,14 +116,16 @@ class PipelineNow:
             for row in report.partitions
         ]
         rows = [row for report in reports for row in report.partitions]
+        verdicts = _verdicts(reports) if compared else []
         totals = _totals(rows, of_groups=bool(self.selection.group_ids))
         state, members = self._members(self.selection.group_ids and [report.group_id for report in reports])
         return {
             "totals": totals,
             "state": state,
             "members": members,
-            "drift": _drift(reports) if compared else None,
-            "remedies": _remedies(reports, _verdicts(reports) if compared else (), totals),
+            # Before its first finished batch, a group without commits has nothing to compare.
+            "drift": _drift(reports) if verdicts or (compared and rows) else None,
+            "remedies": _remedies(reports, verdicts, totals),
             "checkpoint": _batch(reports[0].batch) if self.checkpoint is not None and reports else None,
             "commits": makers_of(reports),
             "topics": sorted({row.topic_partition.topic for row in rows})[:_MOST_TOPICS],

@@ -82,7 +82,10 @@ class WatchedProgress:
         with self._lend(wait.kafka_config_id, end) as client:
             if isinstance(wait, ReachedWait):
                 wait = wait.freeze(client, checkpoint)  # limits the given target to topics
-            reading = wait.judge(client, wait.find_positions(client, state))
+            positions = wait.find_positions(client, state)
+            reading = wait.judge(client, positions)
+            if reading.done:
+                wait.check_topics(client, state, positions)
         # Without the id and deadline, which differ in each request.
         key = {name: question[name] for name in ("kind", "parameters", "began")}
         history = self._add_poll(key, time.time(), reading.remaining, question["began"])

@@ -21,10 +21,14 @@ _START = 60.0
 # Bytes of an answer: there is no limit, because the process is our own.
 _LONGEST = 1 << 30
 
-# Half of the threads of the process (_AT_ONCE in live_worker.py). The other threads still answer until the
+# Half of the threads of a connection (_AT_ONCE in live_worker.py). The other threads still answer until the
 # process is replaced.
 _MOST_HUNG = 4
 _ENDED = "the process that reads from Kafka has ended; it is started again"
+_NOT_STARTED = (
+    "the process that reads from Kafka ends at its start, see the log of the API server; it is started again "
+    "within a minute"
+)
 
 
 class WorkerProcess:
@@ -55,8 +59,16 @@ class WorkerProcess:
         """Whether the process accepts requests: not after its end, and not in a fork of this process."""
         return not self._retired and self._owner == os.getpid() and self._process.poll() is None
 
+    @property
+    def failed_lately(self) -> bool:
+        """Whether the process has just ended at its start: another one would probably do the same."""
+        is_recent = time.monotonic() - self._started < _START
+        return self._answered is None and is_recent and self._owner == os.getpid()
+
     async def ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Return the answer; without one within the time, it is ``{"error": the reason}``."""
+        if not self.is_usable:
+            return self._ended()
         number, asked_at = next(self._numbers), time.monotonic()
         # The process gives up earlier: its own error says more, and a slow broker is not a hanging process.
         end = asked_at + seconds - GRACE
@@ -79,6 +91,9 @@ class WorkerProcess:
         """End the process; the answers to its open requests are errors."""
         self._retired = True
         self._finalizer()
+
+    def _ended(self) -> dict[str, Any]:
+        return {"error": _NOT_STARTED if self._answered is None else _ENDED}
 
     def _overdue(self, number: int, asked_at: float) -> str:
         """Note a request without an answer, and return the reason."""
@@ -106,7 +121,7 @@ class WorkerProcess:
             self.end()
             for answer in self._open.values():
                 if not answer.done():
-                    answer.set_result({"error": _ENDED})
+                    answer.set_result(self._ended())
 
     def _take(self, line: bytes) -> None:
         try:

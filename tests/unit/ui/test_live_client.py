@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.ui import live_client
+from airflow_kafka_offsets.ui import live_client, worker_process
 from airflow_kafka_offsets.ui.live_client import Answer, LiveClient, pack_json
 from airflow_kafka_offsets.ui.provenance import as_provenance
 from airflow_kafka_offsets.ui.routes import json_response
@@ -264,6 +264,23 @@ def test_a_process_that_dies_is_started_again(start):
     died = ask(live, "die")
 
     assert died.error == "the process that reads from Kafka has ended; it is started again"
+    assert ask(live).error is None
+
+
+def test_a_process_that_ends_at_its_start_is_not_started_for_each_question(start, monkeypatch):
+    monkeypatch.setattr(live_client, "WORKER", "no_such_worker")
+    live = start(FRESH=0.0)
+
+    first, child = ask(live), live._child
+    again = ask(live)
+
+    assert {first.error, again.error} == {
+        "the process that reads from Kafka ends at its start, see the log of the API server; it is started "
+        "again within a minute"
+    }
+    assert live._child is child
+    monkeypatch.setattr(worker_process, "_START", 0.0)
+    monkeypatch.setattr(live_client, "WORKER", "echo_worker")
     assert ask(live).error is None
 
 

@@ -1,7 +1,9 @@
 """What the process that asks says of a storage."""
 
 import json
+import queue
 import shutil
+import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -205,6 +207,30 @@ def test_nothing_is_said_of_the_move_of_a_topic_that_is_another_one(monkeypatch)
     request = {"id": 1, "question": "times", "names": names, "end": time.monotonic() + 60}
     found = worker.answer({**request, **asked})["value"]
     assert (found["since"], found["times"]["after"]) == (None, [None])
+
+
+def test_requests_that_wait_for_one_broker_do_not_keep_the_others_waiting(monkeypatch):
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    lines: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
+    go = threading.Event()
+
+    def answer(_, request):
+        if request["names"]["kafka_config_id"] == "slow":
+            go.wait(60)
+        return request["names"]["kafka_config_id"]
+
+    for name in (*["slow"] * 20, "quick"):
+        lines.put(bytearray(json.dumps({"names": {"kafka_config_id": name}}).encode()))
+    monkeypatch.setattr(live_worker, "open_channel", lambda: (lines, answers.put))
+    monkeypatch.setattr(live_worker.LiveWorker, "answer", answer)
+    monkeypatch.setattr(live_worker, "_IDLE", 2.0)
+    monkeypatch.setattr("os._exit", lambda _: None)
+    monkeypatch.setattr("logging.disable", lambda _: None)
+    try:
+        live_worker.main()
+        assert [answers.get(timeout=10), answers.get(timeout=10)] == [{"ready": True}, "quick"]
+    finally:
+        go.set()
 
 
 def login(_):

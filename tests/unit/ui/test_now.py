@@ -175,6 +175,18 @@ def test_during_an_unfinished_move_no_remedy_says_to_commit(
     assert during["drift"]["verdict"] == MOVE_UNFINISHED
 
 
+def test_before_the_first_batch_nothing_agrees_with_a_group_without_commits(
+    broker, make_topic, produce, new_query, new_group
+):
+    topic, group = make_topic(1), new_group()
+    produce(topic, {0: 10})
+    query = new_query({topic: {0: 4}})
+    for file in (query.root / "commits").iterdir():
+        file.unlink()
+    found = now(broker, GroupSelection(group), SparkCheckpoint(query.location))
+    assert (found["totals"]["partitions"], found["drift"]) == (0, None)
+
+
 @pytest.mark.parametrize("has_group", [True, False])
 def test_a_batch_without_a_file_time_has_the_age_of_its_plan(
     has_group, broker, make_topic, produce, new_query, new_group

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 
+from airflow_kafka_offsets.errors import DriftError
 from airflow_kafka_offsets.model.digest import partition_set
 from airflow_kafka_offsets.ui import watched_progress
 from airflow_kafka_offsets.ui.instances import wait_question
@@ -24,6 +25,7 @@ class Sinking:
     checkpoint_location = None
     kafka_config_id = "kafka_default"
     moving = False
+    recreated = False
     left: ClassVar[list[tuple[int, ...]]] = []
 
     def __init__(self, **_):
@@ -34,6 +36,10 @@ class Sinking:
 
     def find_positions(self, client, state):
         return {}
+
+    def check_topics(self, client, state, positions):
+        if self.recreated:
+            raise DriftError("the topic was deleted and created again")
 
     def judge(self, client, positions):
         left = self.left.pop(0)
@@ -107,6 +113,14 @@ def test_a_wait_that_nobody_has_watched_for_long_is_measured_again(watch):
 
 def test_a_wait_that_is_over_is_so_before_its_task_knows(watch):
     assert watch([5, 0])[1]["done"]
+
+
+def test_a_wait_that_its_task_refuses_to_end_is_not_over(watch, monkeypatch):
+    monkeypatch.setattr(Sinking, "recreated", True)
+
+    assert not watch([5])[0]["done"]
+    with pytest.raises(DriftError):
+        watch([0])
 
 
 @pytest.mark.parametrize(
