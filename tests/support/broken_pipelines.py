@@ -1,16 +1,7 @@
-"""
-The broken pipelines of the runbook, each made by a real Spark query on a real Kafka.
-
-As a script it builds them for a reader who wants to practise, on a broker that it may write to, such as that
-of ``airflow-kafka-offsets kafka start``. The topic of ``lag-grows`` is then ``lag-grows-orders``, and so on::
-
-    python tests/support/broken_pipelines.py build --broker 127.0.0.1:9092 --directory practice
-    python tests/support/broken_pipelines.py job lag-grows --broker 127.0.0.1:9092 --directory practice
-"""
+"""The broken pipelines of the runbook, each made by a real Spark query on a real Kafka."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import json
@@ -312,36 +303,3 @@ SITUATIONS: dict[str, Callable[[BrokenPipeline, SparkSession], None]] = {
     "a-whole-fleet": a_whole_fleet,
 }
 """Anchor of the runbook -> what builds its situation."""
-
-
-def main() -> None:
-    from pyspark.sql import SparkSession
-    from spark_session import connector_setting
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=["build", "job"])
-    parser.add_argument("situation", nargs="*", help="all by default")
-    parser.add_argument("--broker", required=True)
-    parser.add_argument("--directory", required=True, type=Path)
-    parser.add_argument("--other-broker", help="for another-cluster")
-    parser.add_argument("--option", action="append", default=[], help="an option of the source, name=value")
-    arguments = parser.parse_args()
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    for name, value in connector_setting().items():
-        builder = builder.config(name, value)
-    spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    options = dict(option.split("=", 1) for option in arguments.option)
-    arguments.directory.mkdir(parents=True, exist_ok=True)
-    without = set() if arguments.other_broker else {"another-cluster"}
-    for situation in arguments.situation or [name for name in SITUATIONS if name not in without]:
-        directory, other = arguments.directory.absolute(), arguments.other_broker
-        pipeline = BrokenPipeline(arguments.broker, directory, f"{situation}-", other_servers=other)
-        if arguments.action == "build":
-            SITUATIONS[situation](pipeline, spark)
-        else:
-            print(pipeline.job(spark, **options) or "the job has read all")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,7 @@
 """Saved plans on a broker in memory: carried out exactly, finished, or refused."""
 
 import json
+import os
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -330,3 +331,17 @@ def test_the_estimate_of_a_query_that_reads_a_topic_twice_counts_both_sources(cl
     plan = plan_reset(client, checkpoint, GroupSelection.parse(groups), Place.parse(30, "to_offset"), now=NOW)
     found = estimate(client, plan, checkpoint)
     assert (found.records_again, found.lag, found.partition_lag) == (2 * (60 + 10), 4 * 70, 70)
+
+
+def test_the_estimate_has_the_pace_of_the_finished_batches(client, tmp_path):
+    query, at = Query(tmp_path / "checkpoint"), int(NOW.timestamp())
+    for batch in range(6):
+        query.run(batch, {"orders": {0: 15 * (batch + 1)}}, at=at)
+        for directory, written in (("offsets", at), ("commits", at + 5)):
+            os.utime(query.root / directory / str(batch), (written, written))
+    client.commit("g", {FIRST: 90})
+    checkpoint, group = SparkCheckpoint(query.location), GroupSelection.parse("g", "orders:0")
+    plan = plan_reset(client, checkpoint, group, Place.parse(10, "to_offset"), now=NOW)
+    found = estimate(client, plan, checkpoint)
+    assert found.seconds is not None
+    assert found.seconds.most == pytest.approx(found.lag * 5 / 15)
