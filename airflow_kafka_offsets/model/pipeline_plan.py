@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 GROUPS_FILE = "groups.json"
 """The file in a checkpoint's archive from which an interrupted move of the groups is resumed."""
 
+OTHER_QUERY = (
+    "the last commit is of another query, and not of the checkpoint's: correct the name of the group or the "
+    "location of the checkpoint, unless this query replaces that one"
+)
+
 
 @dataclass(frozen=True)
 class PipelinePlan:
@@ -59,7 +64,13 @@ class PipelinePlan:
         # A group's plan has its topics' ids, the checkpoint's those of its newest move: they may differ.
         ids = [group_plan.log_ids for group_plan in group_plans if not checkpoint.leaves_mirror]
         return cls(
-            [replace(group_plan, source={**group_plan.source, **where}) for group_plan in group_plans],
+            [
+                replace(
+                    plan.with_note(plan.of_other_query(checkpoint.query_id), OTHER_QUERY),
+                    source={**plan.source, **where},
+                )
+                for plan in group_plans
+            ],
             replace(checkpoint, log_ids=LogIds.union([checkpoint.log_ids, *ids])),
         )
 
