@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 GROUPS_FILE = "groups.json"
 """The file in a checkpoint's archive from which an interrupted move of the groups is resumed."""
+BEFORE_FILE = "before.csv"
+"""The file in the archive with the groups' offsets before the move, as Kafka's CSV."""
 
 OTHER_QUERY = (
     "the last commit is of another query, and not of the checkpoint's: correct the name of the group or the "
@@ -148,7 +150,7 @@ class PipelinePlan:
             "after": {group: offsets_json(offsets) for group, offsets in after.items()},
         }
         files = {GROUPS_FILE: json.dumps(groups, indent=2)}
-        return {**files, "before.csv": format_csv(before), "after.csv": format_csv(after)}
+        return {**files, BEFORE_FILE: format_csv(before), "after.csv": format_csv(after)}
 
     def table_positions(self) -> set[tuple[TopicPartition, int]]:
         """Return every partition and offset of the plan that its tables show."""
@@ -177,9 +179,7 @@ def offsets_after(group_plans: Sequence[OffsetPlan]) -> dict[str, Offsets]:
 
 
 def read_groups_file(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
-    """Read :data:`GROUPS_FILE`: each group's positions before and after; empty for a move without groups."""
-    if not text:
-        return {}, {}
+    """Read :data:`GROUPS_FILE`: each group's positions before and after."""
     # Error texts, which go to logs, name only the type of the content: it may be any file.
     kept: Any = load_json(text, GROUPS_FILE, describe=describe_type)
     before, after = ((kept.get(name) if isinstance(kept, dict) else None) for name in ("before", "after"))
