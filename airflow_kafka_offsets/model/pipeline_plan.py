@@ -114,6 +114,11 @@ class PipelinePlan:
         return [plan for plan in self.group_plans if plan.after and not plan.already_done]
 
     @property
+    def archive(self) -> str | None:
+        """The archive that keeps the offsets before the move, also those of the groups, if a file changes."""
+        return None if self.checkpoint_plan is None else self.checkpoint_plan.archive
+
+    @property
     def begun(self) -> bool:
         """Whether an earlier try has already written a part of the plan."""
         checkpoint = self.checkpoint_plan

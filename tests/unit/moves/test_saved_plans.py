@@ -237,6 +237,19 @@ def test_a_plan_that_was_interrupted_between_checkpoint_and_group_is_finished_by
     assert receipt["checkpoint"]["before"] == {"0": {"orders": {"0": 50, "1": 60}}}
 
 
+@pytest.mark.parametrize("committed", [[FIRST], [FIRST, SECOND]])
+def test_a_plan_whose_checkpoint_is_at_the_target_already_is_finished_after_its_group_was_written(
+    with_checkpoint, committed
+):
+    with_checkpoint.client.commit("g", {FIRST: 20, SECOND: 20})
+    saved = with_checkpoint.plan("to_offset", {"orders": {"0": 50, "1": 60}})
+    made = replace(TASK, plan=saved.digest).text()
+    with_checkpoint.client.commit("g", {tp: saved.targets["g"][tp] for tp in committed}, made)
+    receipt = with_checkpoint.carry_out(saved)
+    assert with_checkpoint.at() == both(with_checkpoint, 50, 60)
+    assert receipt["before"] == {"orders": {"0": 20, "1": 20}}
+
+
 def test_a_plan_that_was_carried_out_is_not_carried_out_twice(pipeline):
     saved = pipeline.plan()
     first = pipeline.carry_out(saved)
