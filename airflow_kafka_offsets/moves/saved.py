@@ -121,7 +121,7 @@ def has_moved(
         if offsets_before(receipt.plan, group, commits):
             return True
         now = committed_offsets(commits).items()
-        if moved is None and any(at != group.before.get(tp) for tp, at in now):
+        if (moved is None or moved.archive is None) and any(at != group.before.get(tp) for tp, at in now):
             elsewhere.append(group.group_id)
     if elsewhere and begun:
         raise PlanRefusedError(
