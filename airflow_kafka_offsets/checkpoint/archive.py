@@ -48,6 +48,8 @@ from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, MoveKind
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.log_ids import LogIds
+from airflow_kafka_offsets.model.offsets import Offsets, Positions
+from airflow_kafka_offsets.model.pipeline_plan import BEFORE_FILE, GROUPS_FILE, read_groups_file
 from airflow_kafka_offsets.model.text import describe_type, size_error
 from airflow_kafka_offsets.storage import decode
 
@@ -155,9 +157,25 @@ def read_copy(checkpoint: SparkCheckpoint, archive: ArchivedMove, path: str) -> 
     return data
 
 
-def read_attachment(checkpoint: SparkCheckpoint, archive: ArchivedMove, name: str) -> str:
-    """Return the text of an attachment; empty if the archive has no such file."""
-    return checkpoint.read_text(f"{DIRECTORY}/{archive.name}/{name}") or ""
+def read_attachment(checkpoint: SparkCheckpoint, archive: ArchivedMove, name: str) -> str | None:
+    """Return the text of an attachment; ``None`` if the archive has no such file."""
+    return checkpoint.read_text(f"{DIRECTORY}/{archive.name}/{name}")
+
+
+def read_group_offsets(
+    checkpoint: SparkCheckpoint, archive: ArchivedMove
+) -> tuple[dict[str, Positions], dict[str, Offsets]]:
+    """Return the positions of each group before a move, and its target offsets; empty without groups."""
+    text = read_attachment(checkpoint, archive, GROUPS_FILE)
+    if text is not None:
+        return read_groups_file(text)
+    if read_attachment(checkpoint, archive, BEFORE_FILE) is None:
+        return {}, {}
+    raise CheckpointError(
+        f"{checkpoint.name(f'{DIRECTORY}/{archive.name}/{GROUPS_FILE}')}: is gone since it was kept, and "
+        f"groups moved with the checkpoint ({BEFORE_FILE} has their offsets): put it back, or move the "
+        "archive's directory away and give the offsets from a receipt or a CSV file"
+    )
 
 
 def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove | None:

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.checkpoint.archive import (
     file_digest,
     moves_of_batch,
     read_archived_move,
-    read_attachment,
+    read_group_offsets,
 )
 from airflow_kafka_offsets.checkpoint.archived_move import (
     ARCHIVE_NAME,
@@ -33,7 +33,6 @@ from airflow_kafka_offsets.errors import CheckpointError, MoveUnfinishedError, P
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import Offsets, Positions
-from airflow_kafka_offsets.model.pipeline_plan import GROUPS_FILE, read_groups_file
 from airflow_kafka_offsets.storage import may_list_late
 
 CLAIM = ".claim"
@@ -149,7 +148,7 @@ class ArchivedMoves:
 
     def group_offsets(self, move: ArchivedMove) -> tuple[dict[str, Positions], dict[str, Offsets]]:
         """Return the positions of each group before a move, and its target offsets."""
-        return read_groups_file(read_attachment(self.checkpoint, move, GROUPS_FILE))
+        return read_group_offsets(self.checkpoint, move)
 
     def restore_of(self, move: ArchivedMove) -> ArchivedMove | None:
         """Return the newest finished move that has undone another one; ``None`` if no move has."""

@@ -56,6 +56,7 @@ class DriftReport:
 
     :param partitions: all partitions of the checkpoint, the group and the broker, in order.
     :param grace: how long after the end of a batch its commit may be missing.
+    :param overdue: the partitions without the commit of a batch that has ended before that.
     :param made_by: the different origins that the group's commits record.
     :param retention_minutes: how long the broker keeps the offsets of a group without members.
     :param unfinished_move: the checkpoint's move that was started and not finished, if any.
@@ -67,6 +68,7 @@ class DriftReport:
     partitions: tuple[PartitionState, ...]
     checked_at: datetime
     grace: timedelta = timedelta(0)
+    overdue: frozenset[TopicPartition] = frozenset()
     made_by: tuple[CommitMetadata, ...] = ()
     retention_minutes: int | None = None
     unfinished_move: str | None = None
@@ -75,17 +77,16 @@ class DriftReport:
     @property
     def within_grace(self) -> bool:
         """Whether a verdict does not count as drift because the batch has just ended."""
-        return self._just_ended and any(entry.verdict in PASSING for entry in self.partitions)
+        return any(self._is_passing(entry) for entry in self.partitions)
 
     @cached_property
     def drift(self) -> dict[Verdict, list[PartitionState]]:
         """The partitions of each verdict that counts as drift."""
         found: dict[Verdict, list[PartitionState]] = {}
         for entry in self.partitions:
-            passing = self._just_ended and entry.verdict in PASSING
             # The entry is judged as if the commit had been made: another verdict, such as one about headroom,
             # may then apply, and that verdict counts.
-            judged = entry._replace(committed=entry.checkpoint) if passing else entry
+            judged = entry._replace(committed=entry.checkpoint) if self._is_passing(entry) else entry
             if judged.drifted:
                 found.setdefault(judged.verdict, []).append(entry)
         return found
@@ -229,10 +230,11 @@ class DriftReport:
         first = f"finish or undo move {self.unfinished_move} first, then check again"
         return {**remedies(), **dict.fromkeys(_CHANGED_BY_MOVES, first)}
 
-    @property
-    def _just_ended(self) -> bool:
+    def _is_passing(self, entry: PartitionState) -> bool:
+        ended_at = self.batch.ended_at
         # Clocks differ: a batch may seem to end slightly in the future, but not by an hour.
-        return self.batch.ended_at is not None and abs(self.checked_at - self.batch.ended_at) < self.grace
+        just_ended = ended_at is not None and abs(self.checked_at - ended_at) < self.grace
+        return just_ended and entry.verdict in PASSING and entry.topic_partition not in self.overdue
 
 
 def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:

@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 
 GROUPS_FILE = "groups.json"
 """The file in a checkpoint's archive from which an interrupted move of the groups is resumed."""
+BEFORE_FILE = "before.csv"
+"""The file in the archive with the groups' offsets before the move, as Kafka's CSV."""
+
+OTHER_QUERY = (
+    "the last commit is of another query, and not of the checkpoint's: correct the name of the group or the "
+    "location of the checkpoint, unless this query replaces that one"
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,13 @@ class PipelinePlan:
         # A group's plan has its topics' ids, the checkpoint's those of its newest move: they may differ.
         ids = [group_plan.log_ids for group_plan in group_plans if not checkpoint.leaves_mirror]
         return cls(
-            [replace(group_plan, source={**group_plan.source, **where}) for group_plan in group_plans],
+            [
+                replace(
+                    plan.with_note(plan.of_other_query(checkpoint.query_id), OTHER_QUERY),
+                    source={**plan.source, **where},
+                )
+                for plan in group_plans
+            ],
             replace(checkpoint, log_ids=LogIds.union([checkpoint.log_ids, *ids])),
         )
 
@@ -101,6 +114,11 @@ class PipelinePlan:
         return [plan for plan in self.group_plans if plan.after and not plan.already_done]
 
     @property
+    def archive(self) -> str | None:
+        """The archive that keeps the offsets before the move, also those of the groups, if a file changes."""
+        return None if self.checkpoint_plan is None else self.checkpoint_plan.archive
+
+    @property
     def begun(self) -> bool:
         """Whether an earlier try has already written a part of the plan."""
         checkpoint = self.checkpoint_plan
@@ -137,7 +155,7 @@ class PipelinePlan:
             "after": {group: offsets_json(offsets) for group, offsets in after.items()},
         }
         files = {GROUPS_FILE: json.dumps(groups, indent=2)}
-        return {**files, "before.csv": format_csv(before), "after.csv": format_csv(after)}
+        return {**files, BEFORE_FILE: format_csv(before), "after.csv": format_csv(after)}
 
     def table_positions(self) -> set[tuple[TopicPartition, int]]:
         """Return every partition and offset of the plan that its tables show."""
@@ -166,9 +184,7 @@ def offsets_after(group_plans: Sequence[OffsetPlan]) -> dict[str, Offsets]:
 
 
 def read_groups_file(text: str) -> tuple[dict[str, Positions], dict[str, Offsets]]:
-    """Read :data:`GROUPS_FILE`: each group's positions before and after; empty for a move without groups."""
-    if not text:
-        return {}, {}
+    """Read :data:`GROUPS_FILE`: each group's positions before and after."""
     # Error texts, which go to logs, name only the type of the content: it may be any file.
     kept: Any = load_json(text, GROUPS_FILE, describe=describe_type)
     before, after = ((kept.get(name) if isinstance(kept, dict) else None) for name in ("before", "after"))

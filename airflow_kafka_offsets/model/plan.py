@@ -214,6 +214,11 @@ class OffsetPlan:
         names = list(partitions)
         return replace(self, notes=(*self.notes, f"{remark}: {summarize(names)}")) if names else self
 
+    def of_other_query(self, query: str) -> list[TopicPartition]:
+        """Return the partitions whose last commit is of another query."""
+        made = {tp: CommitMetadata.of(self.commits.get(tp)).query for tp in self.after}
+        return [tp for tp, maker in made.items() if maker not in ("", query)]
+
     def check_not_moved(self, commits: Commits) -> None:
         """Raise a GroupMovedError if the group has moved since the plan was made."""
         # Compared with `planned_on`, because `before` may be from an interrupted try.

@@ -84,21 +84,26 @@ class GroupReceipt:
     @classmethod
     def parse(cls, value: object, *, describe: DescribeValue = shorten) -> GroupReceipt:
         """Read one group's part of a receipt."""
-        if not isinstance(value, Mapping) or not isinstance(value.get("group_id"), str):
-            raise OffsetsFormatError(f"receipt: found {describe(value)}; expected one group's receipt")
+        known: Mapping[str, Any] = _mapping(value)
+        # Other results name a group too: a restore of them would find nothing to do, and end well.
+        # The receipt of a deletion has no "after".
+        if not isinstance(known.get("group_id"), str) or not isinstance(known.get("before"), Mapping):
+            raise OffsetsFormatError(
+                f"receipt: found {describe(value)}; expected one group's receipt, with its offsets before"
+            )
         # A plan with an empty scope has no partitions.
-        after = value.get("after")
+        after = known.get("after")
         positions = {
-            name: parse_positions(value[name], f"receipt, {name}", describe=describe)
-            if value.get(name)
+            name: parse_positions(known[name], f"receipt, {name}", describe=describe)
+            if known.get(name)
             else {}
             for name in ("before", "skipped", "clamped", "log_start", "log_end")
         }
         return cls(
-            parse_stored_group(value["group_id"], "receipt, group_id"),
+            parse_stored_group(known["group_id"], "receipt, group_id"),
             after=parse_offsets(after, "receipt, after", describe=describe) if after else {},
-            log_ids=LogIds.parse(value.get("logs"), "receipt, logs", describe=describe),
-            times=_mapping(value.get("times")),
+            log_ids=LogIds.parse(known.get("logs"), "receipt, logs", describe=describe),
+            times=_mapping(known.get("times")),
             **positions,
         )
 
@@ -139,7 +144,7 @@ class Receipt:
                 "returns it"
             )
         parts, moved = value.get("groups", [value]), value.get("checkpoint")
-        if not isinstance(parts, Sequence) or isinstance(parts, str) or not (parts or "checkpoint" in value):
+        if not isinstance(parts, Sequence) or isinstance(parts, str) or not (parts or moved is not None):
             raise OffsetsFormatError(f"receipt: found {describe(parts)}; expected the list of groups")
         groups = tuple(GroupReceipt.parse(part, describe=describe) for part in parts)
         lost, plan = value.get("lost"), value.get("plan")

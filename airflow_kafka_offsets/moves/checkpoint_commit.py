@@ -133,11 +133,7 @@ def _skipped_refusals(group_plan: OffsetPlan, query: str, read_first: Callable[[
 
     :param read_first: returns where the query began.
     """
-    taken_over = [
-        move
-        for move in group_plan.moves
-        if CommitMetadata.of(group_plan.commits.get(move.topic_partition)).query not in ("", query)
-    ]
+    taken_over = set(group_plan.of_other_query(query))
     if not taken_over:
         return []
     way_out = "to take the group over anyway, first commit to it the offsets at which the query began"
@@ -146,8 +142,8 @@ def _skipped_refusals(group_plan: OffsetPlan, query: str, read_first: Callable[[
     except CheckpointError as error:
         return [f"{error}; so it is not known which records the query has skipped; {way_out}"]
     skipped: dict[TopicPartition, int] = {}
-    for tp, before, _, log_range in taken_over:
-        if (count := first.get(tp, 0) - max(before or 0, log_range.start)) > 0:
+    for tp, before, _, log_range in group_plan.moves:
+        if tp in taken_over and (count := first.get(tp, 0) - max(before or 0, log_range.start)) > 0:
             skipped[tp] = count
     if not skipped:
         return []

@@ -121,7 +121,7 @@ def has_moved(
         if offsets_before(receipt.plan, group, commits):
             return True
         now = committed_offsets(commits).items()
-        if moved is None and any(at != group.before.get(tp) for tp, at in now):
+        if (moved is None or moved.archive is None) and any(at != group.before.get(tp) for tp, at in now):
             elsewhere.append(group.group_id)
     if elsewhere and begun:
         raise PlanRefusedError(
@@ -182,8 +182,7 @@ def plan_saved(
     for group in plan.group_plans:
         mine = offsets_before(saved.digest, saved.receipt.group(group.group_id), group.commits)
         begun = begun or bool(mine)
-        # The archive of a checkpoint has the earlier offsets of the groups.
-        group = group if plan.checkpoint_plan is not None else group.with_before(mine)
+        group = group if plan.archive else group.with_before(mine)
         groups.append(with_saved_parts(group, saved))
     plan = replace(
         plan, group_plans=groups, provenance={"plan": saved.digest, "names": saved.names.as_json()}

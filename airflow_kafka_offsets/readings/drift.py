@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
+from airflow_kafka_offsets.checkpoint.log import parse_offset_log
 from airflow_kafka_offsets.checkpoint.state import CheckpointState
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -18,7 +20,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import log_ids_of
-from airflow_kafka_offsets.model.drift import REPORT_VERSION, DriftReport, NewestBatch, reports_json
+from airflow_kafka_offsets.model.drift import PASSING, REPORT_VERSION, DriftReport, NewestBatch, reports_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Commits, Logs, Offsets, TopicPartition, committed_offsets
@@ -91,6 +93,10 @@ def pipeline_drift(
         if min_headroom is not None:
             rooms = read_headrooms(client, offsets_to_read(states), logs, kept, min_headroom=min_headroom)
             states = tuple(each._replace(headroom=rooms.get(each.topic_partition)) for each in states)
+        overdue = frozenset[TopicPartition]()
+        if grace and any(each.verdict in PASSING for each in states):
+            due = _due_offsets(moves, state, checked_at - grace)
+            overdue = _overdue(group, selection, due, commits, wanted)
         reports.append(
             DriftReport(
                 group_id=group,
@@ -98,6 +104,7 @@ def pipeline_drift(
                 partitions=states,
                 checked_at=checked_at,
                 grace=grace,
+                overdue=overdue,
                 made_by=tuple(dict.fromkeys(filter(None, map(CommitMetadata.of, commits.values())))),
                 retention_minutes=minutes,
                 unfinished_move=None if unfinished is None else str(unfinished),
@@ -105,6 +112,39 @@ def pipeline_drift(
             )
         )
     return reports
+
+
+def _due_offsets(moves: KnownMoves, state: CheckpointState, due_at: datetime) -> Mapping[str, Offsets]:
+    """
+    Return where the newest batch ended that has finished before a time: source -> offsets.
+
+    Empty if there is no such batch, or if a move since then has changed where the query is.
+    """
+    checkpoint, first, newest = moves.checkpoint, datetime.min.replace(tzinfo=timezone.utc), moves.newest
+    if newest is not None and newest.created_at > due_at.timestamp():
+        return {}
+    finished = sorted(state.planned & state.committed)
+    # Batches end in order. The time of a file that is gone, or of a storage without times, is unknown.
+    ended_before = bisect(finished, due_at, key=lambda number: checkpoint.ended_at(number) or first)
+    number = finished[ended_before - 1] if ended_before else None
+    if number is None or checkpoint.ended_at(number) is None:
+        return {}
+    text = checkpoint.read_text(f"offsets/{number}")
+    return {} if text is None else parse_offset_log(text, checkpoint.name(f"offsets/{number}")).kafka_offsets
+
+
+def _overdue(
+    group: str, selection: GroupSelection, due: Mapping[str, Offsets], commits: Commits, wanted: Offsets
+) -> frozenset[TopicPartition]:
+    """Return the partitions in which a group is before the end of a batch that must be committed by now."""
+    ends = {
+        tp: offset
+        for source, offsets in due.items()
+        for tp, offset in offsets.items()
+        if selection.group_of(source, tp.topic) == group and offset <= wanted.get(tp, -1)
+    }
+    found = committed_offsets({tp: commits.get(tp) for tp in ends})
+    return frozenset(tp for tp, offset in ends.items() if (at := found[tp]) is None or at < offset)
 
 
 def _partition_states(

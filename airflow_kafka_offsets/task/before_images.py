@@ -96,9 +96,7 @@ class BeforeImages:
                     first = kept or by.offsets_before(tp.topic)
                     if tp in first:
                         found[tp] = first[tp]
-        # The archive of a checkpoint has the offsets from before a move that is continued, also those of its
-        # groups.
-        return plan if plan.checkpoint_plan else plan.with_before(before)
+        return plan if plan.archive else plan.with_before(before)
 
     def _refuse_changed_names(
         self, plan: PipelinePlan, client: OffsetsClient, metadata: CommitMetadata

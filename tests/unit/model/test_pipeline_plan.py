@@ -67,7 +67,6 @@ def test_what_an_archive_keeps_of_the_groups_reads_back():
     )
     assert images["before.csv"].split() == ["g,orders,0,20"]
     assert PipelinePlan([]).archive_files() == {}
-    assert read_groups_file("") == ({}, {})
 
 
 def test_a_plan_of_which_nothing_is_left_to_write_is_refused_with_what_was_left_alone():

@@ -113,6 +113,11 @@ def test_a_receipt_of_a_later_version_is_not_guessed_at():
         {"version": 1},
         {"version": 1, "groups": [3]},
         {"version": 1, "groups": []},
+        {"version": 1, "groups": [], "checkpoint": None},
+        # The report of a drift check, or another result: a restore would end well and restore nothing.
+        {"version": 1, "group_id": "g", "partitions": []},
+        {"version": 1, "group_id": "g", "before": None, "after": {"orders": {"0": 1}}},
+        {"version": 1, "drifted": False, "groups": [{"version": 1, "group_id": "g", "drifted": False}]},
         "x",
     ],
 )

@@ -4,9 +4,11 @@ from datetime import datetime, timezone
 
 import pytest
 from memory_clients import open_client
+from written_query import NEW_QUERY_ID
 
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
+    CheckpointError,
     CommitProgress,
     GroupActiveError,
     GroupMovedError,
@@ -111,3 +113,23 @@ def test_groups_are_saved_before_they_are_deleted_and_read_back(client):
     assert saved == [({"g": {FIRST: 50}, "none": {}}, [50, None])]
     assert found == {"g": None, "none": None}
     assert holds(client) == [None, None]
+
+
+def test_a_checkpoint_is_not_taken_back_without_its_group_if_the_file_with_its_offsets_is_lost(pipeline):
+    pipeline.reset(20, CommitMetadata(tool="group reset"))
+    (pipeline.query.root / "_kafka_offsets" / "0001-seek" / "groups.json").unlink()
+    with pytest.raises(CheckpointError, match=r"0001-seek/groups.json: is gone .*\(before.csv has their"):
+        pipeline.take_back("0001-seek")
+    assert pipeline.at() == [20] * 4
+
+
+def test_a_group_that_follows_another_query_than_the_checkpoint_is_named_in_the_plan(pipeline, client):
+    other = CommitMetadata(query=NEW_QUERY_ID, batch=7).text()
+    client.commit("g", {SECOND: 90}, other)
+    place = Place.parse("earliest", "to_offset")
+    plan = plan_reset(client, pipeline.checkpoint, pipeline.group, place, now=NOW)
+    assert plan.refusals == []  # a new query may take the group's position over
+    assert plan.group_plans[0].notes == (
+        "the last commit is of another query, and not of the checkpoint's: correct the name of the group or "
+        "the location of the checkpoint, unless this query replaces that one: orders-1",
+    )

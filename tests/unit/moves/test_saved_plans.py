@@ -22,11 +22,12 @@ from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
+from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
 from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.fleet import check_disjoint
 from airflow_kafka_offsets.moves.reset import plan_reset
-from airflow_kafka_offsets.moves.saved import plan_saved
+from airflow_kafka_offsets.moves.saved import has_moved, plan_saved
 from airflow_kafka_offsets.readings.estimate import estimate
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -236,6 +237,28 @@ def test_a_plan_that_was_interrupted_between_checkpoint_and_group_is_finished_by
     assert with_checkpoint.at() == both(with_checkpoint, 40, 50)
     assert receipt["before"] == {"orders": {"0": 50, "1": 60}}
     assert receipt["checkpoint"]["before"] == {"0": {"orders": {"0": 50, "1": 60}}}
+
+
+@pytest.mark.parametrize("committed", [[FIRST], [FIRST, SECOND]])
+def test_a_plan_whose_checkpoint_is_at_the_target_already_is_finished_after_its_group_was_written(
+    with_checkpoint, committed
+):
+    with_checkpoint.client.commit("g", {FIRST: 20, SECOND: 20})
+    saved = with_checkpoint.plan("to_offset", {"orders": {"0": 50, "1": 60}})
+    made = replace(TASK, plan=saved.digest).text()
+    with_checkpoint.client.commit("g", {tp: saved.targets["g"][tp] for tp in committed}, made)
+    receipt = with_checkpoint.carry_out(saved)
+    assert with_checkpoint.at() == both(with_checkpoint, 50, 60)
+    assert receipt["before"] == {"orders": {"0": 20, "1": 20}}
+
+
+def test_it_is_unknown_whether_a_plan_has_moved_a_group_that_others_have_committed_since(pipeline):
+    pipeline.client.commit("g", {FIRST: 20, SECOND: 20})
+    saved = pipeline.plan("to_offset", {"orders": {"0": 50, "1": 60}})
+    receipt = pipeline.carry_out(saved)
+    pipeline.client.commit("g", {FIRST: 70, SECOND: 70}, CommitMetadata(run="other").text())
+    with pytest.raises(PlanRefusedError, match="so it is unknown whether the plan has moved it"):
+        has_moved(pipeline.client, pipeline.checkpoint, Receipt.parse(receipt))
 
 
 def test_a_plan_that_was_carried_out_is_not_carried_out_twice(pipeline):

@@ -15,6 +15,9 @@ from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.place import Place
+from airflow_kafka_offsets.moves.apply import apply_pipeline
+from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.operators import check_drift
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
@@ -71,6 +74,39 @@ def test_a_batch_that_has_just_ended_need_not_have_been_committed(checkpoint, to
     assert (group["drifted"], group["within_grace"], verdicts(context)) == (False, True, {0: "no commit"})
     with pytest.raises(AirflowFailException, match="no commit on 1 of 1"):
         check(context, **names, grace="PT30S")
+
+
+@pytest.mark.parametrize(
+    ("committed", "drifted"), [(6, False), (5, True), (None, True)], ids=["in-time", "late", "never"]
+)
+def test_a_query_that_never_pauses_does_not_hide_that_its_batches_are_not_committed(
+    checkpoint, topic, new_group, commit, context, committed, drifted
+):
+    group, now = new_group(), time.time()
+    for batch, minutes in enumerate((8, 6, 4, 2, 0)):
+        location = checkpoint({topic: {0: 5 + batch}}, batch=batch, ended_at=now - 60 * minutes)
+    if committed is not None:
+        commit(group, topic, {0: committed})
+    names = {"group_id": group, "checkpoint_location": location, "topics": f"{topic}:0"}
+    report = check(context, **names, grace="5m", on_drift="warn")
+    (found,) = report["pipelines"][0]["groups"]
+    assert (found["drifted"], found["within_grace"]) == (drifted, not drifted)
+
+
+def test_what_was_read_before_a_move_within_grace_is_not_overdue(
+    checkpoint, topic, new_group, commit, context, broker
+):
+    group, now = new_group(), time.time()
+    for batch, minutes in enumerate((8, 6, 4)):
+        location = checkpoint({topic: {0: 5 + batch}}, batch=batch, ended_at=now - 60 * minutes)
+    commit(group, topic, {0: 7})
+    spark = SparkCheckpoint(location)
+    selection, place = GroupSelection.parse(group, f"{topic}:0"), Place.parse(1, "to_offset")
+    plan = plan_reset(broker, spark, selection, place, now=datetime.now(tz=timezone.utc))
+    apply_pipeline(broker, plan, CommitMetadata(tool="group reset"), spark, 0)
+    checkpoint({topic: {0: 9}}, batch=3, ended_at=now)
+    (report,) = pipeline_drift(broker, spark, selection, grace=timedelta(minutes=5))
+    assert (report.drifted, report.within_grace) == (False, True)
 
 
 def test_warn_says_it_in_the_log_and_succeeds(checkpoint, topic, new_group, context, capsys, caplog):

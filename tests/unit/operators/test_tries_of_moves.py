@@ -137,6 +137,21 @@ def test_a_refused_retry_keeps_the_offsets_from_before_the_first_try(
     assert again.xcoms["return_value"]["before"] == {topic: {"0": 5, "1": 5}}
 
 
+@pytest.mark.parametrize("store", [None, Store()], ids=["commits", "store"])
+def test_a_retry_has_the_first_offsets_of_a_group_whose_checkpoint_is_at_the_target_already(
+    topic, group, commit, new_query, monkeypatch, store
+):
+    query = new_query({topic: {0: 5, 1: 5}})
+    commit(group, topic, {0: 2, 1: 3})
+    how = {"to_batch": 1, "checkpoint_location": query.location, "quiet_period": 0}
+    with monkeypatch.context() as patch:
+        patch.setattr(BeforeImages, "finish", kill)
+        with pytest.raises(KilledError):
+            reset(group, **how).execute({"ti": ti("reset", job=None), "task_state_store": store})
+    receipt = reset(group, **how).execute({"ti": ti("reset", 2, job=None), "task_state_store": store})
+    assert (receipt["before"], receipt["checkpoint"]["archive"]) == ({topic: {"0": 2, "1": 3}}, None)
+
+
 def test_a_refused_retry_does_not_hide_the_move_of_a_checkpoint(topic, group, commit, new_query, monkeypatch):
     query = new_query({topic: {0: 5, 1: 5}})
     commit(group, topic, {0: 2, 1: 2})

@@ -60,7 +60,7 @@ def test_the_receipt_of_a_plan_that_was_not_carried_out_is_no_target() -> None:
 
 def receipt(**after: int) -> dict[str, Any]:
     """Return the receipt of a move of groups that read the same partition."""
-    groups = [{"group_id": name, "after": {"orders": {"0": at}}} for name, at in after.items()]
+    groups = [{"group_id": name, "before": {}, "after": {"orders": {"0": at}}} for name, at in after.items()]
     return {"version": 1, "groups": groups}
 
 
