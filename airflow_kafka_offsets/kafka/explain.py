@@ -199,7 +199,7 @@ def commit_error(
     if OCCUPIED in codes:
         return explained(first).append(outcome)
     if not ACTIVE_GROUP.isdisjoint(codes):
-        return active_group_error(group_id, members(), outcome, code=codes[0])
+        return active_group_error(group_id, members(), codes[0]).append(outcome)
     # No response came: the error that ended the attempts says more than the list of partitions, which are all
     # equally uncertain.
     if not written and retriable and uncertain and reason is not None:
@@ -221,14 +221,13 @@ def commit_error(
 
 
 def active_group_error(
-    group_id: str, members: Sequence[GroupMember], outcome: str, code: str | None = None
+    group_id: str, members: Sequence[GroupMember], code: str | None = None
 ) -> GroupActiveError:
     """Return the error for a group that has members."""
     number = f"{plural(len(members), 'active member')} ({join_first(members)})"
     found = number if members else "active members"
     return GroupActiveError(
-        f"group {group_id!r} has {found}, and only they may commit: stop them and try again; {outcome}",
-        code=code,
+        f"group {group_id!r} has {found}, and only they may commit: stop them and try again", code=code
     )
 
 
