@@ -57,7 +57,7 @@ class FencedCommit(GroupWrite):
         try:
             self._member = member = _Member(connections.get())
             self._background_errors = member.connection.background_errors
-            self._session.check_cluster({read_cluster_id(member.connection, call.seconds_left)})
+            self._session.check_cluster(read_cluster_id(member.connection, call.seconds_left))
             member.join(sorted({tp.topic for tp in self._offsets}), call)
             member.check_assigned(self._offsets)
             super()._attempt(call, seconds)
