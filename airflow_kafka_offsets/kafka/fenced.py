@@ -18,8 +18,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from airflow_kafka_offsets.errors import BrokerError, GroupActiveError
 from airflow_kafka_offsets.kafka.commits import ATTEMPT, commit_chunks
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
-from airflow_kafka_offsets.kafka.explain import Call, active_group_error
-from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, OCCUPIED, CallError, Failure
+from airflow_kafka_offsets.kafka.explain import Call
+from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, CallError, Failure
 from airflow_kafka_offsets.kafka.group_writes import GroupWrite, Results
 from airflow_kafka_offsets.kafka.groups import COMMITTER
 from airflow_kafka_offsets.kafka.requests import read_cluster_id, send_commit
@@ -37,13 +37,11 @@ _CLOSE = 5.0
 class FencedCommit(GroupWrite):
     """One commit to one group, each attempt as its member; the group is described before it is joined."""
 
-    passing = ACTIVE_GROUP | {OCCUPIED}
     may_be_planned_again = False
 
     _member: _Member
 
-    def _attempt(self, call: Call, seconds: float) -> None:
-        self._refuse_members(call)
+    def _write(self, call: Call, seconds: float) -> None:
         # New connections for each attempt: the previous client would join again automatically.
         connections = Connections(
             {
@@ -60,21 +58,13 @@ class FencedCommit(GroupWrite):
             self._session.check_cluster(read_cluster_id(member.connection, call.seconds_left))
             member.join(sorted({tp.topic for tp in self._offsets}), call)
             member.check_assigned(self._offsets)
-            super()._attempt(call, seconds)
+            super()._write(call, seconds)
             # If members changed, other clients may have moved the group; the broker has confirmed each
             # partition.
             if self._written and not (member.over or self._refused):
                 self._read_back(call)
         finally:
             connections.close(_CLOSE)
-
-    def _refuse_members(self, call: Call) -> None:
-        """Refuse a group with members before the join disturbs them."""
-        group = self._admin.describe_groups([self._group_id], call)[self._group_id]
-        if group.is_occupied:
-            raise CallError(Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}"))
-        if group.is_active:
-            raise active_group_error(self._group_id, group.members)
 
     def _parts(self) -> Iterator[Offsets]:
         for part in commit_chunks(self._group_id, dict(self._todo), self._texts):

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import ClassVar
 
 from airflow_kafka_offsets.errors import (
     BrokerError,
     ClientCrashedError,
+    GroupActiveError,
     GroupMovedError,
     PlanRefusedError,
-    SetupError,
 )
 from airflow_kafka_offsets.kafka.admin import FIRST_ATTEMPT, Admin
 from airflow_kafka_offsets.kafka.commits import ATTEMPT, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.connection import Connection
-from airflow_kafka_offsets.kafka.explain import Call, commit_error, describe_outcome, rest_refused_error
+from airflow_kafka_offsets.kafka.explain import (
+    Call,
+    active_group_error,
+    commit_error,
+    describe_outcome,
+    rest_refused_error,
+)
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
     OCCUPIED,
@@ -32,16 +37,13 @@ from airflow_kafka_offsets.kafka.failures import (
     Failure,
 )
 from airflow_kafka_offsets.kafka.group_commits import GroupCommits
-from airflow_kafka_offsets.kafka.groups import GroupDescription
 from airflow_kafka_offsets.kafka.requests import missing_partitions
 from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import Commit, Commits, Offsets, TopicPartition
 
-log = logging.getLogger(__name__)
-
-_DESCRIBE = 10.0
-"""Seconds to look up a group's members after a refused commit."""
+_AGAIN = ACTIVE_GROUP | {OCCUPIED}
+"""With these errors the broker refuses the whole request; the next attempt sees who the members are."""
 
 Results = Mapping[TopicPartition, Failure | None]
 """Partition -> ``None`` if it was committed, else the failure."""
@@ -51,8 +53,8 @@ class GroupWrite:
     """
     One commit to one group, sent until each partition is written or refused.
 
-    Each attempt reads the group first: an earlier attempt without a response may be done by now, and other
-    clients may have committed.
+    Each attempt first describes the group, which must be a consumer group without members. Then it reads the
+    commits: an earlier attempt without a response may be done by now, and other clients may have committed.
 
     :param metadata: a text for all topics, or topic -> its text.
     :param offsets_to_commit: called with the group's commits right before each attempt overwrites them, with
@@ -60,8 +62,6 @@ class GroupWrite:
         raises an error to end the commit.
     """
 
-    passing: ClassVar[Collection[str]] = (OCCUPIED,)
-    """Codes of temporary failures, in addition to those that always are."""
     may_be_planned_again: ClassVar[bool] = True
     """Whether a retry may succeed after ``offsets_to_commit`` has refused the rest."""
 
@@ -98,13 +98,15 @@ class GroupWrite:
         """
         Commit, and return the offsets that were written.
 
+        :raises GroupActiveError: if the group has members; names them.
+        :raises PlanRefusedError: if it is a streams group, to which Kafka accepts commits, or a share group.
         :raises CommitError: if partitions were refused, or ``offsets_to_commit`` refused the rest.
         """
         reason: BrokerError | None = None
         attempt = partial(self._attempt, call)
         try:
             if self._offsets:
-                retry_until(call, attempt, lambda: self._background_errors, self.passing, FIRST_ATTEMPT)
+                retry_until(call, attempt, lambda: self._background_errors, _AGAIN, FIRST_ATTEMPT)
         except CallError as error:
             reason = self._explain(call, error.failure)
         except (GroupMovedError, PlanRefusedError) as error:
@@ -139,6 +141,19 @@ class GroupWrite:
             raise self._explain(call, error.failure).append("nothing was changed") from None
 
     def _attempt(self, call: Call, seconds: float) -> None:
+        self._refuse_members(call)
+        self._write(call, seconds)
+
+    def _refuse_members(self, call: Call) -> None:
+        group = self._admin.describe_groups([self._group_id], call)[self._group_id]
+        if group.kind_refusal:
+            raise PlanRefusedError(group.kind_refusal)
+        if group.is_occupied:
+            raise CallError(Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}"))
+        if group.is_active:
+            raise active_group_error(self._group_id, group.members)
+
+    def _write(self, call: Call, seconds: float) -> None:
         self._compare(call)
         for part in self._parts():
             try:
@@ -191,9 +206,6 @@ class GroupWrite:
         self._failures |= failures
         self._unsure |= {tp for tp, failure in failures.items() if failure.code in UNCERTAIN}
         codes = {failure.code for failure in failures.values()}
-        # With these errors the broker refuses the whole request.
-        if codes & ACTIVE_GROUP.difference(self.passing):
-            self._check_occupied(call)
         # Another client may have committed the same offsets to a topic that this user must not commit to.
         one_topic = len({tp.topic for tp in results}) == 1
         if codes - (OF_WHOLE_GROUP | UNCERTAIN | ({TOPIC_HIDDEN} if one_topic else set())):
@@ -205,8 +217,9 @@ class GroupWrite:
         left = {tp: failure for tp, failure in failures.items() if tp in self._todo}
         unknown = [tp for tp, failure in left.items() if failure.code in UNKNOWN_PARTITION]
         absent = missing_partitions(self._connection(), unknown, call.seconds_left) if unknown else ()
-        passing = TEMPORARY.union(self.passing)
-        again = [failure for tp, failure in left.items() if failure.code in passing and tp not in absent]
+        again = [
+            failure for tp, failure in left.items() if failure.code in TEMPORARY | _AGAIN and tp not in absent
+        ]
         self._refused = len(again) < len(left)
         # A retry for the other partitions does not help a partition that was refused permanently.
         if again and not self._refused:
@@ -227,15 +240,6 @@ class GroupWrite:
     def _is_ours(self, tp: TopicPartition, commit: Commit | None) -> bool:
         return commit == Commit(self._offsets[tp], self._texts[tp.topic])
 
-    def _check_occupied(self, call: Call) -> None:
-        """Raise :class:`CallError` if the group is active only because a window is being committed to it."""
-        group = self._described(call)
-        # The window's commit may have ended in the meantime.
-        if group is not None and (group.is_occupied or not group.is_active):
-            failure = Failure(OCCUPIED, f"group {self._group_id!r} is {group.state}")
-            self._failures |= dict.fromkeys(self._todo, failure)
-            raise CallError(failure)
-
     def _connection(self) -> Connection:
         """Return the connection to look up topics."""
         return self._session.connections.get()
@@ -245,7 +249,8 @@ class GroupWrite:
 
     def _error(self, call: Call, reason: BrokerError | None) -> BrokerError:
         """Return the error to raise; ``reason`` has ended the attempts."""
-        if reason is not None and not (self._failures and self._todo):
+        named = isinstance(reason, GroupActiveError) or not (self._failures and self._todo)
+        if reason is not None and named:
             return reason.append(self._outcome)
         return commit_error(
             self._group_id,
@@ -253,7 +258,6 @@ class GroupWrite:
             sorted(self._written),
             {tp: self._failures.get(tp, UNANSWERED) for tp in self._todo},
             partial(self._explain, call),
-            members=lambda: getattr(self._described(call), "members", ()),
             uncertain=bool(self._unsure),
             retriable=not self._refused,
             reason=reason,
@@ -262,10 +266,3 @@ class GroupWrite:
     @property
     def _outcome(self) -> str:
         return describe_outcome(self._offsets, self._written, uncertain=bool(self._unsure))
-
-    def _described(self, call: Call) -> GroupDescription | None:
-        try:
-            return self._admin.describe_groups([self._group_id], call.with_timeout(_DESCRIBE))[self._group_id]
-        except (BrokerError, SetupError) as error:
-            log.debug("Could not look up the members of group %r: %s", self._group_id, error)
-            return None
