@@ -236,14 +236,7 @@ class OffsetsClient(GroupCalls, RecordReads):
         :raises GroupActiveError: if the group has members; names them.
         :raises CommitError: if partitions were refused; says which, and which were written.
         """
-        whole = dict(offsets)
-
-        def offsets_to_commit(found: Commits) -> Offsets:
-            if check is not None:
-                check(found)
-            return whole
-
-        write = GroupWrite(self._session, self._admin, group_id, whole, metadata, offsets_to_commit)
+        write = GroupWrite(self._session, self._admin, group_id, dict(offsets), metadata, check)
         with self._session.begin_exclusive(f"committing to group {group_id!r}") as call:
             write.run(call)
 
@@ -257,7 +250,7 @@ class OffsetsClient(GroupCalls, RecordReads):
         :raises BrokerAuthenticationError: if a right is missing; names it.
         """
         wanted = {TopicPartition(topic, MAX_PARTITION): 0 for topic in sorted(set(topics))}
-        write = GroupWrite(self._session, self._admin, group_id, wanted, "", lambda _: wanted)
+        write = GroupWrite(self._session, self._admin, group_id, wanted, "")
         with self._session.begin_exclusive(f"checking the right to commit to group {group_id!r}") as call:
             write.prove_right(call)
 

@@ -10,12 +10,13 @@ it, reads the group's commits, compares, commits, reads back and leaves. It neve
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kafka_offsets.errors import BrokerError, GroupActiveError
+from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.commits import ATTEMPT, commit_chunks
 from airflow_kafka_offsets.kafka.connection import OWN_GROUP, Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call
@@ -23,7 +24,8 @@ from airflow_kafka_offsets.kafka.failures import ACTIVE_GROUP, CallError, Failur
 from airflow_kafka_offsets.kafka.group_writes import GroupWrite, Results
 from airflow_kafka_offsets.kafka.groups import COMMITTER
 from airflow_kafka_offsets.kafka.requests import read_cluster_id, send_commit
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.kafka.session import Session
+from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, summarize
 
 SESSION_TIMEOUT_MS = 10_000
 """How long a member that died blocks the group. The broker's default minimum is 6 s."""
@@ -35,11 +37,31 @@ _CLOSE = 5.0
 
 
 class FencedCommit(GroupWrite):
-    """One commit to one group, each attempt as its member; the group is described before it is joined."""
+    """
+    One commit to one group, each attempt as its member; the group is described before it is joined.
+
+    :param offsets_to_commit: called with the group's commits; returns the offsets that are left to write, or
+        refuses a group at another position.
+    """
 
     may_be_planned_again = False
 
     _member: _Member
+
+    def __init__(
+        self,
+        session: Session,
+        admin: Admin,
+        group_id: str,
+        offsets: Offsets,
+        metadata: str | Mapping[str, str],
+        offsets_to_commit: Callable[[Commits], Offsets],
+    ) -> None:
+        super().__init__(session, admin, group_id, offsets, metadata, offsets_to_commit)
+        self._offsets_to_commit = offsets_to_commit
+
+    def _left(self, found: Commits) -> Offsets:
+        return self._offsets_to_commit(found)
 
     def _write(self, call: Call, seconds: float) -> None:
         # New connections for each attempt: the previous client would join again automatically.
@@ -75,7 +97,7 @@ class FencedCommit(GroupWrite):
         return send_commit(self._member.connection, part, self._texts, min(ATTEMPT, call.seconds_left))
 
     def _read_back(self, call: Call) -> None:
-        if lost := self._offsets_to_commit(self._read(call, self._offsets)).keys():
+        if lost := self._left(self._read(call, self._offsets)).keys():
             self._written = {tp: offset for tp, offset in self._written.items() if tp not in lost}
             self._unsure |= lost
             raise CallError(Failure("_RETRY", "the offsets read back are not those that were committed"))

@@ -57,13 +57,13 @@ class GroupWrite:
     commits: an earlier attempt without a response may be done by now, and other clients may have committed.
 
     :param metadata: a text for all topics, or topic -> its text.
-    :param offsets_to_commit: called with the group's commits right before each attempt overwrites them, with
-        those from before the first attempt where this commit has written; returns the offsets to write, or
-        raises an error to end the commit.
+    :param check: called with the group's commits right before each attempt overwrites them, with those from
+        before the first attempt where this commit has written; raises an error to end the commit. Default:
+        whatever the commits are.
     """
 
     may_be_planned_again: ClassVar[bool] = True
-    """Whether a retry may succeed after ``offsets_to_commit`` has refused the rest."""
+    """Whether a retry may succeed after the check has refused the rest."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class GroupWrite:
         group_id: str,
         offsets: Offsets,
         metadata: str | Mapping[str, str],
-        offsets_to_commit: Callable[[Commits], Offsets],
+        check: Callable[[Commits], object] | None = None,
     ) -> None:
         self._texts = check_commit(group_id, offsets, metadata)
         self._commits = GroupCommits(session, admin, group_id)
@@ -80,7 +80,7 @@ class GroupWrite:
         self._admin = admin
         self._group_id = group_id
         self._offsets = offsets
-        self._offsets_to_commit = offsets_to_commit
+        self._check = check
         self._before: Commits = {}
         """The group's commits before the first attempt."""
         self._todo: Offsets = {}
@@ -100,7 +100,7 @@ class GroupWrite:
 
         :raises GroupActiveError: if the group has members; names them.
         :raises PlanRefusedError: if it is a streams group, to which Kafka accepts commits, or a share group.
-        :raises CommitError: if partitions were refused, or ``offsets_to_commit`` refused the rest.
+        :raises CommitError: if partitions were refused, or the check refused the rest.
         """
         reason: BrokerError | None = None
         attempt = partial(self._attempt, call)
@@ -168,15 +168,25 @@ class GroupWrite:
 
     def _compare(self, call: Call) -> None:
         """Find what an earlier attempt has written, and what is left to write."""
-        found = self._read(call, self._offsets)
+        wanted: Iterable[TopicPartition] = self._offsets
+        if self._check is None and not self._unsure:
+            # One partition of each topic, because most refusals concern all partitions of a topic.
+            wanted = {tp.topic: tp for tp in wanted}.values()
+        found = self._read(call, wanted)
         self._before = self._before or found
         self._mark_found(found)
-        own = {tp: self._before[tp] for tp in self._written if self._is_ours(tp, found[tp])}
-        todo = self._offsets_to_commit({**found, **own})
+        own = {tp: self._before.get(tp) for tp in self._written if self._is_ours(tp, found.get(tp))}
+        todo = self._left({**found, **own})
         self._todo = {tp: offset for tp, offset in todo.items() if tp not in self._written}
 
+    def _left(self, found: Commits) -> Offsets:
+        """Return the offsets that are to be written over the group's commits."""
+        if self._check is not None:
+            self._check(found)
+        return self._offsets
+
     def _read(self, call: Call, partitions: Iterable[TopicPartition]) -> Commits:
-        if self._before:
+        if self._failures:
             call = call.with_text(f"reading back the offsets of group {self._group_id!r}")
         return self._commits.read(call, partitions, "Read")
 

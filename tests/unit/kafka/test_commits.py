@@ -79,13 +79,8 @@ def group_of(monkeypatch):
         monkeypatch.setattr(GroupCommits, "read", lambda _, call, offsets, *__: read(call.what, offsets))
 
         def commit(offsets, check=None):
-            def offsets_to_commit(found):
-                if check is not None:
-                    check(found)
-                return offsets
-
             call = Call("committing", "kafka-1:9092", seconds)
-            return GroupWrite(session, admin, "g", offsets, "mine", offsets_to_commit).run(call)
+            return GroupWrite(session, admin, "g", offsets, "mine", check).run(call)
 
         return commit
 
