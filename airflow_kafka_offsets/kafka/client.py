@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UsageError
 from airflow_kafka_offsets.kafka.admin import Admin
-from airflow_kafka_offsets.kafka.commits import check_commit
 from airflow_kafka_offsets.kafka.failures import UNKNOWN_PARTITION
 from airflow_kafka_offsets.kafka.fenced import FencedCommit
 from airflow_kafka_offsets.kafka.group_calls import GroupCalls
 from airflow_kafka_offsets.kafka.group_commits import GroupCommits
+from airflow_kafka_offsets.kafka.group_writes import GroupWrite
 from airflow_kafka_offsets.kafka.logs import offsets_at_timestamps, read_logs
 from airflow_kafka_offsets.kafka.record_reads import RecordReads
 from airflow_kafka_offsets.kafka.requests import read_cluster_id
@@ -21,6 +21,7 @@ from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.names import parse_existing_group
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
+    MAX_PARTITION,
     Commit,
     Commits,
     IsolationLevel,
@@ -235,9 +236,9 @@ class OffsetsClient(GroupCalls, RecordReads):
         :raises GroupActiveError: if the group has members; names them.
         :raises CommitError: if partitions were refused; says which, and which were written.
         """
-        texts = check_commit(group_id, offsets, metadata)
+        write = GroupWrite(self._session, self._admin, group_id, dict(offsets), metadata, check)
         with self._session.begin_exclusive(f"committing to group {group_id!r}") as call:
-            GroupCommits(self._session, self._admin, group_id).commit(call, offsets, texts, check)
+            write.run(call)
 
     def prove_commit(self, group_id: str, topics: Iterable[str]) -> None:
         """
@@ -248,8 +249,10 @@ class OffsetsClient(GroupCalls, RecordReads):
 
         :raises BrokerAuthenticationError: if a right is missing; names it.
         """
+        wanted = {TopicPartition(topic, MAX_PARTITION): 0 for topic in sorted(set(topics))}
+        write = GroupWrite(self._session, self._admin, group_id, wanted, "")
         with self._session.begin_exclusive(f"checking the right to commit to group {group_id!r}") as call:
-            GroupCommits(self._session, self._admin, group_id).prove_right(call, topics)
+            write.prove_right(call)
 
     def commit_fenced(
         self,
@@ -266,10 +269,9 @@ class OffsetsClient(GroupCalls, RecordReads):
         :return: the offsets that were written and read back.
         :raises GroupActiveError: if the group has other members.
         """
+        write = FencedCommit(self._session, self._admin, group_id, dict(offsets), metadata, offsets_to_commit)
         with self._session.begin_call(f"committing a window to group {group_id!r}") as call:
-            return FencedCommit(
-                self._session, self._admin, group_id, offsets, metadata, offsets_to_commit
-            ).run(call)
+            return write.run(call)
 
     def offsets_retention_minutes(self) -> int | None:
         """Return for how many minutes the broker keeps a memberless group's offsets; ``None`` if unknown."""

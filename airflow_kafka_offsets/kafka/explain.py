@@ -175,7 +175,6 @@ def commit_error(
     failures: Mapping[TopicPartition, Failure],
     explained: Callable[[Failure], BrokerError],
     *,
-    members: Callable[[], Sequence[GroupMember]] = tuple,
     uncertain: bool = False,
     retriable: bool = False,
     reason: BrokerError | None = None,
@@ -187,7 +186,6 @@ def commit_error(
     :param written: the partitions that were committed.
     :param failures: partition -> why it was not committed.
     :param explained: returns the error for one failure.
-    :param members: looks up the members of the group.
     :param uncertain: whether offsets may be committed although there was no response.
     :param retriable: whether all failures are temporary.
     :param reason: the error that ended the attempts.
@@ -195,11 +193,8 @@ def commit_error(
     codes = sorted({failure.code for failure in failures.values()})
     first = next(iter(failures.values()))
     outcome = describe_outcome(offsets, written, uncertain=uncertain)
-    # Before the check for other members: a window's commit is a member too, but a temporary one.
-    if OCCUPIED in codes:
-        return explained(first).append(outcome)
     if not ACTIVE_GROUP.isdisjoint(codes):
-        return active_group_error(group_id, members(), outcome, code=codes[0])
+        return active_group_error(group_id, (), codes[0]).append(outcome)
     # No response came: the error that ended the attempts says more than the list of partitions, which are all
     # equally uncertain.
     if not written and retriable and uncertain and reason is not None:
@@ -221,14 +216,13 @@ def commit_error(
 
 
 def active_group_error(
-    group_id: str, members: Sequence[GroupMember], outcome: str, code: str | None = None
+    group_id: str, members: Sequence[GroupMember], code: str | None = None
 ) -> GroupActiveError:
     """Return the error for a group that has members."""
     number = f"{plural(len(members), 'active member')} ({join_first(members)})"
     found = number if members else "active members"
     return GroupActiveError(
-        f"group {group_id!r} has {found}, and only they may commit: stop them and try again; {outcome}",
-        code=code,
+        f"group {group_id!r} has {found}, and only they may commit: stop them and try again", code=code
     )
 
 

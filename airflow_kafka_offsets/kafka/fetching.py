@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -15,7 +16,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from airflow_kafka_offsets.kafka.connection import Connection, Connections
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import FINAL, TEMPORARY, CallError, Deadline, Failure
-from airflow_kafka_offsets.kafka.requests import read_offsets
+from airflow_kafka_offsets.kafka.requests import read_cluster_id, read_offsets
+from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import (
     IsolationLevel,
@@ -77,7 +79,9 @@ class FetchConnections:
     """
 
     def __init__(self, session: Session, settings: Mapping[str, Any]) -> None:
+        self._session = session
         self._connections = Connections({**session.config, **_SETTINGS, **settings})
+        session.kept.append(self._connections)
         self._topics: set[tuple[IsolationLevel, str]] = set()
         """The isolation levels and topics whose leaders the Consumers know."""
         self._lock = threading.Lock()
@@ -154,6 +158,10 @@ class FetchConnections:
                 yield None
                 return
             connection = opened
+            if not connection.cluster_id and not _answers(connection, call):
+                yield None
+                return
+            self._session.check_cluster()
             self._find_leaders(connection, partitions, isolation_level, call)
             yield connection
             connection.ask(methodcaller("unassign"))
@@ -183,6 +191,17 @@ class FetchConnections:
             with suppress(CallError):
                 read_offsets(connection, list(new.values()), OFFSET_END, min(_FIND, deadline.seconds_left))
             self._topics |= {(isolation_level, topic) for topic in new}
+
+
+def _answers(connection: Connection, call: Call) -> bool:
+    """Ask which cluster a connection leads to; return whether there was an answer in time."""
+    try:
+        retry_until(call, partial(read_cluster_id, connection), lambda: connection.background_errors)
+    except CallError as error:
+        if connection.background_errors.fatal is not None or error.failure.code in FINAL:
+            raise
+        return False
+    return True
 
 
 def _fetch(

@@ -62,6 +62,8 @@ class Session:
         self.timeout = parse_seconds(timeout, "timeout", maximum=LONGEST_TIMEOUT, allow_zero=False) or 30.0
         self.chunk_size = chunk_size
         self.connections = Connections(self.config)
+        self.kept = [self.connections]
+        """All connections that are kept between calls."""
         self.leaders: dict[str, array[int]] = {}
         """
         Topic -> the id of the broker that led each partition when the topic was last read, -1 without a
@@ -98,11 +100,12 @@ class Session:
     def note_admin_cluster(self, cluster: str) -> None:
         """Note the cluster to which the admin process is connected, see :meth:`check_cluster`."""
         self._admin_cluster = cluster
-        self.check_cluster(self.connections.cluster_ids)
+        self.check_cluster()
 
-    def check_cluster(self, found: set[str]) -> None:
+    def check_cluster(self, found: str = "") -> None:
         """Refuse two clusters: each client is on one, and an offset of one is another record on the other."""
-        clusters = sorted({*found, self._admin_cluster} - {""})
+        known = {each for connections in self.kept for each in connections.cluster_ids}
+        clusters = sorted({found, self._admin_cluster, *known} - {""})
         if len(clusters) > 1:
             raise UsageError(
                 f"the addresses in {SERVERS} ({self.servers}) lead to clusters {' and '.join(clusters)}: "
@@ -169,7 +172,7 @@ class Session:
             found = retry_until(call, question, background_errors)
         except CallError as error:
             raise call.explain(error.failure, background_errors=background_errors()) from None
-        self.check_cluster(self.connections.cluster_ids)
+        self.check_cluster()
         return found
 
     def topics(self, call: Call, topics: Iterable[str]) -> dict[str, list[int]]:

@@ -6,6 +6,7 @@ import json
 import random
 import re
 import socket
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -107,6 +108,12 @@ def properties_text(properties: Mapping[str, str]) -> str:
 
 
 def write_private(file: Path, content: bytes) -> None:
-    """Write a file that only its owner can read."""
-    file.touch(mode=0o600)
-    file.write_bytes(content)
+    """Write a file that only its owner can read, as a whole or not at all."""
+    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as draft:
+        try:
+            draft.write(content)
+            draft.flush()
+            Path(draft.name).replace(file)
+        except BaseException:
+            Path(draft.name).unlink()
+            raise

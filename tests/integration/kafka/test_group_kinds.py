@@ -7,9 +7,12 @@ import pytest
 from breakable_kafka import BreakableKafka
 from group_kinds import WITH_ALL_KINDS, allow_all_kinds, make_share_group, make_streams_group
 
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
-from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
+from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.deletion import plan_deletion
+from airflow_kafka_offsets.moves.write import commit_window
 
 pytestmark = pytest.mark.integration
 
@@ -108,3 +111,12 @@ def test_none_of_them_is_deleted(kind, client, topic, holds_nothing):
     assert before == {}
     assert SAYS in refusals[kind]
     assert client.describe_groups([kind])[kind].type == "other"
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_window_is_committed_to_one(kind, fenced, client, topic, holds_nothing):
+    partition = TopicPartition(topic, 0)
+    window = OffsetWindow({partition: OffsetRange(0, 3)}, frozenset([partition]))
+    with pytest.raises(PlanRefusedError, match=f"group '{kind}' {SAYS}"):
+        commit_window(client, kind, window, fenced=fenced)

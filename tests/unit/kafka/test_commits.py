@@ -1,3 +1,4 @@
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -6,28 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import (
+    BrokerAuthenticationError,
     BrokerError,
     BrokerUnavailableError,
     ClientCrashedError,
     CommitError,
+    GroupActiveError,
     GroupMovedError,
     PlanRefusedError,
     UsageError,
 )
-from airflow_kafka_offsets.kafka import group_commits
+from airflow_kafka_offsets.kafka import group_writes
 from airflow_kafka_offsets.kafka.admin import Admin
-from airflow_kafka_offsets.kafka.commits import (
-    MAX_BYTES,
-    MAX_PARTITIONS,
-    CommitState,
-    check_commit,
-    commit_chunks,
-)
+from airflow_kafka_offsets.kafka.commits import MAX_BYTES, MAX_PARTITIONS, check_commit, commit_chunks
 from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import CallError, Failure
+from airflow_kafka_offsets.kafka.group_commits import GroupCommits
+from airflow_kafka_offsets.kafka.group_writes import GroupWrite
 from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupMember
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Commit, TopicPartition
 
+EMPTY = GroupDescription("g", "Empty")
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 OTHER = TopicPartition("payments", 0)
 
@@ -64,62 +64,78 @@ def test_what_cannot_be_committed_is_refused_before_anything_is_sent(group, offs
         check_commit(group, {A: offset}, metadata)
 
 
-def nothing(_):
-    return []
-
-
-def test_a_refused_commit_is_read_back_because_the_client_blames_all_partitions():
-    state = CommitState({A: 1, OTHER: 2}, read_back=lambda _: [A])
-    refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
-    state.take_results({A: refused, OTHER: refused}, nothing)
-    assert state.written == [A]
-    assert state.failures == {OTHER: refused}
-
-
-def test_a_refused_commit_that_cannot_be_read_back_may_be_written():
-    def unreadable(_):
-        raise BrokerUnavailableError("no usable answer")
-
-    state = CommitState({A: 1, OTHER: 2}, unreadable)
-    refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
-    with pytest.raises(BrokerUnavailableError):
-        state.take_results({A: refused, OTHER: refused}, nothing)
-    assert state.uncertain
-
-
-def test_a_refused_commit_to_one_topic_is_not_taken_for_what_is_there_already():
-    state = CommitState({A: 1, B: 2}, read_back=lambda _: [A, B])
-    refused = Failure("TOPIC_AUTHORIZATION_FAILED", "no")
-    state.take_results({A: refused, B: refused}, nothing)
-    assert state.written == []
-    assert state.failures == {A: refused, B: refused}
-
-
-def test_an_unknown_partition_is_tried_again_unless_the_broker_does_not_know_it_either():
-    unknown = Failure("UNKNOWN_TOPIC_OR_PART", "no")
-    state = CommitState({A: 1}, read_back=nothing)
-    with pytest.raises(CallError):
-        state.take_results({A: unknown}, nothing)
-    state.take_results({A: unknown}, lambda partitions: partitions)
-    assert state.refused == {A: unknown}
-
-
 @pytest.fixture
 def group_of(monkeypatch):
     """
-    group_of(send, read) -> commits of a group, as ``commit(offsets, check)``.
+    group_of(send, read) -> commits to a group, as ``commit(offsets, check)``.
 
     ``send(parts)`` answers each attempt, and ``read(what, offsets)`` each look at the group.
     """
 
     def make(send, read, *, seconds=1.0, **asked):
+        asked = {"describe_groups": lambda *_: {"g": EMPTY}} | asked
         admin: Any = SimpleNamespace(commit=lambda _, parts, *__: send(parts), **asked)
-        commits = group_commits.GroupCommits(SimpleNamespace(), admin, "g")  # type: ignore[arg-type]
-        monkeypatch.setattr(commits, "read", lambda call, offsets, *_: read(call.what, offsets))
-        call = Call("committing", "kafka-1:9092", seconds)
-        return lambda offsets, check=None: commits.commit(call, offsets, {"orders": "mine"}, check)
+        session: Any = SimpleNamespace(connections=SimpleNamespace(get=lambda: None))
+        monkeypatch.setattr(GroupCommits, "read", lambda _, call, offsets, *__: read(call.what, offsets))
+
+        def commit(offsets, check=None):
+            call = Call("committing", "kafka-1:9092", seconds)
+            return GroupWrite(session, admin, "g", offsets, "mine", check).run(call)
+
+        return commit
 
     return make
+
+
+def refusing(code):
+    """Return a ``send`` that refuses all partitions."""
+    return lambda parts: {tp: Failure(code, "no") for part in parts for tp in part}
+
+
+def holding(offsets):
+    """Return a ``read`` of a group with these offsets, all committed by this commit."""
+    found = {tp: Commit(offset, "mine") for tp, offset in offsets.items()}
+    return lambda _, wanted: {tp: found.get(tp) for tp in wanted}
+
+
+def test_a_refused_commit_is_read_back_because_the_client_blames_all_partitions(group_of):
+    commit = group_of(refusing("TOPIC_AUTHORIZATION_FAILED"), holding({A: 5}))
+    with pytest.raises(CommitError, match="grant it Read on the topics") as failed:
+        commit({A: 5, OTHER: 5})
+    assert (failed.value.written, [*failed.value.failed], failed.value.retriable) == ((A,), [OTHER], False)
+
+
+def test_a_refused_commit_that_cannot_be_read_back_may_be_written(group_of):
+    def read(what, offsets):
+        if "reading back" in what:
+            raise BrokerUnavailableError("no usable answer")
+        return dict.fromkeys(offsets)
+
+    commit = group_of(refusing("TOPIC_AUTHORIZATION_FAILED"), read)
+    with pytest.raises(BrokerUnavailableError, match="no usable answer; it is not known whether it was"):
+        commit({A: 5, OTHER: 5})
+
+
+def test_a_refused_commit_to_one_topic_is_not_taken_for_what_is_there_already(group_of):
+    commit = group_of(refusing("TOPIC_AUTHORIZATION_FAILED"), holding({A: 5, B: 5}))
+    with pytest.raises(BrokerAuthenticationError, match="nothing was written"):
+        commit({A: 5, B: 5})
+
+
+@pytest.mark.parametrize("missing", [[], [A]])
+def test_an_unknown_partition_is_tried_again_unless_the_broker_does_not_know_it_either(
+    group_of, monkeypatch, missing
+):
+    monkeypatch.setattr(group_writes, "missing_partitions", lambda *_: missing)
+    answers = [{A: Failure("UNKNOWN_TOPIC_OR_PART", "no")}, {A: None}]
+    commit = group_of(lambda _: answers.pop(0), holding({}), seconds=5.0)
+    if missing:
+        with pytest.raises(CommitError, match="correct the topic") as failed:
+            commit({A: 5})
+        assert not failed.value.retriable
+    else:
+        commit({A: 5})
+    assert len(answers) == len(missing)
 
 
 @pytest.mark.parametrize("code", ["_TIMED_OUT", "_TRANSPORT", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"])
@@ -149,24 +165,28 @@ def test_a_commit_without_a_clear_response_may_appear_at_any_later_read(group_of
             commit({A: 5, B: 5}, check)
 
 
-def test_a_part_without_a_response_is_looked_up_although_another_is_refused(group_of):
-    group = GroupDescription("g", "Stable", "classic", (GroupMember("m", "x-window-commit", "h", ()),))
-    assert group.is_occupied
-    reads = []
+def test_a_part_without_a_response_may_be_written_although_another_is_refused(group_of):
+    """A window is committed to the group from then on."""
+    occupied = GroupDescription("g", "Stable", "classic", (GroupMember("m", "x-window-commit", "h", ()),))
+    assert occupied.is_occupied
+    described = chain([EMPTY], repeat(occupied))
 
     def send(parts):
         codes = ["_TIMED_OUT", "UNKNOWN_MEMBER_ID"]
         return {tp: Failure(codes[n], "") for n, part in enumerate(parts) for tp in part}
 
-    def read(what, offsets):
-        reads.append(what)
-        return dict.fromkeys(offsets)
-
-    commit = group_of(send, read, describe_groups=lambda *_: {"g": group})
+    commit = group_of(send, holding({}), describe_groups=lambda *_: {"g": next(described)})
     offsets = {TopicPartition("orders", number): 5 for number in range(MAX_PARTITIONS + 1)}
-    with pytest.raises(BrokerError, match="it is not known whether"):
+    with pytest.raises(GroupActiveError, match="a window was being committed.*it is not known whether"):
         commit(offsets)
-    assert sum("reading back" in what for what in reads) > 1
+
+
+def test_a_member_that_joins_right_before_the_commit_is_named(group_of):
+    active = GroupDescription("g", "Stable", "classic", (GroupMember("m", "a-reader", "h", ()),))
+    described = chain([EMPTY], repeat(active))
+    asked = {"describe_groups": lambda *_: {"g": next(described)}}
+    with pytest.raises(GroupActiveError, match=r"1 active member \(a-reader on h\).*; nothing was written"):
+        group_of(refusing("UNKNOWN_MEMBER_ID"), holding({}), **asked)({A: 5})
 
 
 def test_a_commit_without_a_response_is_found_by_reading_it(client, make_topic, new_group, monkeypatch):
@@ -212,23 +232,32 @@ def test_a_further_attempt_is_checked_again_and_a_refusal_names_what_was_written
     assert checked == [{A: None, B: None}, {A: None, B: Commit(9, "another's")}]
 
 
-def test_an_open_outcome_stays_open_if_the_topics_of_other_partitions_cannot_be_looked_up():
-    def no_answer(_):
+def test_an_open_outcome_stays_open_if_the_topics_of_other_partitions_cannot_be_looked_up(
+    group_of, monkeypatch
+):
+    def no_answer(*_):
         raise CallError(Failure("_TIMED_OUT", "no answer"))
 
-    state = CommitState({A: 5, OTHER: 6}, nothing)
+    monkeypatch.setattr(group_writes, "missing_partitions", no_answer)
     results = {A: Failure("REQUEST_TIMED_OUT", "x"), OTHER: Failure("UNKNOWN_TOPIC_OR_PART", "y")}
-    with pytest.raises(CallError):
-        state.take_results(results, no_answer)
-    assert state.uncertain
+    commit = group_of(lambda _: results, holding({}))
+    with pytest.raises(BrokerError, match="it is not known whether it was written"):
+        commit({A: 5, OTHER: 5})
 
 
-def test_a_partition_that_was_refused_for_good_ends_the_commit_although_another_one_may_pass():
-    state = CommitState({A: 5, OTHER: 6}, lambda offsets: [])
+def test_a_partition_that_was_refused_for_good_ends_the_commit_although_another_one_may_pass(group_of):
     results = {
         A: Failure("COORDINATOR_LOAD_IN_PROGRESS", "x"),
         OTHER: Failure("TOPIC_AUTHORIZATION_FAILED", "y"),
     }
-    state.take_results(results, lambda _: [])
-    assert list(state.refused) == [OTHER]
-    assert state.failures.keys() == {A, OTHER}
+    sent = []
+
+    def send(parts):
+        sent.append(parts)
+        return results
+
+    with pytest.raises(CommitError) as failed:
+        group_of(send, holding({}))({A: 5, OTHER: 5})
+    assert len(sent) == 1
+    assert failed.value.failed == {tp: failure.code for tp, failure in results.items()}
+    assert not failed.value.retriable

@@ -27,7 +27,7 @@ def test_one_that_was_opened_as_the_time_ran_out_is_there_for_the_next_call(monk
 
     monkeypatch.setattr(connection, "Connection", open_slowly)
     monkeypatch.setattr(fetching, "read_offsets", nothing)
-    session: Any = SimpleNamespace(config={})
+    session: Any = SimpleNamespace(config={}, kept=[])
     connections = fetching.FetchConnections(session, {})
     call = Call("reading", "kafka-1:9092", 0.1)
     found = connections.read({ORDERS: OffsetRange(3, 5)}, nothing, call, "read_uncommitted")

@@ -61,6 +61,8 @@ ASK = {
     "logs": lambda client: client.log_ranges([ORDERS], isolation_level="read_committed"),
     "window": lambda client: commit_window(client, "etl", IN_WINDOW),
     "commit": lambda client: client.commit("etl", {ORDERS: 1}),
+    "times": lambda client: client.record_times({ORDERS: 0}),
+    "records": lambda client: client.first_since({ORDERS: OffsetRange(0, 1)}, 0),
 }
 
 
@@ -72,6 +74,10 @@ ASK = {
         (["another"], "topics", "commit"),
         (["cluster-in-memory", "another"], "topics", "logs"),
         (["another"], "groups", "window"),
+        (["cluster-in-memory", "another"], "topics", "times"),
+        (["another"], "groups", "records"),
+        (["another"], "records", "groups"),
+        (["cluster-in-memory", "another"], "records", "logs"),
     ],
 )
 def test_addresses_that_lead_to_two_clusters_are_refused(memory, leads_to, clusters, first, then):

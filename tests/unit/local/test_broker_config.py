@@ -1,3 +1,4 @@
+import resource
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from airflow_kafka_offsets.local.broker_config import (
     listener_ports,
     properties_text,
     server_properties,
+    write_private,
 )
 
 PORTS = [{"SASL_SSL": 1, "CONTROLLER": 2}, {"SASL_SSL": 3, "CONTROLLER": 4}, {"SASL_SSL": 5, "CONTROLLER": 6}]
@@ -52,3 +54,21 @@ def test_what_is_written_is_read_by_the_commands(tmp_path):
 
 def test_properties_are_escaped_as_java_reads_them():
     assert properties_text({"a.b": "C:\\x y=z", "c": "ü💾"}) == "a.b=C:\\\\x y=z\nc=\\u00fc\\ud83d\\udcbe\n"
+
+
+@pytest.mark.parametrize("before", [b"the password of the last start", None])
+def test_a_full_disk_leaves_a_private_file_as_it_was(tmp_path, before):
+    """The next start read an empty file of a user, and ended with a KeyError."""
+    file = tmp_path / "airflow.properties"
+    if before is not None:
+        write_private(file, before)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            write_private(file, b"x" * 200)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == ([] if before is None else [before])
+    write_private(file, b"x" * 200)
+    assert (file.stat().st_mode & 0o777, file.stat().st_size) == (0o600, 200)
