@@ -127,6 +127,7 @@ def test_a_try_that_airflow_ends_replaces_no_window(run, group, topic, tmp_path,
     file = tmp_path / "window.json"
     where: Any = {"window_file": str(file)} if in_file else {}
     task = PlanOffsetWindowOperator(task_id="plan", group_id=group, topics=topic, **where)
+
     def ended(*arguments, **parameters):
         os.kill(os.getpid(), signal.SIGTERM)
         return plan_window(*arguments, **parameters)
