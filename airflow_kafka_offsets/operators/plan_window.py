@@ -203,6 +203,15 @@ class PlanOffsetWindowOperator(OffsetsOperator):
             self.keep_lineage(partial(lineage_of_window, window, self.servers))
             return self._keep_for_job(context, memory, window, on_empty)
 
+    def on_kill(self) -> None:
+        """
+        End this try at once, without a window.
+
+        Airflow also ends a try that was frozen while the next try has run. It sends SIGTERM, and lets the
+        task run for 5 seconds more, in which this try would replace the window that the job has read.
+        """
+        raise SystemExit("Airflow has ended this try before its window was planned")
+
     def _keep_for_job(
         self, context: Context, memory: WindowMemory, window: OffsetWindow, on_empty: OnEmpty
     ) -> dict[str, Any]:

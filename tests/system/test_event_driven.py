@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from running_airflow import TRIGGERER, RunningAirflow
+from running_airflow import TRIGGERER, RunningAirflow, needs_asset_state
 from written_query import Query
 
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -105,11 +105,12 @@ def test_a_trigger_that_cannot_be_used_does_not_end_the_triggerer(live):
         lambda: "This trigger cannot be used" in said.read_text(), "what is wrong with the watcher"
     )
     # The same triggerer serves the others: from the beginning, and all tests that follow.
-    live.wait_until(lambda: above(live, "idle_backlog"), "the event of another watcher")
+    live.wait_until(lambda: live.events("idle_backlog"), "the event of another watcher")
     assert live.runs("never") == []
     assert said.read_text().count("This trigger cannot be used") == 1
 
 
+@needs_asset_state
 @pytest.mark.long
 def test_what_waits_in_the_triggerer_outlives_it(live, names, produce, broker):
     topic, group = names["WAITING_TOPIC"], names["WAITING_GROUP"]
@@ -147,6 +148,7 @@ def test_spark_runs_once_for_ten_thousand_records(live, spark_has_run):
     assert receipt["after"] == {"clicks": {"0": 5_000, "1": 5_000}}
 
 
+@needs_asset_state
 def test_each_crossing_starts_one_run(live, names, produce):
     topic = names["CROSSINGS_TOPIC"]
     for number in range(1, CROSSINGS + 1):

@@ -90,7 +90,7 @@ def test_the_list_of_another_task_is_not_rendered_in_an_index():
     with DAG("d") as dag:
         lists = EmptyOperator(task_id="lists")
         task: Any = CheckOffsetDriftOperator.partial(task_id="t").expand(pipelines=lists.output)
-    ti = SimpleNamespace(map_index=0, xcom_pull=lambda **_: [[found]], _upstream_map_indexes={})
+    ti = SimpleNamespace(map_index=0, xcom_pull=lambda **_: [[found]], _upstream_map_indexes={}, task=task)
     context: Any = {"ti": ti, "dag": dag, "dag_run": SimpleNamespace(conf={}), "expanded_ti_count": 1}
     task.render_template_fields(context)
     assert context["task"].pipelines == [found]

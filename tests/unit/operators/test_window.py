@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import signal
 import threading
 from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
@@ -25,6 +27,7 @@ from airflow_kafka_offsets.operators import plan_window as planning
 from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOperator
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
+from airflow_kafka_offsets.readings.window import plan_window
 
 pytestmark = pytest.mark.usefixtures("memory")
 
@@ -116,6 +119,28 @@ def commit(window, run=None, **parameters):
     receipt = CommitOffsetWindowOperator(task_id="commit", window=window, **parameters).execute(context)
     assert receipt["verified"]
     return receipt
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_a_try_that_airflow_ends_replaces_no_window(run, group, topic, tmp_path, monkeypatch, in_file):
+    """Airflow calls on_kill for SIGTERM, and lets the task run for seconds: the next try may have planned."""
+    file = tmp_path / "window.json"
+    where: Any = {"window_file": str(file)} if in_file else {}
+    task = PlanOffsetWindowOperator(task_id="plan", group_id=group, topics=topic, **where)
+
+    def ended(*arguments, **parameters):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return plan_window(*arguments, **parameters)
+
+    monkeypatch.setattr(planning, "plan_window", ended)
+    earlier = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
+    try:
+        with pytest.raises(SystemExit):
+            task.execute(run.context())
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+    assert not run.xcoms
+    assert not file.exists()
 
 
 @pytest.fixture
