@@ -110,6 +110,13 @@ class ArchivedMove(CheckpointPlan):
         return [int(number) for directory, number in paths if directory == "offsets"]
 
     @property
+    def newest_finished(self) -> int:
+        """The newest batch that is finished before or after the move; -1 without one."""
+        paths = (path.split("/") for path in self.files)
+        moved = (int(number) for directory, number in paths if directory == "commits")
+        return max(self.newest_committed, *moved, -1)
+
+    @property
     def created_at(self) -> int:
         """When it was written, in seconds since 1970."""
         return int(datetime.fromisoformat(self.created).timestamp())
