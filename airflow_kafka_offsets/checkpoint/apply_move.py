@@ -14,14 +14,13 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from airflow_kafka_offsets.checkpoint.archive import (
-    DONE,
     mark_done,
     mark_undone,
     read_archived_move,
     read_mark,
     write_archive,
 )
-from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, MANIFEST, archive_number
+from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, DONE, MANIFEST, archive_number
 from airflow_kafka_offsets.checkpoint.archived_moves import CLAIM, ArchivedMoves, archive_names
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import FinishedState
@@ -156,9 +155,9 @@ def _begin(
 ) -> None:
     """Archive the files to overwrite, unless an interrupted try did, and let no other move begin."""
     if plan.resumes:
+        _check_planned(checkpoint, plan)
         if last_check is not None:
             last_check()
-        _check_planned(checkpoint, plan)
         return
     name, undoes = str(plan.archive), plan.undoes
     with _explained("the checkpoint was not changed"):
@@ -173,10 +172,10 @@ def _begin(
         write_archive(checkpoint, plan, made_by, attachments, claim.nonce)
     try:
         claim.check(undoes=undoes)
+        # A slow storage takes long to archive the files, and the query may run again.
+        _check_planned(checkpoint, plan)
         if last_check is not None:
             last_check()
-        # A storage and a broker may take long to answer, and the query may run again.
-        _check_planned(checkpoint, plan)
     except BaseException as error:
         # Without a manifest the move never began. An unfinished move that it was to take back is then the
         # newest one again; a mark would hide it. The claim stays, so that no other move gets the number.

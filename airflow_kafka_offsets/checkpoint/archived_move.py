@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.log_ids import LogIds
 
 DIRECTORY = "_kafka_offsets"
 MANIFEST = "manifest.json"
+DONE, UNDONE = "done", "undone"
 UNDO = "undo"
 """The name of a restore before 0.1.0: archives of that kind are still read."""
 

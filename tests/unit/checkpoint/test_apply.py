@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from checkpoint_moves import (
@@ -251,29 +252,34 @@ def test_a_plan_is_refused_once_the_checkpoint_is_another(changes, kind, three, 
 
 
 @pytest.mark.parametrize("kind", MOVES)
-def test_a_query_that_begins_a_batch_while_files_are_archived_is_not_moved(kind, three):
+def test_a_query_that_begins_a_batch_while_files_are_archived_is_not_moved(kind, three, monkeypatch):
     """The storage may be slow, or the worker frozen: Spark would read on, and the file be of a move."""
     if kind == "restore":
         apply_plan(three, seek(three))
-    checkpoint_plan = MOVES[kind](three)
+    checkpoint_plan, write_archive = MOVES[kind](three), archive.write_archive
+
+    def slow(*given: Any) -> None:
+        write_archive(*given)
+        begin_batch(three)
+
     before = files(three / "offsets")
+    monkeypatch.setattr(apply_move, "write_archive", slow)
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
-        apply_plan(three, checkpoint_plan, last_check=lambda: begin_batch(three))
+        apply_plan(three, checkpoint_plan)
     (three / "offsets/3").unlink()
     assert files(three / "offsets") == before
     assert not (three / f"_kafka_offsets/{checkpoint_plan.archive}/manifest.json").exists()
 
 
 @pytest.mark.parametrize("kind", MOVES)
-def test_a_move_during_which_a_batch_begins_is_not_done(kind, three, monkeypatch):
+def test_a_move_during_which_a_batch_begins_is_not_done(kind, three):
     if kind == "restore":
         apply_plan(three, seek(three))
     checkpoint_plan = MOVES[kind](three)
-    monkeypatch.setattr(apply_move, "check_not_over", lambda *_: begin_batch(three))
     with pytest.raises(
         CheckpointError, match="batch 3 was begun during the move, .*: the query is running; stop it; the "
     ) as running:
-        apply_plan(three, checkpoint_plan)
+        apply_plan(three, checkpoint_plan, last_check=lambda: begin_batch(three))
     assert str(running.value).endswith(f" files are in archive {checkpoint_plan.archive}")
     assert not (three / f"_kafka_offsets/{checkpoint_plan.archive}/done").exists()
 
