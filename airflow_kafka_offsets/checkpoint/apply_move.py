@@ -14,14 +14,13 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from airflow_kafka_offsets.checkpoint.archive import (
-    DONE,
     mark_done,
     mark_undone,
     read_archived_move,
     read_mark,
     write_archive,
 )
-from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, MANIFEST, archive_number
+from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, DONE, MANIFEST, archive_number
 from airflow_kafka_offsets.checkpoint.archived_moves import CLAIM, ArchivedMoves, archive_names
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import FinishedState
@@ -96,13 +95,7 @@ def apply_checkpoint_plan(
 def _finish(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
     """Mark a move as done, and the move that it takes back as undone."""
     if plan.archive is not None:
-        # Neither a move that was taken back meanwhile is done, nor one that another try has given up.
-        kept = read_archived_move(checkpoint, plan.archive)
-        if kept is None or kept.undone:
-            raise CheckpointMovedError(
-                f"{checkpoint.location}: move {kept or plan.archive} was taken back while it was running; "
-                "check where the checkpoint and its groups are now, then move them again"
-            )
+        _refuse_taken_back(checkpoint, plan.archive)
     # A restore that names no archive would take back the move before, if the mark was written nevertheless.
     again = "running it" if plan.undoes is None else f"restoring archive {plan.undoes}"
     with _explained(f"all was moved, but the archive may not be marked as done: {again} again marks it"):
@@ -111,6 +104,19 @@ def _finish(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
             mark_done(checkpoint, plan.archive)
         if plan.undoes is not None:
             mark_undone(checkpoint, plan.undoes, plan.archive or "nothing to change")
+    if plan.archive is not None:
+        # The process may have been frozen since the first look.
+        _refuse_taken_back(checkpoint, plan.archive)
+
+
+def _refuse_taken_back(checkpoint: SparkCheckpoint, archive: str) -> None:
+    """Raise an error if a move was taken back, or given up by another try, while it was running."""
+    kept = read_archived_move(checkpoint, archive)
+    if kept is None or kept.undone:
+        raise CheckpointMovedError(
+            f"{checkpoint.location}: move {kept or archive} was taken back while it was running; "
+            "check where the checkpoint and its groups are now, then move them again"
+        )
 
 
 def verify_checkpoint(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
@@ -166,6 +172,8 @@ def _begin(
         write_archive(checkpoint, plan, made_by, attachments, claim.nonce)
     try:
         claim.check(undoes=undoes)
+        # A slow storage takes long to archive the files, and the query may run again.
+        _check_planned(checkpoint, plan)
         if last_check is not None:
             last_check()
     except BaseException as error:

@@ -32,8 +32,10 @@ from typing import Any, cast
 from airflow_kafka_offsets.checkpoint.archived_move import (
     ARCHIVE_NAME,
     DIRECTORY,
+    DONE,
     MANIFEST,
     UNDO,
+    UNDONE,
     ArchivedMove,
 )
 from airflow_kafka_offsets.checkpoint.log import is_query_id
@@ -53,7 +55,6 @@ from airflow_kafka_offsets.model.pipeline_plan import BEFORE_FILE, GROUPS_FILE, 
 from airflow_kafka_offsets.model.text import describe_type, size_error
 from airflow_kafka_offsets.storage import decode
 
-DONE, UNDONE = "done", "undone"
 # Raised when an older version of this package would misread a manifest: each version refuses unknown numbers.
 VERSION = 1
 

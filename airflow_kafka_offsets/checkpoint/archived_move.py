@@ -16,6 +16,7 @@ from airflow_kafka_offsets.model.log_ids import LogIds
 
 DIRECTORY = "_kafka_offsets"
 MANIFEST = "manifest.json"
+DONE, UNDONE = "done", "undone"
 UNDO = "undo"
 """The name of a restore before 0.1.0: archives of that kind are still read."""
 
@@ -108,6 +109,13 @@ class ArchivedMove(CheckpointPlan):
         """The batches in ``offsets/`` that it has written: not those that a truncation removes."""
         paths = (path.split("/") for path, (_, after) in self.files.items() if after is not None)
         return [int(number) for directory, number in paths if directory == "offsets"]
+
+    @property
+    def newest_finished(self) -> int:
+        """The newest batch that is finished before or after the move; -1 without one."""
+        paths = (path.split("/") for path in self.files)
+        moved = (int(number) for directory, number in paths if directory == "commits")
+        return max(self.newest_committed, *moved, -1)
 
     @property
     def created_at(self) -> int:

@@ -115,9 +115,10 @@ class FailoverPlan(PipelinePlan):
         Return the translation as plain JSON.
 
         ``exact``, ``again`` (most records), ``unmirrored`` (most records; ``null`` if unknown for every
-        partition), ``kinds`` (number of partitions that are ``exact (sync)``, ``exact (record)``, ``safe``
-        and ``unknown``), by topic and partition of the old cluster ``not_exact`` (most records that are read
-        again) and ``unknown`` (why), and ``notes`` (remarks, such as that a cluster did not answer).
+        partition), ``kinds`` (number of partitions that are ``exact (sync)``, ``exact (record)``,
+        ``exact (empty)``, ``safe`` and ``unknown``), by topic and partition of the old cluster ``not_exact``
+        (most records that are read again) and ``unknown`` (why), and ``notes`` (remarks, such as that a
+        cluster did not answer).
         """
         if self.was is not None:
             return dict(self.was)

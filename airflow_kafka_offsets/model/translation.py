@@ -112,13 +112,14 @@ class Translation:
 
     :param offset: offset where the query continues; ``None`` if unknown.
     :param again: most records that may be read again.
-    :param by: the evidence: MirrorMaker's syncs, or the last record that the query read.
+    :param by: the evidence: MirrorMaker's syncs, the last record that the query read, or that the mirror's
+        log never had a record.
     :param why: reason why the position is unknown, or a remark about it.
     """
 
     offset: int | None
     again: int = 0
-    by: Literal["sync", "record"] = "sync"
+    by: Literal["sync", "record", "empty"] = "sync"
     why: str = ""
 
     @property
@@ -151,6 +152,7 @@ class Evidence:
     :param syncs: syncs of the partition, in any order.
     :param read: last records before this and other positions, in any order.
     :param source: the source's log; ``None`` if the source is gone, so that the mirror copies nothing more.
+    :param no_record: whether the source is known to have no record before the position.
     :param searches: the results of :meth:`next_search`.
     """
 
@@ -159,6 +161,7 @@ class Evidence:
     syncs: Sequence[OffsetSync] = ()
     read: Sequence[LastRead] = ()
     source: LogRange | None = None
+    no_record: bool = False
     searches: Sequence[Search] = ()
 
     def next_search(self) -> Search | None:
@@ -207,6 +210,9 @@ class Evidence:
                 why="the syncs show copies after the end of the mirror's log: the topic has another name "
                 "there, was created again, or has lost records",
             )
+        if self.log.end == 0 and not self.no_record:
+            why = "the mirror has no record of it: nothing was copied, or the topic has another name there"
+            return Translation(None, by="empty", why=why)
         return _by_syncs(found, others + uncopied, newest)
 
     def _pairs(self) -> list[OffsetSync]:
@@ -277,7 +283,7 @@ def _by_syncs(found: Bracket, others: int, search: Search | None) -> Translation
     before, after = found.before, found.after
     if before is None and after is None:
         if found.log.end == 0:
-            return Translation(0, others, why="no record was copied")
+            return Translation(0, others, "empty", "no record was copied")
         last = "no copy of" if search else "could not read"
         return Translation(None, why=f"found no offset sync, and {last} the last record that the query read")
     if before is not None and after is not None:

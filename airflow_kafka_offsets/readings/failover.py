@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror, source_aliases
 from airflow_kafka_offsets.model.offset_syncs import Syncs, next_upstream
-from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import shorten, size_error
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -211,11 +211,16 @@ def translate_sources(
         )
     logs = target.log_ranges(existing_partitions(target, {mirror.partition(tp) for tp in partitions}))
     found: list[TranslatedPartition] = []
+
+    def evidence_of(tp: TopicPartition, position: int, log: LogRange) -> Evidence:
+        source, read = (copied or {}).get(tp), kept.read.get(tp, ())
+        deleted = source is not None and source.start >= position
+        no_record = deleted or (tp in kept.ends and not read)
+        return Evidence(position, log, kept.syncs.get(tp, ()), read, source, no_record)
+
     for name, offsets in sources.items():
         known = {
-            tp: Evidence(
-                position, logs[copy], kept.syncs.get(tp, ()), kept.read.get(tp, ()), (copied or {}).get(tp)
-            )
+            tp: evidence_of(tp, position, logs[copy])
             for tp, position in offsets.items()
             if (copy := mirror.partition(tp)) in logs
         }
@@ -228,6 +233,8 @@ def translate_sources(
                 continue
             translation, log, searches = evidence.translate(), evidence.log, evidence.searches
             reached = next_upstream(kept.syncs.get(tp, ()), log.end)
+            if log.end == 0:
+                reached = position if evidence.no_record else 0
             unmirrored = None if reached is None or tp not in kept.ends else max(0, kept.ends[tp] - reached)
             found.append(
                 TranslatedPartition(name, tp, position, mirrored, translation, log, unmirrored, searches)

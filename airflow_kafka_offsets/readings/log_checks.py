@@ -278,7 +278,10 @@ def _follows(made: CommitMetadata, archive: ArchivedMove | None) -> bool:
     if made.query != archive.query_id:
         return False
     # The clocks of two machines may differ. The listener knows only the moves that the group's commits show.
-    if made.tool != LISTENER and made.move is not None and made.move < archive.number:
+    if made.tool == LISTENER:
+        if made.batch is not None and made.batch <= archive.newest_finished:
+            return False
+    elif made.move is not None and made.move < archive.number:
         return False
     if made.is_move or made.at is None:  # an early commit of many partitions has no time
         return (made.move or 0) >= archive.number + made.is_move

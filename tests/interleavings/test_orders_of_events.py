@@ -59,6 +59,9 @@ class Run:
     def since_moves(self, batch, topics):
         return None
 
+    def moved_to(self, topics):
+        return None
+
     def newest_move(self):
         return self.world.move
 

@@ -320,6 +320,9 @@ class ListenerMover(Mover):
             def since_moves(self, batch: int, topics: object) -> None:
                 """No earlier batch is known."""
 
+            def moved_to(self, topics: object) -> None:
+                """No move is known."""
+
             def newest_move(self) -> int:
                 return 0
 

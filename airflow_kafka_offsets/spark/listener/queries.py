@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
@@ -17,7 +17,9 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
     ARCHIVE_NAME,
     BATCHES_COMPARED,
     DIRECTORY,
+    DONE,
     MANIFEST,
+    UNDONE,
     archive_number,
 )
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
@@ -54,6 +56,15 @@ class SinceMove(NamedTuple):
     topics: set[str]
     """The topics whose newest move it is."""
     batches: Iterator[OffsetLogEntry]
+
+
+class MovedTo(NamedTuple):
+    """The cluster to which a query's checkpoint was moved last."""
+
+    archive: str
+    cluster: str
+    newest_finished: int
+    """The newest batch that was finished before or after the move."""
 
 
 def callback_socket(jvm: Any) -> socket.socket | None:
@@ -175,6 +186,24 @@ class ClassicQuery:
         moves.append((UNKNOWN_LOGS, left, -1))
         return [SinceMove(logs, moved, plans(last)) for logs, moved, last in moves]
 
+    def moved_to(self, topics: Collection[str]) -> MovedTo | None:
+        """Return the newest finished move of these topics that names its cluster; ``None`` without one."""
+        for archive in islice(self._archives(), BATCHES_COMPARED):
+            manifest = json.loads(self._text(archive.suffix(f"/{MANIFEST}")))
+            logs = LogIds.parse(manifest["logs"])
+            commits = [path for path in manifest["files"] if path.startswith("commits/")]
+            concerned = not logs.topics or not logs.topics.keys().isdisjoint(topics)
+            if manifest["query_id"] != self.query_id or not (logs.cluster and concerned):
+                continue
+            if self._has(archive, DONE) and not self._has(archive, UNDONE):
+                moved = (int(path.partition("/")[2]) for path in commits)
+                newest = max(manifest["newest_committed"], *moved, -1)
+                return MovedTo(str(archive.getName()), logs.cluster, newest)
+        return None
+
+    def _has(self, archive: Any, mark: str) -> bool:
+        return bool(self._files.exists(archive.suffix(f"/{mark}")))
+
     def newest_move(self) -> int | None:
         """Return the number of the checkpoint's newest move, 0 without a move; this lists the archive."""
         newest = next(self._archives(), None)
@@ -257,6 +286,9 @@ class ConnectQuery:
         """Return ``None``: Spark Connect does not show the checkpoint."""
 
     def since_moves(self, batch: int, topics: Iterable[str]) -> None:
+        """Return ``None``, for the same reason."""
+
+    def moved_to(self, topics: Collection[str]) -> None:
         """Return ``None``, for the same reason."""
 
     def newest_move(self) -> int | None:

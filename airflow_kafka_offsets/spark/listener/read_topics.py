@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry
-from airflow_kafka_offsets.errors import DriftError
+from airflow_kafka_offsets.errors import DriftError, PlanRefusedError
+from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.readings.batch_times import recreated_since
 from airflow_kafka_offsets.readings.log_checks import known_log_ids, unconfirmed
@@ -25,11 +26,29 @@ def identify_topics(attempt: Attempt, *, compares: bool) -> LogIds:
     if topics != identified:
         now, before = known_log_ids(attempt.client, topics), UNKNOWN_LOGS
         if identified is None and compares and attempt.batch is not None:
+            _refuse_left_cluster(attempt, now)
             before = _logs_before(attempt, attempt.batch, now)
         # A topic keeps its id while it is read: the query does not notice that it was created again.
         log_ids = now | before | log_ids.restricted_to(topics)
         run.log_ids[target] = topics, log_ids
     return log_ids
+
+
+def _refuse_left_cluster(attempt: Attempt, now: LogIds) -> None:
+    """Refuse to commit a query that reads a cluster which its checkpoint has left, as by a failover."""
+    query, offsets = attempt.run.query, attempt.offsets
+    moved = answer_or_none(partial(query.moved_to, {tp.topic for tp in offsets}))
+    if moved is None or not LogIds(moved.cluster).is_other_cluster(now):
+        return
+    commits = attempt.client.committed(attempt.target.group_id, offsets).values()
+    # A commit that allow_new_cluster has allowed since.
+    if any(
+        (by.query, by.cluster) == (query.query_id, now.cluster) and (by.batch or 0) > moved.newest_finished
+        for by in map(CommitMetadata.of, commits)
+    ):
+        return
+    what = f"the newest move of the checkpoint (archive {moved.archive})"
+    PlanRefusedError.raise_if(other_logs_refusals(what, LogIds(moved.cluster), now))
 
 
 def check_topics_at_end(attempt: Attempt) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from checkpoint_moves import (
@@ -248,6 +249,26 @@ def test_a_plan_is_refused_once_the_checkpoint_is_another(changes, kind, three, 
     with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
         apply_plan(three, checkpoint_plan)
     assert files(three) == before
+
+
+@pytest.mark.parametrize("kind", MOVES)
+def test_a_query_that_begins_a_batch_while_files_are_archived_is_not_moved(kind, three, monkeypatch):
+    """The storage may be slow, or the worker frozen: Spark would read on, and the file be of a move."""
+    if kind == "restore":
+        apply_plan(three, seek(three))
+    checkpoint_plan, write_archive = MOVES[kind](three), archive.write_archive
+
+    def slow(*given: Any) -> None:
+        write_archive(*given)
+        begin_batch(three)
+
+    before = files(three / "offsets")
+    monkeypatch.setattr(apply_move, "write_archive", slow)
+    with pytest.raises(PlanRefusedError, match="has changed since the plan was made"):
+        apply_plan(three, checkpoint_plan)
+    (three / "offsets/3").unlink()
+    assert files(three / "offsets") == before
+    assert not (three / f"_kafka_offsets/{checkpoint_plan.archive}/manifest.json").exists()
 
 
 @pytest.mark.parametrize("kind", MOVES)

@@ -74,6 +74,21 @@ def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three):
     assert offset_of(three) == 7
 
 
+def test_a_move_that_is_taken_back_right_before_it_is_marked_as_done_fails(three, monkeypatch):
+    """Its process was frozen, and a person has restored the checkpoint meanwhile."""
+    mark_done = archive.mark_done
+
+    def taken_back(checkpoint: SparkCheckpoint, name: str) -> None:
+        monkeypatch.setattr(apply_move, "mark_done", mark_done)
+        apply_plan(three, restore(three))
+        mark_done(checkpoint, name)
+
+    monkeypatch.setattr(apply_move, "mark_done", taken_back)
+    with pytest.raises(CheckpointMovedError, match="0001-seek .* was taken back while it was running"):
+        apply_plan(three, seek(three, 3))
+    assert (offset_of(three), ArchivedMoves(SparkCheckpoint(str(three))).unfinished()) == (7, None)
+
+
 def test_the_rest_of_a_move_whose_first_try_gave_up_meanwhile_fails(three):
     interrupt(three, seek(three, 3), before="verify_checkpoint")
     manifest = three / "_kafka_offsets/0001-seek/manifest.json"

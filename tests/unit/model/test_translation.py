@@ -135,6 +135,14 @@ def syncs_up_to(end):
     return [OffsetSync(offset, offset) for offset in range(0, end, 100)]
 
 
+def test_an_empty_copy_is_a_place_only_if_the_old_cluster_has_no_record_to_copy():
+    found = Evidence(70, LogRange(0, 0)).translate()
+    assert (found.offset, str(found)) == (None, "unknown")
+    assert "no record of it" in found.why
+    assert str(replace(found, offset=0)) == "exact (empty)"
+    assert str(Evidence(70, LogRange(0, 0), no_record=True).translate()) == "exact (empty)"
+
+
 def test_syncs_beyond_the_end_of_the_mirror_are_of_another_topic():
     """The names of the mirror lead to another topic than MirrorMaker's copy, and it is shorter."""
     found = Evidence(4_000, LogRange(0, 1_000), syncs_up_to(5_000), source=LogRange(0, 5_000)).translate()

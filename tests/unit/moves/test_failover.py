@@ -127,6 +127,21 @@ def test_what_the_source_has_lost_after_the_query_read_it_may_be_read_again(pipe
     assert (found.translation.offset, found.translation.again) == (90, 5)
 
 
+def test_a_topic_that_the_mirror_has_never_copied_is_refused_and_not_called_exact(pipeline):
+    pipeline.brokers["mirror"].create("dr-orders")
+    names: Any = {"mirror": Mirror("standby", topics={"orders": "dr-orders"})}
+    for source in (pipeline.source, None):
+        (refusal,) = pipeline.plan(source, pipeline.mirror, **names).refusals
+        assert "unknown on orders-0: the mirror has no record of it: nothing was copied" in refusal
+    assert pipeline.check(**names).verdict == "unknown"
+    plan = pipeline.plan(on_unknown="earliest", **names)
+    assert (plan.as_json()["kinds"], plan.as_json()["unmirrored"]) == ({"exact (empty)": 1}, 100)
+    # A record that was never there, or was deleted before the mirror was made, has no copy.
+    pipeline.brokers["source"].delete_records("orders", 0, 90)
+    (found,) = pipeline.plan(**names).translated
+    assert (str(found.translation), found.unmirrored) == ("exact (empty)", 10)
+
+
 @pytest.mark.parametrize("source_answers", [True, False])
 def test_a_topic_of_the_mirrors_own_is_not_taken_for_the_copy(pipeline, source_answers):
     """Producers write to the mirror's cluster too, and MirrorMaker puts its prefix before the copies."""

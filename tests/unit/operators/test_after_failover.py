@@ -18,7 +18,7 @@ from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover,
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import LISTENER, CommitMetadata
 from airflow_kafka_offsets.model.failover_plan import FailoverPlan
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
@@ -119,6 +119,19 @@ def test_a_commit_that_does_not_say_when_it_was_made_is_no_proof_that_the_pipeli
     pipeline.commit("source", 90)
     with pytest.raises(AirflowFailException, match="is of cluster mirror"):
         pipeline.run(task, "source")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_listeners_commit_from_before_the_failover_by_a_clock_that_is_ahead_does_not_count_as_later(
+    tmp_path, task
+):
+    pipeline = Pipeline(tmp_path / "checkpoint")
+    query_id = SparkCheckpoint(pipeline.query.location).query_id()
+    pipeline.commit("source", 90, tool=LISTENER, query=query_id, batch=1, at=int(time.time()) + 600)
+    pipeline.fail_over()
+    with pytest.raises(AirflowFailException, match="is of cluster mirror"):
+        pipeline.run(task, "source")
+    assert pipeline.at() == [90, 70, 70]
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -14,14 +14,20 @@ from written_query import offset_log
 
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log
 from airflow_kafka_offsets.errors import BrokerUnavailableError, UsageError
-from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.commit_metadata import LISTENER, CommitMetadata
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.spark.listener import committer as committer_module
 from airflow_kafka_offsets.spark.listener import listener as listener_module
 from airflow_kafka_offsets.spark.listener.committer import Committer
 from airflow_kafka_offsets.spark.listener.listener import KafkaOffsetCommitterListener, committing
-from airflow_kafka_offsets.spark.listener.queries import ClassicQuery, ConnectQuery, SinceMove, SourceState
+from airflow_kafka_offsets.spark.listener.queries import (
+    ClassicQuery,
+    ConnectQuery,
+    MovedTo,
+    SinceMove,
+    SourceState,
+)
 from airflow_kafka_offsets.spark.listener.runs import Counts
 from airflow_kafka_offsets.spark.listener.targets import Target, commit_group, group_targets
 from airflow_kafka_offsets.spark.listener.threads import LimitedCalls
@@ -91,7 +97,7 @@ class Query:
         self.query_id = self.name = query_id
         self.ends, self.active, self.forgotten = {}, True, False
         # As with Spark Connect.
-        self.move, self.plans, self.moved_logs = None, {}, LogIds()
+        self.move, self.moved, self.plans, self.moved_logs = None, None, {}, LogIds()
         self.sources = sources or self.sources  # type: ignore[method-assign]
 
     def is_active(self):
@@ -112,6 +118,9 @@ class Query:
         plans = [parse_offset_log(text, "offsets") for n, text in self.plans.items() if n < batch]
         of_another = SinceMove(LogIds("cluster-1", {"others": "id before"}), set(), iter(()))
         return [of_another, SinceMove(self.moved_logs, topics, iter(plans))]
+
+    def moved_to(self, topics):
+        return self.moved
 
     def newest_move(self):
         return self.move
@@ -369,6 +378,23 @@ def test_a_topic_that_was_created_again_before_the_run_is_an_error_at_its_end(
         [] if topic == "id of orders" else [True]
     )
     assert json.loads(group.held["g", ORDERS].metadata)["topic"] == topic
+
+
+@pytest.mark.parametrize(("batch", "refused"), [(None, True), (3, True), (4, False)])
+def test_a_query_that_reads_the_cluster_that_a_failover_has_left_is_not_committed_there(
+    group, query, batch, refused
+):
+    """Unless it has been committed there since, by a listener that was allowed to."""
+    query.moved, query.ends = MovedTo("0001-failover", "cluster-2", 3), {ORDERS: 95}
+    if batch is not None:
+        made = CommitMetadata(query="q-1", batch=batch, cluster="cluster-1", tool=LISTENER)
+        group.held["g", ORDERS] = Commit(90, made.text())
+    finish(committer := following(query, group.client), batch=5)
+    said = r"move of the checkpoint \(archive 0001-failover\) is of cluster cluster-2, and the connection"
+    assert [bool(re.search(said, str(error))) for error in committer.outcomes.errors] == [True] * refused
+    assert (group.commits, committer.outcomes.counts.refused) == (not refused, refused)
+    finish(following(query, group.client, allow_new_cluster=True), batch=5)
+    assert group.held["g", ORDERS].offset == 95
 
 
 def test_a_topic_that_was_deleted_between_two_runs_does_not_keep_the_others_from_their_commit(group, query):
