@@ -1,6 +1,10 @@
 """Receipts that `group restore` takes, of commands on a broker in memory."""
 
+import errno
+import os
 import shlex
+import signal
+from pathlib import Path
 
 import pytest
 from written_query import Query
@@ -145,6 +149,69 @@ def test_a_move_that_ctrl_c_stops_says_that_a_part_may_be_moved(run, monkeypatch
     assert (done.code, "Aborted!" in done.err) == (1, True)
     assert "Stopped: the offsets may be moved in part" in done.err
     assert ('"verified": false' in done.out) == ("json" in output)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.usefixtures("groups")
+def test_a_move_that_a_signal_stops_has_a_receipt(run, at, memory, sent, monkeypatch):
+    send = memory.send
+
+    def send_and_stop(group_id, commits, *member):
+        refused = send(group_id, commits, *member)
+        if group_id == "a" and not refused:
+            assert callable(signal.getsignal(sent))  # else the signal would end the tests
+            signal.raise_signal(sent)
+        return refused
+
+    monkeypatch.setattr(memory, "send", send_and_stop)
+    done = run("group reset a b --topic orders --to-offset 10 --execute --output json")
+    assert (done.code, at("a"), at("b")) == (1, 10, 60)
+    assert ("Stopped: the offsets may be moved in part" in done.err, '"before"' in done.out) == (True, True)
+    assert signal.getsignal(sent) == signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("groups")
+def test_a_signal_that_nohup_ignores_does_not_stop_a_move(run, at, memory, monkeypatch):
+    send = memory.send
+
+    def send_and_hang_up(*arguments):
+        signal.raise_signal(signal.SIGHUP)
+        return send(*arguments)
+
+    monkeypatch.setattr(memory, "send", send_and_hang_up)
+    kept = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        done = run("group reset a --topic orders --to-offset 10 --execute")
+    finally:
+        signal.signal(signal.SIGHUP, kept)
+    assert (done.code, at("a")) == (0, 10), done.err
+
+
+@pytest.mark.parametrize("line", ["reset a --topic orders --to-offset 10", "delete a"])
+@pytest.mark.usefixtures("groups")
+def test_saved_offsets_are_on_the_disk_before_a_group_changes(run, at, tmp_path, monkeypatch, line):
+    synced, sync = [], os.fsync
+
+    def fsync(descriptor):
+        file = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((file.name, file.read_text() if file.is_file() else None, at("a")))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    done = run(f"group {line} --save {tmp_path / 'saved.csv'} --execute")
+    assert done.code == 0, done.err
+    assert synced == [("saved.csv", "orders,0,50\n", 50), (tmp_path.name, None, 50)]
+
+
+@pytest.mark.usefixtures("groups")
+def test_offsets_that_do_not_fit_on_the_disk_leave_no_file(run, at, tmp_path, monkeypatch):
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    done = run(f"group delete a --save {tmp_path / 'saved.csv'} --execute")
+    assert "cannot be written (No space left on device); nothing was changed" in done.err
+    assert (done.code, at("a"), [*tmp_path.iterdir()]) == (2, 50, [])
 
 
 @pytest.mark.usefixtures("groups")
