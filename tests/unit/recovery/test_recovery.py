@@ -59,6 +59,14 @@ def test_a_reset_that_has_never_moved_is_not_done_because_its_job_was_marked(pip
         pipeline.run("reset", tries=1, states={"job": "success"})
 
 
+def test_a_retry_after_the_retries_were_lowered_is_not_taken_for_a_clear(pipeline):
+    pipeline.run("commit")
+    context = pipeline.context("reset", tries=3, job="success")
+    context["ti"].try_number = 2
+    with pytest.raises(AirflowFailException, match="job succeeded in this run, and was not cleared together"):
+        pipeline.tasks(group_only=True)["reset"].execute(context)
+
+
 @pytest.mark.parametrize("store", [None, Store()], ids=["without-state", "with-state"])
 def test_a_reset_that_has_moved_no_file_is_done_if_that_is_known(pipeline, store):
     def run(tries, **states):
