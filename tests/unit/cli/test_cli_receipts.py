@@ -82,6 +82,16 @@ def test_one_group_of_a_receipt_of_several_is_restored_alone(run, receipt, at, m
     assert "is of group 'a', 'b', but GROUP names 'c'" in run(f"group restore c --receipt {file}").err
 
 
+def test_a_few_of_many_groups_that_are_left_out_are_named(run, receipt, broker):
+    names = [f"group-{number}" for number in range(10)]
+    for name in names:
+        broker.commit(name, {ORDERS: 50})
+    file = receipt(f"group reset {' '.join(names)} --topic orders --to-offset 10 --execute")
+    done = run(f"group restore group-0 --receipt {file} --execute")
+    assert done.code == 0
+    assert "Left out of the receipt: group group-1, group-2, group-3, group-4, group-5 and 4 more\n" in done.err
+
+
 @pytest.mark.usefixtures("groups")
 def test_a_receipt_of_a_checkpoint_alone_restores_no_group(run, receipt, at, query):
     file = receipt(f"checkpoint seek {query.location} --to-offset 10 --quiet-period 0 --execute")
