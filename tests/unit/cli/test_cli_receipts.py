@@ -89,7 +89,7 @@ def test_a_few_of_many_groups_that_are_left_out_are_named(run, receipt, broker):
     file = receipt(f"group reset {' '.join(names)} --topic orders --to-offset 10 --execute")
     done = run(f"group restore group-0 --receipt {file} --execute")
     assert done.code == 0
-    assert "Left out of the receipt: group group-1, group-2, group-3, group-4, group-5 and 4 more\n" in done.err
+    assert "receipt: group group-1, group-2, group-3, group-4, group-5 and 4 more\n" in done.err
 
 
 @pytest.mark.usefixtures("groups")
