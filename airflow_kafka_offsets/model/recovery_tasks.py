@@ -9,9 +9,6 @@ SUCCESS = "success"
 FAILED = frozenset({"failed", "upstream_failed"})
 ENDED = FAILED | {SUCCESS, "skipped", "removed"}
 """States of instances that do not run again, because they were not cleared."""
-PASSED_ON = frozenset({"all_success", "none_failed", "none_failed_min_one_success"})
-"""Trigger rules with which a task fails if an upstream task has failed."""
-
 TaskStates = Mapping[str, Sequence["str | None"]]
 """Task id -> the states of its instances in this run, one for each map index; ``None`` if not run yet."""
 

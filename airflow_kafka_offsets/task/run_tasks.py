@@ -15,10 +15,13 @@ from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import MAX_INDEXES, CommitMetadata
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.recovery_tasks import FAILED, PASSED_ON, RecoveryTasks
+from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
 from airflow_kafka_offsets.model.text import join_first, shorten
 from airflow_kafka_offsets.task.identity import iteration, map_index, was_cleared
 from airflow_kafka_offsets.task.mapped import operator_class, values_of
+
+_PASSED_ON = frozenset({"all_success", "none_failed", "none_failed_min_one_success"})
+"""Trigger rules with which a task fails if an upstream task has failed."""
 
 
 def related_tasks(
@@ -277,4 +280,4 @@ def _fails_the_run(task: Any) -> bool:
     if not counted:
         return not task.is_teardown or bool(task.on_failure_fail_dagrun)
     rules = (getattr(each.trigger_rule, "value", each.trigger_rule) for each in counted)
-    return any(rule in PASSED_ON and _fails_the_run(each) for each, rule in zip(counted, rules, strict=True))
+    return any(rule in _PASSED_ON and _fails_the_run(each) for each, rule in zip(counted, rules, strict=True))
