@@ -142,6 +142,23 @@ def test_a_restore_without_names_takes_them_from_the_receipt_of_its_reset(pipeli
     assert pipeline.at() == (READ, READ)
 
 
+@pytest.mark.parametrize("states", [{"job": "failed"}, {"job": "failed", "commit": "upstream_failed"}])
+def test_a_teardown_that_always_restores_does_not_hide_that_a_task_has_failed(pipeline, states):
+    receipt = pipeline.run("reset")
+    restore = pipeline.tasks(receipt)["restore"]
+    restore.restore_when = "always"
+    with pytest.raises(AirflowFailException, match=r"has failed \(.*job: failed\), so this task"):
+        restore.execute(pipeline.context("restore", reset="success", **states))
+    assert pipeline.at() == (READ, READ)
+
+
+def test_a_teardown_that_always_restores_succeeds_after_tasks_that_have_succeeded(pipeline):
+    restore = pipeline.tasks(pipeline.run("reset"))["restore"]
+    restore.restore_when = "always"
+    assert restore.execute(pipeline.context("restore", **DONE))["verified"]
+    assert pipeline.at() == (READ, READ)
+
+
 def test_a_reset_that_is_cleared_with_its_work_moves_again(pipeline):
     pipeline.recover()
     pipeline.run("reset", tries=1)
