@@ -10,21 +10,42 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 
 
 def replace_by(temporary: str, path: str, data: bytes) -> None:
     """Write a temporary file, then rename it over another one."""
-    # Mode "x", because an existing file of this name was not created here, and may be a link.
-    with Path(temporary).open("xb") as file:
-        file.write(data)
-        file.flush()
-        # Synced before the rename: otherwise a power failure may leave an empty file under the new name.
-        os.fsync(file.fileno())
+    # Synced before the rename: otherwise a power failure may leave an empty file under the new name.
+    _write_new(Path(temporary), data)
     Path(temporary).replace(path)
     sync_directory(Path(path).parent)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """
+    Write a file that does not exist yet; after an error there is no such file.
+
+    :raises FileExistsError: if the file exists.
+    """
+    try:
+        _write_new(path, data)
+        sync_directory(path.parent)
+    except FileExistsError:
+        raise
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    # Mode "x", because an existing file of this name was not created here, and may be a link.
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from airflow_kafka_offsets.errors import (
     PlanRefusedError,
     UsageError,
 )
+from airflow_kafka_offsets.local_disk import write_new
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, CheckpointPolicy, PendingBatch, Sink
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import format_csv
@@ -193,8 +194,8 @@ def write_new_file(option: str, path: Path, text: str | None, outcome: str = "")
     """Write the new file of an option, or only check that it is new; errors end with ``outcome``."""
     try:
         if text is not None:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+            # After a power failure, this file may be the only copy of the offsets before the move.
+            write_new(path, text.encode())
         elif path.exists():
             raise FileExistsError
     except FileExistsError:

@@ -45,7 +45,7 @@ from airflow_kafka_offsets.model.parameters import RestoreMissingCommitPolicy, e
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.receipt import Receipt
-from airflow_kafka_offsets.model.text import describe_type, escape_controls
+from airflow_kafka_offsets.model.text import describe_type, escape_controls, join_first
 from airflow_kafka_offsets.model.topics import TopicScope
 
 CHECKPOINT_OPTIONS = (*POLICY, "quiet_period")
@@ -283,6 +283,6 @@ def _read_receipt(uri: str, groups: GroupSelection) -> Receipt:
     named = found.intersection(groups.group_ids)
     if receipt.checkpoint is not None or named in (set(), found):
         return receipt
-    left_out = ", ".join(map(escape_controls, sorted(found - named)))
+    left_out = join_first(sorted(found - named), show=escape_controls)
     click.echo(f"Left out of the receipt: group {left_out}", err=True)
     return replace(receipt, groups=tuple(each for each in receipt.groups if each.group_id in named))

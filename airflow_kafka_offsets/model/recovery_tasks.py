@@ -9,7 +9,6 @@ SUCCESS = "success"
 FAILED = frozenset({"failed", "upstream_failed"})
 ENDED = FAILED | {SUCCESS, "skipped", "removed"}
 """States of instances that do not run again, because they were not cleared."""
-
 TaskStates = Mapping[str, Sequence["str | None"]]
 """Task id -> the states of its instances in this run, one for each map index; ``None`` if not run yet."""
 

@@ -34,10 +34,10 @@ class CommitOffsetWindowOperator(MovingOperator):
     commits only if the tasks after the plan and directly before this one show that the window was read: one
     has succeeded, and each other one has succeeded too or was skipped. A failed job does not matter if its
     fallback has succeeded: a task after the job and directly after the plan. Setups do not count. Before a
-    teardown, or a task that runs also after a failed one (``all_done``, ``always``), such as one that deletes
-    the job's cluster, the last tasks before that one count instead: one has succeeded, and none has failed.
-    The task also refuses the window if no task after the plan is directly before it, and a task after the
-    plan runs beside it.
+    teardown, or a task that runs also after a failed or skipped one (``all_done``, ``none_failed``), such as
+    one that deletes the job's cluster, the last tasks before that one count instead: one has succeeded, and
+    none has failed. The task also refuses the window if no task after the plan is directly before it, and a
+    task after the plan runs beside it.
 
     On Airflow 3.3 and later, a task that is cleared after it has committed its window succeeds without a
     commit if the group is at the window's end, or beyond, in every partition.

@@ -91,7 +91,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     :param from_file: instead of a receipt, URI of a file in Kafka's CSV with the offsets to restore, such as
         an archive's ``before.csv`` or a file from ``group reset --save``. (templated)
     :param restore_when: ``failed`` (default) restores only if the recovery is not finished, and then fails;
-        ``always`` restores in any case without failing the task. (templated)
+        ``always`` restores in any case, and fails only as a teardown after a failed task. (templated)
     :param allow_stale: with ``restore_when="always"``: whether to take back a reset that was followed by a
         later move of the checkpoint or group, or by batches and commits of other runs beyond the reset.
         (templated)
@@ -173,24 +173,34 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Restore the overwritten offsets, and return the receipt of the restore."""
         with self.run_checked():
-            work = None
-            if self.parse_parameter("restore_when") == "failed":
-                work = tasks_before_restore(context, self)
-            receipt = None if self.receipt is None else self.parse_parameter("receipt")
-            if self._nothing_moved(context, receipt):
-                if work is not None and work.failed:
-                    raise self._failed(work.describe(work.failed), "nothing was put back, see above")
-                return None
-            self.take_names({} if receipt is None else receipt.names, context)
-            checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
-            with self.open_client() as client:
-                move = MoveContext(context, client, checkpoint, metadata)
-                if receipt is None:
-                    return self._restore_file(move, work)
-                if work is None:
-                    return self._restore_receipt(move, receipt)
-                self._restore_unfinished(move, receipt, work)
-                return None
+            always = self.parse_parameter("restore_when") == "always"
+            restored = self._restore(context, None if always else tasks_before_restore(context, self))
+            # Airflow takes the run's state from a teardown that can fail the run, and not from the tasks
+            # before it.
+            if always and self.is_teardown and (work := tasks_before_restore(context, self)).failed:
+                raise AirflowFailException(
+                    f"a task before this one has failed ({work.describe(work.failed)}), so this task fails "
+                    "after the restore (see above), and the run with it"
+                )
+            return restored
+
+    def _restore(self, context: Context, work: RecoveryTasks | None) -> dict[str, Any] | None:
+        """Restore, with ``work`` only a recovery that its tasks have not finished; return the receipt."""
+        receipt = None if self.receipt is None else self.parse_parameter("receipt")
+        if self._nothing_moved(context, receipt):
+            if work is not None and work.failed:
+                raise self._failed(work.describe(work.failed), "nothing was put back, see above")
+            return None
+        self.take_names({} if receipt is None else receipt.names, context)
+        checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
+        with self.open_client() as client:
+            move = MoveContext(context, client, checkpoint, metadata)
+            if receipt is None:
+                return self._restore_file(move, work)
+            if work is None:
+                return self._restore_receipt(move, receipt)
+            self._restore_unfinished(move, receipt, work)
+            return None
 
     def _restore_unfinished(self, move: MoveContext, receipt: Receipt, work: RecoveryTasks) -> None:
         """

@@ -23,6 +23,17 @@ def clear_mark(context: Context) -> int:
     return getattr(context.get("ti"), "max_tries", 0) or 0
 
 
+def was_cleared(context: Context, retries: int | None) -> bool:
+    """
+    Return whether a task was cleared in this run, see :func:`clear_mark`.
+
+    A Clear gives a task as many more tries as it has had. Any other number shows that the task's ``retries``
+    were changed since its first try.
+    """
+    more = clear_mark(context) - (retries or 0)
+    return 0 < more < (getattr(context.get("ti"), "try_number", None) or 1)
+
+
 def map_index(context: Context) -> int:
     """Return the index of a mapped task, ``-1`` for any other task."""
     index = getattr(context.get("ti"), "map_index", None)

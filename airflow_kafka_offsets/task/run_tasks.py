@@ -17,7 +17,7 @@ from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.recovery_tasks import FAILED, RecoveryTasks
 from airflow_kafka_offsets.model.text import join_first, shorten
-from airflow_kafka_offsets.task.identity import clear_mark, iteration, map_index
+from airflow_kafka_offsets.task.identity import iteration, map_index, was_cleared
 from airflow_kafka_offsets.task.mapped import operator_class, values_of
 
 _PASSED_ON = frozenset({"all_success", "none_failed", "none_failed_min_one_success"})
@@ -51,7 +51,7 @@ def tasks_after_reset(context: Context, task: BaseOperator, *, moved: bool | Non
             "Clear all map indexes (with Downstream), or trigger a new run"
         )
     # Without a move, or a Clear of this task, a user has marked them: no task has read the moved records.
-    cleared = clear_mark(context) > (task.retries or 0) and moved is not False
+    cleared = was_cleared(context, task.retries) and moved is not False
     if outdated := work.outdated if cleared else work.succeeded:
         raise PlanRefusedError(
             f"{', '.join(outdated)} succeeded in this run, and was not cleared together with the tasks "
@@ -63,8 +63,8 @@ def tasks_after_reset(context: Context, task: BaseOperator, *, moved: bool | Non
 
 def refuse_used_result(context: Context, task: BaseOperator) -> None:
     """Refuse another window for a run that was cleared without the job that has read the earlier one."""
-    ti, cleared = context.get("ti"), clear_mark(context) > (task.retries or 0)
-    if not (cleared and hasattr(ti, "get_task_states") and task.has_dag()):  # type: ignore[no-untyped-call]
+    can_ask = hasattr(context.get("ti"), "get_task_states") and task.has_dag()  # type: ignore[no-untyped-call]
+    if not (can_ask and was_cleared(context, task.retries)):
         return
     if used := related_tasks(context, task, upstream=False).not_repeated:
         raise PlanRefusedError(

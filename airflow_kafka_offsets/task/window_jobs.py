@@ -13,8 +13,10 @@ from airflow_kafka_offsets.task.run_tasks import task_states
 
 _MAY_HAVE_READ = frozenset({SUCCESS, "skipped", "removed"})
 """States of the instances of a mapped job that has succeeded; Airflow removes those of a shorter list."""
+_SHOWS_SUCCESS = frozenset({"all_success", "none_failed_min_one_success"})
+"""Rules of a task whose success shows that a task before it has succeeded, and none has failed."""
 _RUNS_ANYWAY = frozenset(rule for rule in TriggerRule if "done" in rule or rule in ("none_skipped", "always"))
-"""Rules of a task whose success says nothing about the tasks before it."""
+"""Rules of a task that is no fallback: its success says nothing about the tasks before it."""
 
 
 class WindowJobs:
@@ -45,18 +47,20 @@ class WindowJobs:
             self._refuse_unread(context)
 
     def _counted_before(self, task: Any) -> list[Any]:
-        """Return the last tasks that count in a task's place, which runs whatever has happened; or none."""
-        if task.trigger_rule in _RUNS_ANYWAY:
+        """Return the last tasks that count in a task's place, whose success does not show theirs; or none."""
+        directly, shows = task.task_id in self._directly_after_plan, task.trigger_rule in _SHOWS_SUCCESS
+        if task.trigger_rule in _RUNS_ANYWAY or not (directly or shows):
             before = [
                 each for each in task.upstream_list if each.task_id in self._after_plan and not each.is_setup
             ]
-        elif task.task_id in self._directly_after_plan:
+        elif directly:
             return []
         else:
-            # A task after one that runs anyway, such as a notification, does not show more than that one.
-            found = task.get_flat_relatives(upstream=True)
+            # A task after such a one, such as a notification, does not show more than that one.
             before = [
-                each for each in found if each.trigger_rule in _RUNS_ANYWAY and self._counted_before(each)
+                each
+                for each in task.get_flat_relatives(upstream=True)
+                if each.trigger_rule not in _SHOWS_SUCCESS and self._counted_before(each)
             ]
         names = {each.task_id for each in before}
         return [each for each in before if not names & each.get_flat_relative_ids()]

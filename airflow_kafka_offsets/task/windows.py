@@ -29,7 +29,7 @@ from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.window import is_committed_by_run
 from airflow_kafka_offsets.storage import open_location, read_text, replace_file
-from airflow_kafka_offsets.task.identity import clear_mark, commit_metadata
+from airflow_kafka_offsets.task.identity import commit_metadata, was_cleared
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +56,9 @@ class WindowMemory:
         self._conn_id = conn_id
         self._run = commit_metadata(context)
         self._ran_before = (self._run.try_number or 1) > 1
-        # Airflow 3.1 counts a Clear in the run only if the run had ended. A Clear gives a task as many more
-        # tries as it has had; another number shows that the worker knows other retries than the scheduler.
-        more = clear_mark(context) - getattr(context.get("task"), "retries", 0)
-        self._cleared = self._run.run_start.clears > 0 or 0 < more < (self._run.try_number or 1)
+        # Airflow 3.1 counts a Clear in the run only if the run had ended.
+        cleared = was_cleared(context, getattr(context.get("task"), "retries", 0))
+        self._cleared = self._run.run_start.clears > 0 or cleared
         self.run: dict[str, Any] = {name: getattr(context.get("ti"), name, None) for name in RUN}
         self.run |= {"map_index": self._run.map_index, "iteration": self._run.iteration}
         self.run |= dict(zip(RUN_START, self._run.run_start, strict=True))

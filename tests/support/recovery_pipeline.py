@@ -53,7 +53,7 @@ class Pipeline:
 
     def context(self, task: str, tries: int = 0, **states: Any) -> Any:
         ti = self.new_ti(**states)
-        ti.task_id, ti.max_tries = task, tries
+        ti.task_id, ti.max_tries, ti.try_number = task, tries, tries + 1
         return {"ti": ti}
 
     def tasks(self, receipt: Any = None, *, group_only: bool = False, **scenario: Any) -> dict[str, Any]:

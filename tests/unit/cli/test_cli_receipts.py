@@ -1,6 +1,10 @@
 """Receipts that `group restore` takes, of commands on a broker in memory."""
 
+import errno
+import os
 import shlex
+import signal
+from pathlib import Path
 
 import pytest
 from written_query import Query
@@ -78,6 +82,16 @@ def test_one_group_of_a_receipt_of_several_is_restored_alone(run, receipt, at, m
     assert "is of group 'a', 'b', but GROUP names 'c'" in run(f"group restore c --receipt {file}").err
 
 
+def test_a_few_of_many_groups_that_are_left_out_are_named(run, receipt, broker):
+    names = [f"group-{number}" for number in range(10)]
+    for name in names:
+        broker.commit(name, {ORDERS: 50})
+    file = receipt(f"group reset {' '.join(names)} --topic orders --to-offset 10 --execute")
+    done = run(f"group restore group-0 --receipt {file} --execute")
+    assert done.code == 0
+    assert "receipt: group group-1, group-2, group-3, group-4, group-5 and 4 more\n" in done.err
+
+
 @pytest.mark.usefixtures("groups")
 def test_a_receipt_of_a_checkpoint_alone_restores_no_group(run, receipt, at, query):
     file = receipt(f"checkpoint seek {query.location} --to-offset 10 --quiet-period 0 --execute")
@@ -145,6 +159,69 @@ def test_a_move_that_ctrl_c_stops_says_that_a_part_may_be_moved(run, monkeypatch
     assert (done.code, "Aborted!" in done.err) == (1, True)
     assert "Stopped: the offsets may be moved in part" in done.err
     assert ('"verified": false' in done.out) == ("json" in output)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.usefixtures("groups")
+def test_a_move_that_a_signal_stops_has_a_receipt(run, at, memory, sent, monkeypatch):
+    send = memory.send
+
+    def send_and_stop(group_id, commits, *member):
+        refused = send(group_id, commits, *member)
+        if group_id == "a" and not refused:
+            assert callable(signal.getsignal(sent))  # else the signal would end the tests
+            signal.raise_signal(sent)
+        return refused
+
+    monkeypatch.setattr(memory, "send", send_and_stop)
+    done = run("group reset a b --topic orders --to-offset 10 --execute --output json")
+    assert (done.code, at("a"), at("b")) == (1, 10, 60)
+    assert ("Stopped: the offsets may be moved in part" in done.err, '"before"' in done.out) == (True, True)
+    assert signal.getsignal(sent) == signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("groups")
+def test_a_signal_that_nohup_ignores_does_not_stop_a_move(run, at, memory, monkeypatch):
+    send = memory.send
+
+    def send_and_hang_up(*arguments):
+        signal.raise_signal(signal.SIGHUP)
+        return send(*arguments)
+
+    monkeypatch.setattr(memory, "send", send_and_hang_up)
+    kept = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        done = run("group reset a --topic orders --to-offset 10 --execute")
+    finally:
+        signal.signal(signal.SIGHUP, kept)
+    assert (done.code, at("a")) == (0, 10), done.err
+
+
+@pytest.mark.parametrize("line", ["reset a --topic orders --to-offset 10", "delete a"])
+@pytest.mark.usefixtures("groups")
+def test_saved_offsets_are_on_the_disk_before_a_group_changes(run, at, tmp_path, monkeypatch, line):
+    synced, sync = [], os.fsync
+
+    def fsync(descriptor):
+        file = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((file.name, file.read_text() if file.is_file() else None, at("a")))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    done = run(f"group {line} --save {tmp_path / 'saved.csv'} --execute")
+    assert done.code == 0, done.err
+    assert synced == [("saved.csv", "orders,0,50\n", 50), (tmp_path.name, None, 50)]
+
+
+@pytest.mark.usefixtures("groups")
+def test_offsets_that_do_not_fit_on_the_disk_leave_no_file(run, at, tmp_path, monkeypatch):
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    done = run(f"group delete a --save {tmp_path / 'saved.csv'} --execute")
+    assert "cannot be written (No space left on device); nothing was changed" in done.err
+    assert (done.code, at("a"), [*tmp_path.iterdir()]) == (2, 50, [])
 
 
 @pytest.mark.usefixtures("groups")

@@ -671,6 +671,18 @@ def test_a_window_is_not_committed_while_its_job_runs_beside_the_commit(
         ("job clean_up always other", {"job": "failed"}, True),
         ("job clean_up cluster other, job other", {}, False),
         ("job clean_up other, plan other", {"job": "failed"}, False),
+        ("plan other any, job any", {"job": "failed"}, True),
+        ("plan other any, job any", {"job": "running"}, True),
+        ("plan other any, job any", {"job": "skipped"}, False),
+        ("plan other any, job any cluster", {"job": "failed"}, True),
+        ("job alert", {"job": "failed"}, True),
+        ("job alert cluster", {"job": "failed"}, True),
+        ("plan alert, job alert", {"job": "failed"}, False),
+        ("job tell", {"job": "skipped"}, True),
+        ("job tell cluster", {"job": "skipped"}, True),
+        ("job tell", {}, False),
+        ("plan other tell, job tell", {"job": "skipped"}, False),
+        ("plan tell, job tell", {"job": "skipped"}, False),
     ],
 )
 def test_a_clean_up_that_always_runs_does_not_show_that_the_job_before_it_has_read(
@@ -682,6 +694,9 @@ def test_a_clean_up_that_always_runs_does_not_show_that_the_job_before_it_has_re
         EmptyOperator(task_id="cluster"), EmptyOperator(task_id="other")
         EmptyOperator(task_id="always", trigger_rule="none_skipped")
         EmptyOperator(task_id="clean_up", trigger_rule="all_done")
+        EmptyOperator(task_id="any", trigger_rule="one_success")
+        EmptyOperator(task_id="alert", trigger_rule="one_failed")
+        EmptyOperator(task_id="tell", trigger_rule="none_failed")
         EmptyOperator(task_id="end_cluster").as_teardown()
         commit = CommitOffsetWindowOperator(task_id="commit", group_id=group, window=window, fenced=False)
     for names in order.split(", "):

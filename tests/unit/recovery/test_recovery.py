@@ -59,6 +59,14 @@ def test_a_reset_that_has_never_moved_is_not_done_because_its_job_was_marked(pip
         pipeline.run("reset", tries=1, states={"job": "success"})
 
 
+def test_a_retry_after_the_retries_were_lowered_is_not_taken_for_a_clear(pipeline):
+    pipeline.run("commit")
+    context = pipeline.context("reset", tries=3, job="success")
+    context["ti"].try_number = 2
+    with pytest.raises(AirflowFailException, match="job succeeded in this run, and was not cleared together"):
+        pipeline.tasks(group_only=True)["reset"].execute(context)
+
+
 @pytest.mark.parametrize("store", [None, Store()], ids=["without-state", "with-state"])
 def test_a_reset_that_has_moved_no_file_is_done_if_that_is_known(pipeline, store):
     def run(tries, **states):
@@ -131,6 +139,23 @@ def test_a_restore_without_names_takes_them_from_the_receipt_of_its_reset(pipeli
     restore.receipt = reset.execute(pipeline.context("reset"))
     with pytest.raises(AirflowFailException, match="everything was put back"):
         restore.execute(pipeline.context("restore", reset="success", job="failed"))
+    assert pipeline.at() == (READ, READ)
+
+
+@pytest.mark.parametrize("states", [{"job": "failed"}, {"job": "failed", "commit": "upstream_failed"}])
+def test_a_teardown_that_always_restores_does_not_hide_that_a_task_has_failed(pipeline, states):
+    receipt = pipeline.run("reset")
+    restore = pipeline.tasks(receipt)["restore"]
+    restore.restore_when = "always"
+    with pytest.raises(AirflowFailException, match=r"has failed \(.*job: failed\), so this task"):
+        restore.execute(pipeline.context("restore", reset="success", **states))
+    assert pipeline.at() == (READ, READ)
+
+
+def test_a_teardown_that_always_restores_succeeds_after_tasks_that_have_succeeded(pipeline):
+    restore = pipeline.tasks(pipeline.run("reset"))["restore"]
+    restore.restore_when = "always"
+    assert restore.execute(pipeline.context("restore", **DONE))["verified"]
     assert pipeline.at() == (READ, READ)
 
 
