@@ -63,7 +63,8 @@ class FencedCommit(GroupWrite):
     def _left(self, found: Commits) -> Offsets:
         return self._offsets_to_commit(found)
 
-    def _write(self, call: Call, seconds: float) -> None:
+    def write_once(self, call: Call, seconds: float) -> None:
+        """Join the group, compare, write, read back and leave."""
         # New connections for each attempt: the previous client would join again automatically.
         connections = Connections(
             {
@@ -80,7 +81,7 @@ class FencedCommit(GroupWrite):
             self._session.check_cluster(read_cluster_id(member.connection, call.seconds_left))
             member.join(sorted({tp.topic for tp in self._offsets}), call)
             member.check_assigned(self._offsets)
-            super()._write(call, seconds)
+            super().write_once(call, seconds)
             # If members changed, other clients may have moved the group; the broker has confirmed each
             # partition.
             if self._written and not (member.over or self._refused):
@@ -105,9 +106,10 @@ class FencedCommit(GroupWrite):
     def _connection(self) -> Connection:
         return self._member.connection
 
-    def _explain(self, call: Call, failure: Failure) -> BrokerError:
+    def explain(self, call: Call, failure: Failure) -> BrokerError:
+        """Return the error for a failure; that of another member says that it joined after the comparison."""
         if failure.code not in ACTIVE_GROUP:
-            return super()._explain(call, failure)
+            return super().explain(call, failure)
         return GroupActiveError(
             f"{call.what}: another client joined the group while it was compared ({failure}): stop the other "
             "members and try again",
@@ -115,8 +117,9 @@ class FencedCommit(GroupWrite):
             retriable=True,
         )
 
-    def _error(self, call: Call, reason: BrokerError | None) -> BrokerError:
-        return super()._error(call, reason) if reason is None else reason.append(self._outcome)
+    def make_error(self, call: Call, reason: BrokerError | None) -> BrokerError:
+        """Return the error to raise, which is ``reason`` if there is one."""
+        return super().make_error(call, reason) if reason is None else reason.append(self._outcome)
 
 
 class _Member:

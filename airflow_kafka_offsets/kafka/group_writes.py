@@ -108,7 +108,7 @@ class GroupWrite:
             if self._offsets:
                 retry_until(call, attempt, lambda: self._background_errors, _AGAIN, FIRST_ATTEMPT)
         except CallError as error:
-            reason = self._explain(call, error.failure)
+            reason = self.explain(call, error.failure)
         except (GroupMovedError, PlanRefusedError) as error:
             # Callers take these two errors for a plan of which nothing was written.
             if not (self._written or self._unsure):
@@ -124,7 +124,7 @@ class GroupWrite:
         except BrokerError as error:
             reason = error
         if reason is not None or self._todo:
-            raise self._error(call, reason)
+            raise self.make_error(call, reason)
         return self._written
 
     def prove_right(self, call: Call) -> None:
@@ -138,11 +138,11 @@ class GroupWrite:
         try:
             retry_until(call, attempt, lambda: self._background_errors, first_attempt=FIRST_ATTEMPT)
         except CallError as error:
-            raise self._explain(call, error.failure).append("nothing was changed") from None
+            raise self.explain(call, error.failure).append("nothing was changed") from None
 
     def _attempt(self, call: Call, seconds: float) -> None:
         self._refuse_members(call)
-        self._write(call, seconds)
+        self.write_once(call, seconds)
 
     def _refuse_members(self, call: Call) -> None:
         group = self._admin.describe_groups([self._group_id], call)[self._group_id]
@@ -153,7 +153,8 @@ class GroupWrite:
         if group.is_active:
             raise active_group_error(self._group_id, group.members)
 
-    def _write(self, call: Call, seconds: float) -> None:
+    def write_once(self, call: Call, seconds: float) -> None:
+        """Compare the group's commits, and send what is left to write once."""
         self._compare(call)
         for part in self._parts():
             try:
@@ -254,11 +255,12 @@ class GroupWrite:
         """Return the connection to look up topics."""
         return self._session.connections.get()
 
-    def _explain(self, call: Call, failure: Failure) -> BrokerError:
+    def explain(self, call: Call, failure: Failure) -> BrokerError:
+        """Return the error for a failure of the whole call."""
         return call.explain(failure, "Read", self._background_errors)
 
-    def _error(self, call: Call, reason: BrokerError | None) -> BrokerError:
-        """Return the error to raise; ``reason`` has ended the attempts."""
+    def make_error(self, call: Call, reason: BrokerError | None) -> BrokerError:
+        """Return the error to raise; ``reason``, if any, has ended the attempts."""
         named = isinstance(reason, GroupActiveError) or not (self._failures and self._todo)
         if reason is not None and named:
             return reason.append(self._outcome)
@@ -267,7 +269,7 @@ class GroupWrite:
             self._offsets,
             sorted(self._written),
             {tp: self._failures.get(tp, UNANSWERED) for tp in self._todo},
-            partial(self._explain, call),
+            partial(self.explain, call),
             uncertain=bool(self._unsure),
             retriable=not self._refused,
             reason=reason,
