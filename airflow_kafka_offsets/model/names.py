@@ -8,8 +8,11 @@ from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.text import is_plain, quote, shorten
 from airflow_kafka_offsets.model.wording import parameter_error, unexpected
 
-MAX_GROUP_BYTES = 32_767
-"""Kafka's protocol writes a name's length as a signed 16-bit integer."""
+MAX_GROUP_BYTES = 32_700
+"""
+Kafka's protocol writes the length of a text as a signed 16-bit integer. The description of a group that does
+not exist has a text with the name and a few words.
+"""
 
 SPARK_CONF_KEY = "spark.kafkaOffsets.pipeline"
 """The Spark setting in which a job finds the names that its DAG has given to the pipeline."""
