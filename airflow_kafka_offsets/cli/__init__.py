@@ -14,7 +14,7 @@ import click
 
 from airflow_kafka_offsets import __version__
 from airflow_kafka_offsets.cli.connections import BrokerOptions, broker_options
-from airflow_kafka_offsets.cli.execution import REFUSED, USAGE, output_error, print_result
+from airflow_kafka_offsets.cli.execution import REFUSED, USAGE, output_error, print_error, print_result
 from airflow_kafka_offsets.cli.options import DIRECTORY, CommandGroup, output_option, refuse_unused
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 
@@ -166,5 +166,5 @@ def main() -> None:
         gc.set_threshold(*thresholds)
         for each in stopping:
             signal.signal(each, signal.SIG_DFL)
-    click.echo(f"Error: {failure}", err=True)
+    print_error(f"Error: {failure}")
     sys.exit(USAGE if isinstance(failure, UsageError) else REFUSED)

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,12 @@ def print_result(
         if outcome is None:  # click ends the command without a text if a pipe was closed
             raise
         raise output_error(error, f"; {outcome}") from error
+
+
+def print_error(text: str) -> None:
+    """Print a line on standard error; if the terminal is closed, the command goes on to its receipt."""
+    with suppress(OSError):
+        click.echo(text, err=True)
 
 
 def now_text() -> str:
@@ -138,7 +145,7 @@ class Execution:
             if self.execute and _may_have_written(error):
                 outcome = "the offsets may be moved in part"
                 if isinstance(error, KeyboardInterrupt):  # other errors name the outcome themselves
-                    click.echo(f"Stopped: {outcome}", err=True)
+                    print_error(f"Stopped: {outcome}")
                 self.print_receipt(None if export else plan.make_receipt(), outcome)
             raise
         saved = [f"the offsets before the move are saved in {save}"] if save else []

@@ -15,6 +15,7 @@ from airflow_kafka_offsets.cli.execution import (
     REFUSED,
     Execution,
     execution_options,
+    print_error,
     print_result,
     save_offsets,
 )
@@ -283,7 +284,7 @@ def _delete(
     ]
     for name, error in errors.items():
         if error:
-            click.echo(f"Error: group {shorten(name)}: {escape_controls(error)}", err=True)
+            print_error(f"Error: group {shorten(name)}: {escape_controls(error)}")
     execution.print_receipt({"version": RECEIPT_VERSION, "groups": receipts}, done, lines)
     if any(errors.values()):
         raise SystemExit(REFUSED)

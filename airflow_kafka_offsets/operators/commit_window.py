@@ -36,8 +36,8 @@ class CommitOffsetWindowOperator(MovingOperator):
     fallback has succeeded: a task after the job and directly after the plan. Setups do not count. Before a
     teardown, or a task that runs also after a failed or skipped one (``all_done``, ``none_failed``), such as
     one that deletes the job's cluster, the last tasks before that one count instead: one has succeeded, and
-    none has failed. The task also refuses the window if no task after the plan is directly before it, and a
-    task after the plan runs beside it.
+    none has failed. With ``none_failed`` all tasks directly before that one count. The task also refuses the
+    window if no task after the plan is directly before it, and a task after the plan runs beside it.
 
     On Airflow 3.3 and later, a task that is cleared after it has committed its window succeeds without a
     commit if the group is at the window's end, or beyond, in every partition.

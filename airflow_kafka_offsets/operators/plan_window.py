@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -10,7 +11,7 @@ from datetime import timezone as timezones
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from airflow.providers.common.compat.sdk import AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout
 from airflow.sdk import Context, XComArg
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
@@ -210,7 +211,9 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         Airflow also ends a try that was frozen while the next try has run. It sends SIGTERM, and lets the
         task run for 5 seconds more, in which this try would replace the window that the job has read.
         """
-        raise SystemExit("Airflow has ended this try before its window was planned")
+        # After an execution_timeout, the log needs the error that shows which call took so long.
+        if not isinstance(sys.exception(), AirflowTaskTimeout):
+            raise SystemExit("Airflow has ended this try before its window was planned")
 
     def _keep_for_job(
         self, context: Context, memory: WindowMemory, window: OffsetWindow, on_empty: OnEmpty

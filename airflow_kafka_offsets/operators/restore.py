@@ -37,6 +37,7 @@ from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.run_tasks import (
     check_restore,
     commit_identities,
+    related_tasks,
     task_states,
     tasks_before_restore,
     tasks_that_move,
@@ -177,7 +178,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             restored = self._restore(context, None if always else tasks_before_restore(context, self))
             # Airflow takes the run's state from a teardown that can fail the run, and not from the tasks
             # before it.
-            if always and self.is_teardown and (work := tasks_before_restore(context, self)).failed:
+            decides = always and self.on_failure_fail_dagrun
+            if decides and (work := related_tasks(context, self, upstream=True)).failed:
                 raise AirflowFailException(
                     f"a task before this one has failed ({work.describe(work.failed)}), so this task fails "
                     "after the restore (see above), and the run with it"

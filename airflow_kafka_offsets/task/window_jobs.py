@@ -13,8 +13,10 @@ from airflow_kafka_offsets.task.run_tasks import task_states
 
 _MAY_HAVE_READ = frozenset({SUCCESS, "skipped", "removed"})
 """States of the instances of a mapped job that has succeeded; Airflow removes those of a shorter list."""
-_SHOWS_SUCCESS = frozenset({"all_success", "none_failed_min_one_success"})
-"""Rules of a task whose success shows that a task before it has succeeded, and none has failed."""
+_NONE_FAILED = frozenset({"none_failed", "none_failed_min_one_success"})
+"""Rules of a task that does not run after a failed one."""
+_AFTER_FAILURE = frozenset({"one_failed", "all_failed"})
+"""Rules of a fallback or an alert, which is skipped if no task before it has failed."""
 _RUNS_ANYWAY = frozenset(rule for rule in TriggerRule if "done" in rule or rule in ("none_skipped", "always"))
 """Rules of a task that is no fallback: its success says nothing about the tasks before it."""
 
@@ -47,22 +49,30 @@ class WindowJobs:
             self._refuse_unread(context)
 
     def _counted_before(self, task: Any) -> list[Any]:
-        """Return the last tasks that count in a task's place, whose success does not show theirs; or none."""
-        directly, shows = task.task_id in self._directly_after_plan, task.trigger_rule in _SHOWS_SUCCESS
-        if task.trigger_rule in _RUNS_ANYWAY or not (directly or shows):
-            before = [
+        """Return the tasks that count in a task's place, whose success does not show theirs; or none."""
+        all_succeeded, directly = _needs_success(task), task.task_id in self._directly_after_plan
+        if task.trigger_rule in _RUNS_ANYWAY or not (directly or all_succeeded):
+            return [
                 each for each in task.upstream_list if each.task_id in self._after_plan and not each.is_setup
             ]
-        elif directly:
+        if directly:
             return []
-        else:
-            # A task after such a one, such as a notification, does not show more than that one.
-            before = [
-                each
-                for each in task.get_flat_relatives(upstream=True)
-                if each.trigger_rule not in _SHOWS_SUCCESS and self._counted_before(each)
-            ]
-        names = {each.task_id for each in before}
+        # A task after such a one, such as a notification, does not show more than that one.
+        found = task.get_flat_relatives(upstream=True)
+        return [each for each in found if not _needs_success(each) and self._counted_before(each)]
+
+    def _last_before(self, task: Any, found: RecoveryTasks) -> list[Any]:
+        """Return the last of the tasks that count in a task's place; all of them if none can have failed."""
+        before = self._counted_before(task)
+        if task.trigger_rule in _NONE_FAILED:
+            return before
+        # A fallback that was not needed does not count in the place of its job.
+        unneeded = {
+            each.task_id
+            for each in before
+            if each.trigger_rule in _AFTER_FAILURE and set(found.states[each.task_id]) == {"skipped"}
+        }
+        names = {each.task_id for each in before} - unneeded
         return [each for each in before if not names & each.get_flat_relative_ids()]
 
     def _refuse_job_beside(self) -> None:
@@ -93,9 +103,9 @@ class WindowJobs:
                 "the tasks directly before this one do not show that the window was read "
                 f"({found.describe(counted)}), but this one, or a task before it, has a trigger_rule "
                 "that lets it run anyway. A commit could skip the records: clear the job together "
-                "with this task. If another task has read it, order that task directly after the plan, after "
-                "the job, and directly before this one, with trigger_rule='none_failed' if the job is "
-                "skipped, 'one_failed' if it fails"
+                "with this task. If a task has read it that is not named here, order it directly after the "
+                "plan, and directly before this one; a task that replaces the job also after the job, with "
+                "trigger_rule='none_failed' if the job is skipped, 'one_failed' if it fails"
             )
 
     def _before(self, task_id: str) -> set[str]:
@@ -105,8 +115,13 @@ class WindowJobs:
     def _states(self, task: Any, found: RecoveryTasks, counted: set[str]) -> set[str | None]:
         """Return the states that show whether a task has read the window; add the counted tasks' names."""
         own = set(found.states[task.task_id])
-        if SUCCESS in own and (last := self._counted_before(task)):
-            # The task may delete the cluster of a job that has failed.
-            return (own - {SUCCESS}).union(*(self._states(each, found, counted) for each in last))
+        if (last := self._last_before(task, found)) and (task.is_teardown or SUCCESS in own):
+            # The task may delete the cluster of a job that has failed. A teardown may fail.
+            rest = set() if task.is_teardown else own - {SUCCESS}
+            return rest.union(*(self._states(each, found, counted) for each in last))
         counted.add(task.task_id)
         return own
+
+
+def _needs_success(task: Any) -> bool:
+    return bool(task.trigger_rule == TriggerRule.ALL_SUCCESS)

@@ -263,12 +263,12 @@ def main() -> None:
             write(answer)
 
     # Requests that wait for a broker must not keep those to other brokers waiting.
-    pools: dict[str | None, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(_AT_ONCE))
+    pools: dict[str, ThreadPoolExecutor] = defaultdict(lambda: ThreadPoolExecutor(_AT_ONCE))
     write({"ready": True})
     with suppress(queue.Empty):
         while True:
             request = json.loads(lines.get(timeout=_IDLE))
-            pools[request["names"]["kafka_config_id"]].submit(reply, request)
+            pools[str(request["names"]["kafka_config_id"])].submit(reply, request)
     os._exit(0)
 
 

@@ -4,8 +4,10 @@ import errno
 import os
 import shlex
 import signal
+from contextlib import suppress
 from pathlib import Path
 
+import click
 import pytest
 from written_query import Query
 
@@ -178,6 +180,28 @@ def test_a_move_that_a_signal_stops_has_a_receipt(run, at, memory, sent, monkeyp
     assert (done.code, at("a"), at("b")) == (1, 10, 60)
     assert ("Stopped: the offsets may be moved in part" in done.err, '"before"' in done.out) == (True, True)
     assert signal.getsignal(sent) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("line", ["reset a --topic orders --to-offset 10", "delete a"])
+@pytest.mark.usefixtures("groups")
+def test_a_receipt_is_written_also_if_the_terminal_is_closed(run, memory, monkeypatch, capsys, line):
+    echo = click.echo
+
+    def echo_to_closed_terminal(*arguments, err=False, **how):
+        if err:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        echo(*arguments, **how)
+
+    def close(*_, **__):
+        monkeypatch.setattr(click, "echo", echo_to_closed_terminal)
+        signal.raise_signal(signal.SIGHUP)
+
+    monkeypatch.setattr(memory, "send", close)
+    monkeypatch.setattr(memory, "delete", close)
+    printed = ""
+    with suppress(OSError):  # of click's last line
+        printed = run(f"group {line} --execute --output json").out
+    assert '"before"' in printed + capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("groups")

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, chain
 from airflow.sdk.execution_time.context import OutletEventAccessors
@@ -141,6 +141,14 @@ def test_a_try_that_airflow_ends_replaces_no_window(run, group, topic, tmp_path,
         signal.signal(signal.SIGTERM, earlier)
     assert not run.xcoms
     assert not file.exists()
+
+
+def test_a_plan_that_takes_too_long_ends_with_the_error_of_its_timeout():
+    task = PlanOffsetWindowOperator(task_id="plan", topics="orders", start="earliest")
+    try:
+        raise AirflowTaskTimeout
+    except AirflowTaskTimeout:
+        task.on_kill()  # as Airflow calls it, before it raises the error again
 
 
 @pytest.fixture
@@ -683,6 +691,13 @@ def test_a_window_is_not_committed_while_its_job_runs_beside_the_commit(
         ("job tell", {}, False),
         ("plan other tell, job tell", {"job": "skipped"}, False),
         ("plan tell, job tell", {"job": "skipped"}, False),
+        ("job join, cluster join", {"job": "skipped"}, True),
+        ("plan other join, job join", {"job": "skipped"}, False),
+        ("job cluster tell, job tell", {"cluster": "skipped"}, False),
+        ("plan other tell cluster, plan tell", {"other": "skipped"}, False),
+        ("plan alert, job alert clean_up, job clean_up", {"job": "failed"}, False),
+        ("plan alert, job alert clean_up, job clean_up", {"alert": "skipped"}, False),
+        ("job end_cluster", {"end_cluster": "failed"}, False),
     ],
 )
 def test_a_clean_up_that_always_runs_does_not_show_that_the_job_before_it_has_read(
@@ -697,6 +712,7 @@ def test_a_clean_up_that_always_runs_does_not_show_that_the_job_before_it_has_re
         EmptyOperator(task_id="any", trigger_rule="one_success")
         EmptyOperator(task_id="alert", trigger_rule="one_failed")
         EmptyOperator(task_id="tell", trigger_rule="none_failed")
+        EmptyOperator(task_id="join", trigger_rule="none_failed_min_one_success")
         EmptyOperator(task_id="end_cluster").as_teardown()
         commit = CommitOffsetWindowOperator(task_id="commit", group_id=group, window=window, fenced=False)
     for names in order.split(", "):

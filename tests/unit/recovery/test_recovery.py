@@ -152,6 +152,13 @@ def test_a_teardown_that_always_restores_does_not_hide_that_a_task_has_failed(pi
     assert pipeline.at() == (READ, READ)
 
 
+def test_a_teardown_that_always_restores_and_cannot_fail_the_run_does_not_fail(pipeline):
+    restore = pipeline.tasks(pipeline.run("reset"))["restore"]
+    restore.restore_when, restore.on_failure_fail_dagrun = "always", False
+    assert restore.execute(pipeline.context("restore", reset="success", job="failed"))["verified"]
+    assert pipeline.at() == (READ, READ)
+
+
 def test_a_teardown_that_always_restores_succeeds_after_tasks_that_have_succeeded(pipeline):
     restore = pipeline.tasks(pipeline.run("reset"))["restore"]
     restore.restore_when = "always"
