@@ -104,9 +104,9 @@ def _finish(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
             mark_done(checkpoint, plan.archive)
         if plan.undoes is not None:
             mark_undone(checkpoint, plan.undoes, plan.archive or "nothing to change")
-    if plan.archive is not None:
-        # The process may have been frozen since the first look.
-        _refuse_taken_back(checkpoint, plan.archive)
+        if plan.archive is not None:
+            # The process may have been frozen since the first look.
+            _refuse_taken_back(checkpoint, plan.archive)
 
 
 def _refuse_taken_back(checkpoint: SparkCheckpoint, archive: str) -> None:

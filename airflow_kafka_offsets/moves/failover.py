@@ -90,8 +90,9 @@ def plan_failover(
     renames = left.cluster == entered
     if renames:
         moving = renamed_sources(mirror, sources, moving)
-        evidence, missing = gather_records(target, moving, usable)
-        translated = compare_partition_counts(target, translate_sources(target, mirror, moving, evidence))
+        evidence, logs, missing = gather_records(target, moving, usable)
+        translated = translate_sources(target, mirror, moving, evidence, logs, copies=False)
+        translated = compare_partition_counts(target, translated)
     else:
         evidence, logs, missing = gather_evidence(source, target, mirror, moving, usable)
         translated = translate_sources(target, mirror, moving, evidence, logs)

@@ -189,12 +189,15 @@ def translate_sources(
     mirror: Mirror,
     sources: Mapping[str, Offsets],
     kept: Readiness,
-    copied: Logs | None = None,
+    logs: Logs | None = None,
+    *,
+    copies: bool = True,
 ) -> list[TranslatedPartition]:
     """
     Translate the positions of a query's sources; those that are not exact after 120 seconds stay safe.
 
-    :param copied: logs of the source that the mirror may still be copying.
+    :param logs: the logs of the source that are known.
+    :param copies: whether the mirror may still be copying them.
     """
     end = time.monotonic() + 120.0
     partitions = {tp for offsets in sources.values() for tp in offsets}
@@ -209,20 +212,23 @@ def translate_sources(
                 for new, old in shared.items()
             ]
         )
-    logs = target.log_ranges(existing_partitions(target, {mirror.partition(tp) for tp in partitions}))
+    mirrored_logs = target.log_ranges(
+        existing_partitions(target, {mirror.partition(tp) for tp in partitions})
+    )
     found: list[TranslatedPartition] = []
 
     def evidence_of(tp: TopicPartition, position: int, log: LogRange) -> Evidence:
-        source, read = (copied or {}).get(tp), kept.read.get(tp, ())
-        deleted = source is not None and source.start >= position
-        no_record = deleted or (tp in kept.ends and not read)
-        return Evidence(position, log, kept.syncs.get(tp, ()), read, source, no_record)
+        source = (logs or {}).get(tp)
+        # Not if none was read: they may not have been read in time.
+        no_record = source is not None and source.start >= position
+        syncs, read = kept.syncs.get(tp, ()), kept.read.get(tp, ())
+        return Evidence(position, log, syncs, read, source if copies else None, no_record)
 
     for name, offsets in sources.items():
         known = {
-            tp: evidence_of(tp, position, logs[copy])
+            tp: evidence_of(tp, position, mirrored_logs[copy])
             for tp, position in offsets.items()
-            if (copy := mirror.partition(tp)) in logs
+            if (copy := mirror.partition(tp)) in mirrored_logs
         }
         known = _search(target, mirror, known, end)
         for tp, position in sorted(offsets.items()):

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.mirror import Mirror
-from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
+from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Search, Translation
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -63,17 +63,17 @@ def renamed_sources(
 
 def gather_records(
     client: OffsetsClient, sources: Mapping[str, Offsets], kept: Readiness
-) -> tuple[Readiness, list[str]]:
+) -> tuple[Readiness, Logs, list[str]]:
     """
     Read the last records before positions; of a topic that is deleted, only those that were kept are known.
 
     :param kept: the readiness file's content for this cluster. Its syncs are of another cluster.
-    :return: the data for a translation, and notes about missing data.
+    :return: the data for a translation, the logs that still exist, and notes about missing data.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
     logs, notes = existing_logs(client, partitions)
     read = read_last_records(client, sources, logs, kept.read)
-    return Readiness(read=read, ends={tp: log.end for tp, log in logs.items()}), notes
+    return Readiness(read=read, ends={tp: log.end for tp, log in logs.items()}), logs, notes
 
 
 def compare_partition_counts(

@@ -12,7 +12,12 @@ from airflow_kafka_offsets.checkpoint import apply_move, archive
 from airflow_kafka_offsets.checkpoint.apply_move import Claim
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.errors import CheckpointMovedError, GroupMovedError, MoveUnfinishedError
+from airflow_kafka_offsets.errors import (
+    CheckpointMovedError,
+    GroupMovedError,
+    MoveUnfinishedError,
+    StorageUnavailableError,
+)
 
 SAME_TIME = "another move of this checkpoint began at the same time"
 
@@ -72,6 +77,22 @@ def test_a_move_that_is_taken_back_while_it_is_under_way_fails(three):
     with pytest.raises(CheckpointMovedError, match="0001-seek .* was taken back while it was running"):
         apply_plan(three, seek(three, 3), commit=take_back)
     assert offset_of(three) == 7
+
+
+def test_a_move_whose_last_look_at_its_archive_fails_says_that_all_was_moved(three, monkeypatch):
+    mark_done = archive.mark_done
+
+    def no_answer(*_):
+        raise StorageUnavailableError("no answer")
+
+    def mark(checkpoint: SparkCheckpoint, name: str) -> None:
+        mark_done(checkpoint, name)
+        monkeypatch.setattr(apply_move, "read_archived_move", no_answer)
+
+    monkeypatch.setattr(apply_move, "mark_done", mark)
+    with pytest.raises(StorageUnavailableError, match="no answer; all was moved, .* again marks it"):
+        apply_plan(three, seek(three, 3))
+    assert offset_of(three) == 3
 
 
 def test_a_move_that_is_taken_back_right_before_it_is_marked_as_done_fails(three, monkeypatch):

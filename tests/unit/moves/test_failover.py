@@ -37,6 +37,7 @@ from airflow_kafka_offsets.moves.apply import apply_pipeline
 from airflow_kafka_offsets.moves.failover import plan_failover
 from airflow_kafka_offsets.moves.restore import plan_restore_archive, plan_restore_receipt
 from airflow_kafka_offsets.moves.saved import plan_saved_failover, save_plan
+from airflow_kafka_offsets.readings import failover
 from airflow_kafka_offsets.readings.failover import translate_sources
 from airflow_kafka_offsets.readings.log_checks import check_logs_again
 from airflow_kafka_offsets.readings.mirror_check import check_mirror
@@ -140,6 +141,16 @@ def test_a_topic_that_the_mirror_has_never_copied_is_refused_and_not_called_exac
     pipeline.brokers["source"].delete_records("orders", 0, 90)
     (found,) = pipeline.plan(**names).translated
     assert (str(found.translation), found.unmirrored) == ("exact (empty)", 10)
+
+
+def test_records_that_were_not_read_in_time_are_not_taken_for_no_records(pipeline, monkeypatch):
+    pipeline.brokers["mirror"].create("dr-orders")
+    names: Any = {"mirror": Mirror("standby", topics={"orders": "dr-orders"})}
+    monkeypatch.setattr(failover, "last_reads", lambda *_, **__: {})
+    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, **names)
+    for source in (pipeline.source, None):
+        (refusal,) = pipeline.plan(source, pipeline.mirror, **names).refusals
+        assert "unknown on orders-0: the mirror has no record of it: nothing was copied" in refusal
 
 
 @pytest.mark.parametrize("source_answers", [True, False])
