@@ -291,7 +291,9 @@ def _by_syncs(found: Bracket, others: int, search: Search | None) -> Translation
         seen = end - start <= CLOSE or (search is not None and search.is_whole(start, end))
         if seen and end - start == after.upstream - before.upstream:
             return Translation(found.high, found.repeated + others)
-    unread = found.high - found.low
+    unread, why = found.high - found.low, ""
     if before is not None:
         unread = min(unread, max(0, found.position - before.upstream - 1))
-    return Translation(found.low, min(unread, found.position) + found.repeated + others)
+    elif after is not None and after.downstream == 0:
+        why = "the mirror begins with a later record of the source: the query does not read those between"
+    return Translation(found.low, min(unread, found.position) + found.repeated + others, why=why)

@@ -68,8 +68,8 @@ _LONGEST = 604_800.0
 """Maximum seconds of a timeout: a lock accepts neither infinity nor NaN."""
 
 _NOTHING = (
-    "nothing was committed, because this session has reported no finished batch of a query; a query of "
-    "another session, such as spark.newSession(), needs its own listener"
+    "nothing was committed, because this session has reported no finished batch of a query with a Kafka "
+    "source; a query of another session, such as spark.newSession(), needs its own listener"
 )
 
 _UNKNOWN_END = (

@@ -128,9 +128,10 @@ class ClassicQuery:
         states = []
         for source, name, options in self._found:
             ends, limits = (_ends(name, _json(progress.get(source))) for progress in (committed, planned))
+            # Spark plans to end below offsets that are beyond the log's end, as after the topic was created
+            # again. A query that continues from a seek back shows this for a moment, too (Spark 3.5).
+            ends = {tp: offset for tp, offset in ends.items() if offset <= limits.get(tp, offset)}
             if ends:
-                # A query that continues from a seek shows the offsets before it for a moment (Spark 3.5).
-                ends = {tp: min(offset, limits.get(tp, offset)) for tp, offset in ends.items()}
                 states.append(SourceState(name, options, ends))
         return states
 

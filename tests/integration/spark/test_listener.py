@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from pyspark.errors import StreamingQueryException
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
@@ -198,6 +199,20 @@ def test_a_query_whose_topic_was_created_again_between_two_runs_ends_with_an_err
     with committing(spark, raise_errors=True, allow_new_cluster=True):
         run(frame, location)
     assert holds(group) == {(topic, 0): 5}
+
+
+def test_a_topic_that_was_created_again_and_is_shorter_is_not_committed_unread(
+    spark, stream, run, make_topic, produce, location, new_group, holds, recreate
+):
+    topic, group = make_topic(1), new_group()
+    frame = stream(topic, **{OPTION: group})
+    produce(topic, {0: 5})
+    run(frame, location)
+    recreate(topic, 1)
+    produce(topic, {0: 2})
+    with committing(spark), pytest.raises(StreamingQueryException, match="data may have been"):
+        run(frame, location)
+    assert holds(group) == {}
 
 
 @pytest.mark.long

@@ -131,6 +131,13 @@ def test_syncs_of_an_empty_topic_show_another_name():
     assert (found.offset, "another name" in found.why) == (None, True)
 
 
+@pytest.mark.parametrize(("position", "lacking"), [(70, True), (100, False), (101, False)])
+def test_a_mirror_that_begins_after_the_position_is_remarked(position, lacking):
+    found = Evidence(position, LogRange(0, 10), [OffsetSync(100, 0)]).translate()
+    assert found.offset == max(0, position - 100)
+    assert found.why.startswith("the mirror begins with a later record") == lacking
+
+
 def syncs_up_to(end):
     return [OffsetSync(offset, offset) for offset in range(0, end, 100)]
 
