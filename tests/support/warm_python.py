@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Self
 
@@ -112,7 +113,6 @@ def import_airflow() -> None:
     """Import what every run of a DAG imports, and let Airflow make its API, which takes longer than that."""
     import airflow.providers.apache.spark.operators.spark_submit
     import airflow.settings
-    import httpx
     from airflow.sdk.execution_time import supervisor, task_runner  # noqa: F401
 
     import airflow_kafka_offsets.operators
@@ -124,6 +124,8 @@ def import_airflow() -> None:
         from airflow.models import dagbag  # type: ignore[no-redef]  # noqa: F401
 
     api = supervisor.in_process_api_server()
+    # httpx, and from Airflow 3.4 httpx2: each takes only transports of its own.
+    httpx = import_module(type(api.transport).__module__.partition(".")[0])
     with httpx.Client(transport=api.transport, base_url="http://in-process") as client:
         client.get("/health").raise_for_status()
     # Neither a thread nor a connection may be there twice. A run makes a transport of its own.
