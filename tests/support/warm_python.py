@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Self
 
@@ -45,8 +46,10 @@ class WarmPython:
     def run(
         self, arguments: Sequence[str], variables: Mapping[str, str], log: Path | None, timeout: float
     ) -> subprocess.CompletedProcess[str]:
-        """Run Python with these arguments; what it prints goes to the log, if there is one."""
-        output, errors = log or self._directory / "warm.out", self._directory / "warm.err"
+        """Run Python with these arguments; what it prints, errors too, goes to the log, if there is one."""
+        output, errors = log or self._directory / "warm.out", log or self._directory / "warm.err"
+        for file in (output, errors):
+            file.write_bytes(b"")
         process = self._process or self._start()
         environment = {**self._environment, **variables}
         assert process.stdin
@@ -60,8 +63,8 @@ class WarmPython:
             status = self._told(process)
         finally:
             too_long.cancel()
-        said = None if log else output.read_text(encoding="utf-8")
-        return subprocess.CompletedProcess(arguments, status, said, errors.read_text(encoding="utf-8"))
+        said = [None, None] if log else [file.read_text(encoding="utf-8") for file in (output, errors)]
+        return subprocess.CompletedProcess(arguments, status, *said)
 
     def _start(self) -> subprocess.Popen[str]:
         self._process = subprocess.Popen(
@@ -110,7 +113,6 @@ def import_airflow() -> None:
     """Import what every run of a DAG imports, and let Airflow make its API, which takes longer than that."""
     import airflow.providers.apache.spark.operators.spark_submit
     import airflow.settings
-    import httpx
     from airflow.sdk.execution_time import supervisor, task_runner  # noqa: F401
 
     import airflow_kafka_offsets.operators
@@ -122,6 +124,8 @@ def import_airflow() -> None:
         from airflow.models import dagbag  # type: ignore[no-redef]  # noqa: F401
 
     api = supervisor.in_process_api_server()
+    # httpx, and from Airflow 3.4 httpx2: each takes only transports of its own.
+    httpx = import_module(type(api.transport).__module__.partition(".")[0])
     with httpx.Client(transport=api.transport, base_url="http://in-process") as client:
         client.get("/health").raise_for_status()
     # Neither a thread nor a connection may be there twice. A run makes a transport of its own.
@@ -139,7 +143,7 @@ def import_airflow() -> None:
 def become(arguments: list[str], environment: Mapping[str, str], output: str, errors: str) -> None:
     """Run what a new Python would run, with nothing of this one but what it has imported."""
     for number, path in ((1, output), (2, errors)):
-        with Path(path).open("wb") as file:
+        with Path(path).open("ab") as file:  # both may be the same
             os.dup2(file.fileno(), number)
     with Path(os.devnull).open("rb") as file:
         os.dup2(file.fileno(), 0)

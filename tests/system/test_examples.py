@@ -60,9 +60,9 @@ def test_a_deferred_gate_lets_the_run_end_when_somebody_else_commits(
             lambda: run.done() or (log.exists() and "running trigger in line" in log.read_text()), seconds=120
         )
         broker.commit(group, {TopicPartition(topic, 0): 5})
-        done = run.result()
+        run.result()
     said = log.read_text()
-    assert "Trigger completed" in said, said[-3000:] + done.stderr[-1000:]
+    assert "Trigger completed" in said, said[-4000:]
     (told,) = [json.loads(line[2:]) for line in said.splitlines() if line.startswith("@@")]
     assert told["state"] == "success"
     assert told["commit"]["after"] == {topic: {"0": 2}}

@@ -55,7 +55,7 @@ date = datetime.fromisoformat(date) if date else datetime.now(tz=timezone.utc)
 run = dag.test(run_conf=conf, logical_date=date)
 instances = run.get_task_instances()
 print(json.dumps(DagSerialization.to_dict(dag), default=str))
-print("XCOM", {ti.task_id: ti.xcom_pull(task_ids=ti.task_id) for ti in instances})
+print("XCOM", [ti.xcom_pull(task_ids=ti.task_id, map_indexes=ti.map_index) for ti in instances])
 print("@@" + json.dumps({ti.task_id: str(ti.state) for ti in instances}))
 """
 
