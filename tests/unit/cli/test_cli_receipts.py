@@ -163,8 +163,17 @@ def test_a_move_that_ctrl_c_stops_says_that_a_part_may_be_moved(run, monkeypatch
     assert ('"verified": false' in done.out) == ("json" in output)
 
 
+@pytest.fixture
+def default_signals():
+    """As in a terminal: the tests' own process may be one of nohup, which ignores SIGHUP."""
+    kept = {each: signal.signal(each, signal.SIG_DFL) for each in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for each, handler in kept.items():
+        signal.signal(each, handler)
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.usefixtures("groups")
+@pytest.mark.usefixtures("groups", "default_signals")
 def test_a_move_that_a_signal_stops_has_a_receipt(run, at, memory, sent, monkeypatch):
     send = memory.send
 
@@ -183,7 +192,7 @@ def test_a_move_that_a_signal_stops_has_a_receipt(run, at, memory, sent, monkeyp
 
 
 @pytest.mark.parametrize("line", ["reset a --topic orders --to-offset 10", "delete a"])
-@pytest.mark.usefixtures("groups")
+@pytest.mark.usefixtures("groups", "default_signals")
 def test_a_receipt_is_written_also_if_the_terminal_is_closed(run, memory, monkeypatch, capsys, line):
     echo = click.echo
 
