@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -30,6 +30,17 @@ ARCHIVE_NAME = re.compile(f"([0-9]{{4,9}})-({'|'.join(KINDS)})")
 def archive_number(name: str) -> int:
     """Return the number of an archive's move, taken from the archive's name."""
     return int(name.partition("-")[0])
+
+
+def newest_finished(newest_committed: int, paths: Iterable[str]) -> int:
+    """
+    Return the newest batch that is finished before or after a move; -1 without one.
+
+    :param newest_committed: the newest batch in ``commits/`` before the move, -1 without one.
+    :param paths: the files that the move changes.
+    """
+    split = (path.split("/") for path in paths)
+    return max(newest_committed, *(int(number) for directory, number in split if directory == "commits"), -1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +124,7 @@ class ArchivedMove(CheckpointPlan):
     @property
     def newest_finished(self) -> int:
         """The newest batch that is finished before or after the move; -1 without one."""
-        paths = (path.split("/") for path in self.files)
-        moved = (int(number) for directory, number in paths if directory == "commits")
-        return max(self.newest_committed, *moved, -1)
+        return newest_finished(self.newest_committed, self.files)
 
     @property
     def created_at(self) -> int:

@@ -67,7 +67,7 @@ def print_result(
 
 
 def print_error(text: str) -> None:
-    """Print a line on standard error; if the terminal is closed, the command goes on to its receipt."""
+    """Print a line on standard error; a closed terminal must not keep a command from its receipt."""
     with suppress(OSError):
         click.echo(text, err=True)
 

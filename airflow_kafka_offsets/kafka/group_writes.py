@@ -192,7 +192,7 @@ class GroupWrite:
         self._todo = {tp: offset for tp, offset in todo.items() if tp not in self._written}
 
     def _left(self, found: Commits) -> Offsets:
-        """Return the offsets that are to be written over the group's commits."""
+        """Return the offsets to write over the group's commits."""
         if self._check is not None:
             self._check(found)
         return self._offsets

@@ -21,6 +21,7 @@ from airflow_kafka_offsets.checkpoint.archived_move import (
     MANIFEST,
     UNDONE,
     archive_number,
+    newest_finished,
 )
 from airflow_kafka_offsets.checkpoint.log import OffsetLogEntry, parse_offset_log
 from airflow_kafka_offsets.errors import OffsetsFormatError
@@ -192,13 +193,11 @@ class ClassicQuery:
         for archive in islice(self._archives(), BATCHES_COMPARED):
             manifest = json.loads(self._text(archive.suffix(f"/{MANIFEST}")))
             logs = LogIds.parse(manifest["logs"])
-            commits = [path for path in manifest["files"] if path.startswith("commits/")]
             concerned = not logs.topics or not logs.topics.keys().isdisjoint(topics)
             if manifest["query_id"] != self.query_id or not (logs.cluster and concerned):
                 continue
             if self._has(archive, DONE) and not self._has(archive, UNDONE):
-                moved = (int(path.partition("/")[2]) for path in commits)
-                newest = max(manifest["newest_committed"], *moved, -1)
+                newest = newest_finished(manifest["newest_committed"], manifest["files"])
                 return MovedTo(str(archive.getName()), logs.cluster, newest)
         return None
 
