@@ -209,6 +209,20 @@ def test_a_commit_that_was_done_without_a_response_is_done_although_members_have
         commit({A: 5, B: 5})
 
 
+def test_a_commit_is_not_done_if_members_that_have_joined_since_have_moved_a_part_of_it(group_of):
+    active = GroupDescription("g", "Stable", "classic", (GroupMember("m", "a-reader", "h", ()),))
+    described, held = chain([EMPTY], repeat(active)), {}
+
+    def send(parts):
+        held.update({A: Commit(9, ""), B: Commit(5, "mine")})
+        return {A: None, B: Failure("NOT_COORDINATOR", "x")}
+
+    asked = {"describe_groups": lambda *_: {"g": next(described)}}
+    commit = group_of(send, lambda _, offsets: {tp: held.get(tp) for tp in offsets}, seconds=5.0, **asked)
+    with pytest.raises(GroupActiveError, match="1 active member"):
+        commit({A: 5, B: 5})
+
+
 def test_a_commit_without_a_response_is_found_by_reading_it(client, make_topic, new_group, monkeypatch):
     partition, group = TopicPartition(make_topic(1), 0), new_group()
     real, sent = Admin.commit, []
