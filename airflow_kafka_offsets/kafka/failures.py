@@ -66,14 +66,14 @@ After these errors a commit may have been done: the request or only its response
 has written the commit, but its replicas did not confirm it in time. Kafka shows the commit once they do.
 """
 
-GUARDED = {
+DENIED = {
     "GROUP_AUTHORIZATION_FAILED": "the group",
     "TOPIC_AUTHORIZATION_FAILED": "the topics",
     "CLUSTER_AUTHORIZATION_FAILED": "the cluster",
 }
-"""What the missing right applies to."""
+"""Error codes of a missing right -> what it applies to."""
 
-FINAL = GUARDED.keys() | _codes(
+FINAL = DENIED.keys() | _codes(
     "_AUTHENTICATION _SSL ILLEGAL_SASL_STATE SASL_AUTHENTICATION_FAILED UNSUPPORTED_SASL_MECHANISM"
 )
 """Errors that waiting does not fix: if one is reported in the background, the call ends."""

@@ -32,7 +32,7 @@ from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
-from airflow_kafka_offsets.readings.database_errors import driver_error_text, may_pass
+from airflow_kafka_offsets.readings.database_errors import driver_error_text, is_temporary
 
 _EXACT = {
     "sqlite": "BINARY",
@@ -73,7 +73,7 @@ def read_rows(engine: sa.Engine, table: AuditedTable, window: OffsetWindow, whol
             return _Reading(connection, table, window, whole).read()
     except DBAPIError as error:
         reason = driver_error_text(error)
-        if may_pass(error):
+        if is_temporary(error):
             raise AuditError(
                 f"table {table.table!r} could not be read ({reason}): check that the database is up, "
                 "then try again",

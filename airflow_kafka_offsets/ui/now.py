@@ -20,7 +20,7 @@ from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
 )
 from airflow_kafka_offsets.kafka.explain import remedy_for
-from airflow_kafka_offsets.kafka.failures import GUARDED
+from airflow_kafka_offsets.kafka.failures import DENIED
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.digest import partition_set
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, remedies
@@ -257,7 +257,7 @@ class PipelineNow:
 def error_text(error: KafkaOffsetsError, servers: str = "") -> str:
     """Return an error as one sentence without the addresses in ``servers``, which not all viewers may see."""
     code = error.code if isinstance(error, BrokerError) else None
-    if code in GUARDED:
+    if code in DENIED:
         return f"the connection's user has no permission: {remedy_for(code, 'Describe')}"
     if isinstance(error, BrokerAuthenticationError):
         return "the broker refuses the connection's user: see the log of a task of this pipeline"
