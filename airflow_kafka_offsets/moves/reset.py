@@ -278,7 +278,7 @@ def plan_checkpoint_seek(
         return PipelinePlan((), replace(plan, log_ids=unfinished.log_ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
     MisnamedError.raise_if(GroupSelection(None, scope).unmatched_names(sources, partitions=True))
-    log_check = target_check = LogCheck(allow_new_cluster, moves=moves, state=state, only_whole=True)
+    log_check = target_check = LogCheck(allow_new_cluster, moves=moves, state=state, whole_logs_only=True)
     starts: Mapping[str, Offsets] = sources if place.traits.starts_from_commits else {}
     if place.batch_id is None:
         named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
@@ -332,7 +332,7 @@ def _batch_end(
     ends = finished_batch_ends(moves.checkpoint, batch_id)
     offsets = source_offsets_at_batch(batch_id, ends, state.kafka_offsets, scope)
     earlier = replace(state, batch_id=batch_id, entry=moves.checkpoint.entry(batch_id))
-    return offsets, replace(log_check, state=earlier, only_whole=True)
+    return offsets, replace(log_check, state=earlier, whole_logs_only=True)
 
 
 def movable_sources(state: CheckpointState) -> dict[str, Offsets]:

@@ -76,7 +76,7 @@ class LogCheck:
         commits do not name a cluster.
     :param state: the checkpoint's state with the offsets, to compare the times of records.
     :param read_at: when the offsets of a store were saved.
-    :param only_whole: see :func:`newer_records`; for offsets that no commit of the group confirms.
+    :param whole_logs_only: see :func:`newer_records`; for offsets that no commit of the group confirms.
     """
 
     allow_new_cluster: bool = False
@@ -86,7 +86,7 @@ class LogCheck:
     remedy: str = ""
     state: CheckpointState | None = None
     read_at: int | None = None
-    only_whole: bool = False
+    whole_logs_only: bool = False
     old_offsets: bool = True
 
     def refusals(self, current: LogIds, group_id: str = "", commits: Commits | None = None) -> list[str]:
@@ -120,19 +120,21 @@ class LogCheck:
         if refusals or self.allow_new_cluster or not self.old_offsets:
             return refusals
         commits = commits or {}
-        silent = (
-            positions if self.only_whole else unconfirmed(positions, commits, of_store=self.moves is None)
+        unconfirmed = (
+            positions
+            if self.whole_logs_only
+            else unconfirmed_positions(positions, commits, of_store=self.moves is None)
         )
         if self.moves is None:
-            return [] if self.read_at is None else newer_record_refusals(client, silent, self.read_at)
+            return [] if self.read_at is None else newer_record_refusals(client, unconfirmed, self.read_at)
         moved = moved_topics(self.moves, {tp: commits.get(tp) for tp in positions})
         again = moved.recreated_topics(current)
         found = other_logs_refusals(_newest_move_text(self.moves, again), moved, current)
         if found:
             return found
-        for read_at, last, ends in self.by_last_move(silent):
-            found += newer_record_refusals(client, ends, read_at, only_whole=self.only_whole)
-            if not found and not self.only_whole:
+        for read_at, last, ends in self.by_last_move(unconfirmed):
+            found += newer_record_refusals(client, ends, read_at, whole_logs_only=self.whole_logs_only)
+            if not found and not self.whole_logs_only:
                 gone_on = recreated_since(client, self.moves.batches_after(last), positions, ends)
                 found += [_recreated_text(self.moves, gone_on)] if gone_on else []
         return found
@@ -174,9 +176,9 @@ class LogCheck:
         moved = moved_topics(self.moves, commits)
         again = {topic: moved.topics[topic] for topic in moved.recreated_topics(current)}
         here = {tp: at for (_, tp), at in flat(sources).items() if tp in commits}
-        silent = {tp: at for tp, at in here.items() if tp.topic not in moved.topics}
-        for read_at, _, ends in self.by_last_move(unconfirmed(silent, commits)):
-            newer = newer_records(client, ends, read_at, only_whole=True)
+        unmoved = {tp: at for tp, at in here.items() if tp.topic not in moved.topics}
+        for read_at, _, ends in self.by_last_move(unconfirmed_positions(unmoved, commits)):
+            newer = newer_records(client, ends, read_at, whole_logs_only=True)
             again |= {tp.topic: "unknown" for tp in newer}
         return LogIds(current.cluster, again) if again else UNKNOWN_LOGS
 
@@ -220,7 +222,7 @@ def moved_topics(moves: ArchivedMoves, commits: Commits) -> LogIds:
     return LogIds("", {topic: found for topic, found in ids.items() if found and topic not in since})
 
 
-def unconfirmed(positions: Offsets, commits: Commits, *, of_store: bool = False) -> Offsets:
+def unconfirmed_positions(positions: Offsets, commits: Commits, *, of_store: bool = False) -> Offsets:
     """
     Return the positions of a query, or of a job's own store, that no commit confirms.
 
@@ -248,14 +250,14 @@ def recreated_partitions(
     commits: Commits,
     now: LogIds,
     *,
-    only_whole: bool = False,
+    whole_logs_only: bool = False,
 ) -> set[TopicPartition]:
     """
     Return the partitions whose topic was created again since a checkpoint, or the group's commit, was in it.
 
     :param offsets: the checkpoint's, in partitions that the broker has.
     :param now: the present ids of the logs.
-    :param only_whole: see :func:`newer_records`.
+    :param whole_logs_only: see :func:`newer_records`.
     """
     every = {tp: commits.get(tp) for tp in {*commits, *offsets}}
     since_move = moved_topics(moves, every).recreated_topics(now)
@@ -264,9 +266,9 @@ def recreated_partitions(
         for tp, commit in every.items()
         if tp.topic in since_move or log_ids_of({tp: commit}, now).recreated_topics(now)
     }
-    silent = {tp: at for tp, at in unconfirmed(offsets, commits).items() if tp not in found}
-    for read_at, last, ends in LogCheck(moves=moves, state=state).by_last_move(silent):
-        found |= newer_records(client, ends, read_at, only_whole=only_whole).keys()
+    unconfirmed = {tp: at for tp, at in unconfirmed_positions(offsets, commits).items() if tp not in found}
+    for read_at, last, ends in LogCheck(moves=moves, state=state).by_last_move(unconfirmed):
+        found |= newer_records(client, ends, read_at, whole_logs_only=whole_logs_only).keys()
         found.update(recreated_since(client, moves.batches_after(last), offsets, ends))
     return found
 
