@@ -123,7 +123,7 @@ class ArchivedMoves:
             *takewhile(lambda each: path in each.files or each.newest_planned >= batch_id, self.of_query)
         ]
         # A move may have written the same offsets, which are those of other records.
-        same = [each for each in moves if each.leaves_logs and each.batch_id == batch_id]
+        same = [each for each in moves if each.changes_logs and each.batch_id == batch_id]
         data = self.checkpoint.read_file(path) if moves else None
         return same + ([] if data is None else moves_of_batch(moves, batch_id, data))
 
@@ -253,7 +253,9 @@ class ArchivedMoves:
 
     def failover_refusals(self, batch_id: int) -> list[str]:
         """Return why the query cannot go back to a batch: its offsets are of another cluster or topic."""
-        leaving = (each for each in self.of_query if each.leaves_logs and not (each.undone or each.abandoned))
+        leaving = (
+            each for each in self.of_query if each.changes_logs and not (each.undone or each.abandoned)
+        )
         failover = next((each for each in leaving if each.batch_id > batch_id), None)
         if failover is None:
             return []

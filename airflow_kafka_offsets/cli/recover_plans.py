@@ -125,7 +125,7 @@ def _begun_failovers(state: StateFile, *, rest: bool) -> list[Member]:
     """Return the pipelines that have begun to fail over, which stay in the plan; refuse any other move."""
     begun = state.begun()
     # Pipelines that were reset must not be left out of the plan.
-    if any(member.plan.left is None for member in begun):
+    if any(member.plan.left_logs is None for member in begun):
         state.refuse_begun(_OWN_FILE)
     elif not rest:
         state.refuse_begun("give --rest to plan the others")

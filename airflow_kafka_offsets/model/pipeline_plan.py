@@ -64,7 +64,7 @@ class PipelinePlan:
         batch = {"query_id": checkpoint.query_id, "batch_id": checkpoint.batch_id}
         where = {"checkpoint": checkpoint.location, **batch}
         # A group's plan has its topics' ids, the checkpoint's those of its newest move: they may differ.
-        ids = [group_plan.log_ids for group_plan in group_plans if not checkpoint.leaves_mirror]
+        ids = [group_plan.log_ids for group_plan in group_plans if not checkpoint.undoes_failover]
         return cls(
             [
                 replace(

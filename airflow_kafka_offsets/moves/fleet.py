@@ -251,7 +251,7 @@ class FleetMoves:
     ) -> tuple[PipelinePlan, CommitMetadata]:
         """Return the plan that applies a saved plan, and the metadata of its commits."""
         by, now = replace(self._by, plan=saved.digest), datetime.now(tz=timezone.utc)
-        if saved.left is None:
+        if saved.left_logs is None:
             return plan_saved(*opened, saved, now=now, metadata=by, max_age=max_age), by
         plan = plan_saved_failover(*opened, saved, now=now, max_age=max_age)
         return plan, replace(by, tool=f"failover ({by.tool})")

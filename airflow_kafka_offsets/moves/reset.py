@@ -205,9 +205,9 @@ class _CheckpointReset:
     def _rest(self, begun: ArchivedMove, groups: Sequence[OffsetPlan]) -> CheckpointPlan:
         """Plan the checkpoint's part of a move that has begun."""
         if not self.moves.has_run_since(begun):
-            return replace(begun.resume(self._seek(groups)), left=begun.left)
+            return replace(begun.resume(self._seek(groups)), left_logs=begun.left_logs)
         plan = self._seek(groups, keep_pending_batch=True)
-        plan = replace(plan, before=begun.before, carried=True, left=begun.left)
+        plan = replace(plan, before=begun.before, carried=True, left_logs=begun.left_logs)
         if not plan.steps and plan.after == begun.after:
             # The query has started a batch at the target, and has not finished it.
             plan = replace(plan, archive=begun.name, resumes=True, repeats=begun.is_over)
@@ -224,11 +224,11 @@ class _CheckpointReset:
 
         :param earlier: this task's own move, from whose end the reset moves on.
         """
-        left = log_check.logs_left(self._client, self.sources, groups)
-        plan = self._seek(groups, left=left)
+        left_logs = log_check.left_logs(self._client, self.sources, groups)
+        plan = self._seek(groups, left_logs=left_logs)
         if earlier is None:
             return PipelinePlan.combine(groups, plan)
-        plan = replace(plan, before=earlier.before, carried=True, left=left or earlier.left)
+        plan = replace(plan, before=earlier.before, carried=True, left_logs=left_logs or earlier.left_logs)
         return PipelinePlan.combine(groups, plan).with_before(self.moves.group_offsets(earlier)[0])
 
     def _seek(self, groups: Sequence[OffsetPlan], **how: Any) -> CheckpointPlan:
@@ -312,8 +312,8 @@ def plan_checkpoint_seek(
                 log_ids=ids,
             )
     targets = {source: source_plan.after for source, source_plan in source_plans.items()}
-    left = log_check.logs_left(client, sources, source_plans.values())
-    checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request, left=left)
+    left_logs = log_check.left_logs(client, sources, source_plans.values())
+    checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request, left_logs=left_logs)
     return PipelinePlan((), checkpoint_plan.with_group_plans(source_plans.values()))
 
 

@@ -72,9 +72,9 @@ def plan_restore_receipt(
     recorded = receipt.log_ids
     if archive is not None and not archive.is_failover:
         # The offsets before a move may be of an earlier topic than those after it.
-        recorded |= archive.left
+        recorded |= archive.left_logs
     log_check = LogCheck(allow_new_cluster, f"the {origin}", recorded, moves)
-    if archive is not None and archive.fails_over:
+    if archive is not None and archive.has_failed_over:
         # The groups are on the mirror, and the offsets count on the cluster that the query goes back to.
         log_check = replace(log_check, moves=None)
     before = {group.group_id: group.before for group in receipt.groups if group.before}
@@ -119,13 +119,13 @@ def _move_to_undo(
     if archive is None:
         return None
     # The offsets before a failover count on the cluster that the query is on again.
-    if archive.undone and archive.left.is_other_cluster(archive.log_ids):
+    if archive.undone and archive.left_logs.is_other_cluster(archive.log_ids):
         raise PlanRefusedError(
-            f"move {archive} was taken back already, to cluster {shorten(archive.left.cluster)}: there is "
-            "nothing to restore"
+            f"move {archive} was taken back already, to cluster "
+            f"{shorten(archive.left_logs.cluster)}: there is nothing to restore"
         )
     refuse_past_failover(moves, archive)
-    if archive.fails_over:
+    if archive.has_failed_over:
         # An interrupted restore of a failover is finished on the mirror, which the receipt names.
         mirror = LogIds(receipt.log_ids.cluster)
         remedy = "move the pipeline back with a failover in the other direction"
@@ -244,8 +244,8 @@ def plan_restore_file(
             f"{uri} has no partition of the checkpoint {checkpoint.location}: leave out "
             f"{parameter_text('checkpoint_location')} to move the group alone, or correct the file"
         )
-    left = replace(log_check, state=state).logs_left(client, sources, group_plans)
-    checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", left=left)
+    left_logs = replace(log_check, state=state).left_logs(client, sources, group_plans)
+    checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", left_logs=left_logs)
     group_plans = [
         group_plan.with_note(
             [tp for tp in group_plan.after if tp not in reached],
@@ -283,7 +283,7 @@ def _with_checkpoint(
 ) -> PipelinePlan:
     """Return the plan of the groups, and of the checkpoint back to its offsets before the move."""
     checkpoint = moves.checkpoint
-    if archive is not None and archive.fails_over:
+    if archive is not None and archive.has_failed_over:
         # Its offsets of before count on another cluster: files come back as they were, or it is refused.
         restored = plan_put_back_archive(checkpoint, archive.name, policy)
     else:
@@ -305,12 +305,13 @@ def _with_checkpoint(
             for source, offsets in before.items()
         }
         targets = {source: source_plan.after for source, source_plan in compared.items()}
-        left = log_check.logs_left(client, now, [*compared.values(), *group_plans])
+        left_logs = log_check.left_logs(client, now, [*compared.values(), *group_plans])
         # If offsets were clamped, they differ from the archived files, so the restore is a seek.
         if undoes is not None and targets == before:
-            restored = plan_put_back_archive(checkpoint, undoes, policy, left=left)
+            restored = plan_put_back_archive(checkpoint, undoes, policy, left_logs=left_logs)
         else:
-            restored = plan_seek(checkpoint, targets, policy, kind="restore", undoes=undoes, left=left)
+            how: Any = {"undoes": undoes, "left_logs": left_logs}
+            restored = plan_seek(checkpoint, targets, policy, kind="restore", **how)
         restored = restored.with_group_plans(compared.values())
     plan = PipelinePlan.combine(group_plans, restored)
     if restored.resumes:

@@ -156,7 +156,7 @@ class LogCheck:
                 ends.update((tp, positions[tp]) for tp in partitions)
         return [(read_at, last, ends) for last, ends in found.items()]
 
-    def logs_left(
+    def left_logs(
         self, client: OffsetsClient, sources: Mapping[str, Offsets], plans: Iterable[OffsetPlan]
     ) -> LogIds:
         """
@@ -301,14 +301,14 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
     # Sources of one topic, and their groups, may have different offsets.
     targets: set[tuple[TopicPartition, int]] = set()
     then = UNKNOWN_LOGS
-    if (moved := plan.checkpoint_plan) is not None and not moved.leaves_mirror:
+    if (moved := plan.checkpoint_plan) is not None and not moved.undoes_failover:
         then = moved.log_ids
         for source, offsets in moved.after.items():
             # Unchanged offsets are not checked: retention may have deleted their records long ago.
             targets |= offsets.items() - moved.before.get(source, {}).items()
     for group_plan in plan.group_plans:
         targets |= group_plan.after.items()
-        then |= group_plan.log_ids if moved is not None and moved.leaves_mirror else UNKNOWN_LOGS
+        then |= group_plan.log_ids if moved is not None and moved.undoes_failover else UNKNOWN_LOGS
     now = known_log_ids(client, {tp.topic for tp, _ in targets})
     PlanRefusedError.raise_if(other_logs_refusals("the plan", then, now))
     logs = client.log_ranges({tp for tp, _ in targets})

@@ -234,4 +234,4 @@ def test_a_restore_leaves_no_cluster_where_the_query_has_committed_since(pipelin
     apply_position(client, planned.plan, planned.metadata, planned.known_moves)
     plan = plan_restore_archive(client, "0002-seek", pipeline.checkpoint, ETL, allow_stale=True, **how)
     assert plan.checkpoint_plan is not None
-    assert not plan.checkpoint_plan.left
+    assert not plan.checkpoint_plan.left_logs

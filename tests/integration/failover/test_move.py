@@ -57,7 +57,7 @@ def test_checkpoint_and_group_move_and_are_read_back(mirrored, each_way, failove
     (archive,) = ArchivedMoves(SparkCheckpoint(each_way.query.location))
     assert archive.name == "0001-failover"
     assert archive.done
-    assert archive.left.cluster == mirrored.on_source.cluster_id()
+    assert archive.left_logs.cluster == mirrored.on_source.cluster_id()
     assert archive.log_ids.cluster == mirrored.on_target.cluster_id()
     checked = cli("drift", each_way.query.location, each_way.group, "--bootstrap-server", mirrored.target)
     assert checked.code == 0, checked

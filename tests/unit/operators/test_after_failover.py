@@ -62,7 +62,7 @@ class Pipeline:
             CheckpointPolicy(),
             request="failover",
             log_ids=target.log_ids(["orders"]),
-            left=left,
+            left_logs=left,
         )
         groups = known_group_plans(target, {"etl": {FIRST: 70}}, left)
         apply_pipeline(target, FailoverPlan.combine(groups, moved), by, checkpoint, 0)
