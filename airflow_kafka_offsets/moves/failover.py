@@ -33,10 +33,10 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.readings.failover import (
-    gather_evidence,
+    complete_failover_data,
+    kept_failover_data,
     left_out_refusals,
     names_key,
-    read_kept,
     selected_sources,
     translate_sources,
 )
@@ -79,7 +79,7 @@ def plan_failover(
     state = checkpoint.read_finished()
     sources = movable_sources(state)
     by_group = selection.assign_offsets(sources)
-    kept, notes = read_kept(checkpoint)
+    kept, notes = kept_failover_data(checkpoint)
     clients = [target] if source is None else [target, source]
     recorded = recorded_cluster(checkpoint, kept, clients, by_group)
     left_logs = _cluster_to_leave(source, checkpoint, entered, recorded, mirror)
@@ -90,12 +90,12 @@ def plan_failover(
     renames = left_logs.cluster == entered
     if renames:
         moving = renamed_sources(mirror, sources, moving)
-        evidence, logs, missing = gather_records(target, moving, usable)
-        translated = translate_sources(target, mirror, moving, evidence, logs, copies=False)
+        data, logs, missing = gather_records(target, moving, usable)
+        translated = translate_sources(target, mirror, moving, data, logs, copies=False)
         translated = compare_partition_counts(target, translated)
     else:
-        evidence, logs, missing = gather_evidence(source, target, mirror, moving, usable)
-        translated = translate_sources(target, mirror, moving, evidence, logs)
+        data, logs, missing = complete_failover_data(source, target, mirror, moving, usable)
+        translated = translate_sources(target, mirror, moving, data, logs)
     if policy.on_unknown == "earliest":
         translated = [each.or_from_start() for each in translated]
     groups = _plan_groups(target, selection, translated, policy, left_logs)
