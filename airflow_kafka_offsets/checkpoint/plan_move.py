@@ -128,7 +128,7 @@ def plan_truncate(
     return _plan(moves, state, "truncate", after, steps, request, refusals, **more)
 
 
-def plan_put_back_archive(
+def plan_checkpoint_restore(
     checkpoint: SparkCheckpoint,
     archive: str | None = None,
     policy: CheckpointPolicy | None = None,
@@ -174,7 +174,7 @@ def plan_put_back_archive(
     # The archive of a restore records that the query returns to other logs, also without a change.
     steps = [step for step in known if archived.changes_logs or checkpoint.read_file(step.path) != step.data]
     # First remove files, newest first; then write files, oldest first.
-    steps.sort(key=_put_back_order)
+    steps.sort(key=_restore_order)
     left_logs = archived.log_ids if archived.is_failover else UNKNOWN_LOGS
     more: Any = {"copies": True, "log_ids": archived.logs_before, "left_logs": left_logs}
     return _plan(moves, state, "restore", archived.before, steps, request, undoes=archived.name, **more)
@@ -284,7 +284,7 @@ def _plan(
     return plan if begun is None else begun.resume(plan)
 
 
-def _put_back_order(step: Step) -> tuple[int, int, bool]:
+def _restore_order(step: Step) -> tuple[int, int, bool]:
     # commits/N is removed before offsets/N, and written after it: in between, Spark would run batch N.
     directory, _, number = step.path.partition("/")
     if step.data is None:

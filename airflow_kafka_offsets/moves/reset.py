@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
-from airflow_kafka_offsets.moves.groups import plan_group_resets, plan_positions, plan_resets_to
+from airflow_kafka_offsets.moves.groups import plan_group_resets, plan_group_resets_to, plan_positions
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, current_logs_refusals, known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets
@@ -79,7 +79,9 @@ def plan_reset(
     reset = _CheckpointReset(client, checkpoint, selection, request, policy)
     repeatable = place.kind == "shift" or not (place.traits.relative or place.traits.starts_from_commits)
     earlier = reset.earlier_move(metadata, repeatable=repeatable, cleared=interrupted)
-    plan_groups_to = partial(plan_resets_to, client, source=place.as_json(), on_out_of_range=on_out_of_range)
+    plan_groups_to = partial(
+        plan_group_resets_to, client, source=place.as_json(), on_out_of_range=on_out_of_range
+    )
     if earlier is not None and earlier.request == request:
         return reset.resume(earlier, plan_groups_to, allow_new_cluster=allow_new_cluster)
     if earlier is None:
@@ -116,7 +118,7 @@ def plan_reset_to(
     """
     # The plan takes no topics and no on_out_of_range.
     log_check = LogCheck(allow_new_cluster, remedy="plan again", old_offsets=False)
-    plan_groups_to = partial(plan_resets_to, client, source={})
+    plan_groups_to = partial(plan_group_resets_to, client, source={})
     if checkpoint is None:
         return PipelinePlan(plan_groups_to(targets, log_check=log_check))
     reset = _CheckpointReset(client, checkpoint, selection, digest("plan", metadata.plan), policy)

@@ -9,7 +9,11 @@ from typing import Any
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, refuse_past_failover
+from airflow_kafka_offsets.checkpoint.plan_move import (
+    plan_checkpoint_restore,
+    plan_seek,
+    refuse_past_failover,
+)
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -32,7 +36,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
-from airflow_kafka_offsets.moves.stale import refuse_stale
+from airflow_kafka_offsets.moves.stale import with_stale_refusal
 from airflow_kafka_offsets.readings.log_checks import LogCheck, current_logs_refusals, known_log_ids
 from airflow_kafka_offsets.readings.places import read_file
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
@@ -60,7 +64,7 @@ def plan_restore_receipt(
     :param on_no_commit: for a partition that had no commit: ``skip`` leaves the partition alone, ``earliest``
         moves it to its log start.
     :param allow_stale: whether to undo a move that other moves or commits have followed, see
-        :func:`~airflow_kafka_offsets.moves.stale.refuse_stale`.
+        :func:`~airflow_kafka_offsets.moves.stale.with_stale_refusal`.
     """
     if receipt.plan_only:
         raise PlanRefusedError(
@@ -84,7 +88,7 @@ def plan_restore_receipt(
     else:
         back = moved.offsets_moved({tp for positions in before.values() for tp in positions})
         plan = _with_checkpoint(client, group_plans, moves, back, archive, on_out_of_range, policy, log_check)
-    return refuse_stale(
+    return with_stale_refusal(
         plan,
         receipt,
         checkpoint=checkpoint,
@@ -285,7 +289,7 @@ def _with_checkpoint(
     checkpoint = moves.checkpoint
     if archive is not None and archive.has_failed_over:
         # Its offsets of before count on another cluster: files come back as they were, or it is refused.
-        restored = plan_put_back_archive(checkpoint, archive.name, policy)
+        restored = plan_checkpoint_restore(checkpoint, archive.name, policy)
     else:
         undoes = None if archive is None or archive.undone else archive.name
         now = checkpoint.read().kafka_offsets
@@ -308,7 +312,7 @@ def _with_checkpoint(
         left_logs = log_check.left_logs(client, now, [*compared.values(), *group_plans])
         # If offsets were clamped, they differ from the archived files, so the restore is a seek.
         if undoes is not None and targets == before:
-            restored = plan_put_back_archive(checkpoint, undoes, policy, left_logs=left_logs)
+            restored = plan_checkpoint_restore(checkpoint, undoes, policy, left_logs=left_logs)
         else:
             how: Any = {"undoes": undoes, "left_logs": left_logs}
             restored = plan_seek(checkpoint, targets, policy, kind="restore", **how)

@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.wording import parameter_text
 K = TypeVar("K")
 
 
-def refuse_stale(
+def with_stale_refusal(
     plan: PipelinePlan,
     receipt: Receipt,
     *,
