@@ -68,7 +68,7 @@ class PipelinePlan:
         return cls(
             [
                 replace(
-                    plan.with_note(plan.of_other_query(checkpoint.query_id), OTHER_QUERY),
+                    plan.with_note(plan.partitions_of_other_query(checkpoint.query_id), OTHER_QUERY),
                     source={**plan.source, **where},
                 )
                 for plan in group_plans
@@ -123,7 +123,7 @@ class PipelinePlan:
         """Whether an earlier try has already written a part of the plan."""
         checkpoint = self.checkpoint_plan
         moved = checkpoint is not None and (checkpoint.resumes or checkpoint.carried)
-        return moved or any(plan.planned_on != plan.before for plan in self.group_plans)
+        return moved or any(plan.committed != plan.before for plan in self.group_plans)
 
     def tables(self) -> list[str]:
         """Return each part as lines for a log; in a refused move, each heading says so."""

@@ -13,7 +13,7 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient, OffsetsReader
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import LISTENER, NO_METADATA, CommitMetadata
-from airflow_kafka_offsets.model.commit_origins import foreign_logs, log_ids_of
+from airflow_kafka_offsets.model.commit_origins import commit_log_refusals, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, flat, summarize
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -98,7 +98,9 @@ class LogCheck:
         others = (
             other_logs_refusals(self.what, self.recorded, current, remedy=self.remedy)
             if self.recorded
-            else foreign_logs(group_id, commits, current, old_offsets=self.old_offsets, remedy=self.remedy)
+            else commit_log_refusals(
+                group_id, commits, current, old_offsets=self.old_offsets, remedy=self.remedy
+            )
         )
         return others or self._other_cluster(current, commits)
 

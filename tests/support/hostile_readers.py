@@ -46,7 +46,7 @@ from airflow_kafka_offsets.model.certificate import Certificate
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy, parse_quiet_period, parse_sink
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.commit_origins import committer_text, foreign_query
+from airflow_kafka_offsets.model.commit_origins import committer_text, other_query_refusal
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import (
     OffsetsFile,
@@ -340,7 +340,7 @@ def _read_metadata(data: bytes) -> None:
     for shown in (str(metadata), committer_text(Commit(0, text))):
         if not shown.isprintable():
             raise HostileInputError(f"metadata is shown as {shown!r}")
-    foreign_query("g", {TopicPartition("t", 0): Commit(0, text)}, "mine")
+    other_query_refusal("g", {TopicPartition("t", 0): Commit(0, text)}, "mine")
     for partitions in (1, 1_000):
         if len(metadata.text(partitions)) > 4_000:
             raise HostileInputError("metadata that is too long is written")
