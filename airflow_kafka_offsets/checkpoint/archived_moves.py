@@ -104,7 +104,7 @@ class ArchivedMoves:
             if not each.undone and (each.undoes is None or archive_number(each.undoes) < after):
                 yield each
 
-    def on_cluster(self, topics: Collection[str] = ()) -> ArchivedMove | None:
+    def newest_with_cluster(self, topics: Collection[str] = ()) -> ArchivedMove | None:
         """
         Return the query's newest move that names its cluster; no failover that was taken back or abandoned.
 
@@ -113,7 +113,7 @@ class ArchivedMoves:
         found = (each for each in self.of_query if each.has_failed_over or not each.is_failover)
         return next((each for each in found if each.log_ids.cluster and each.concerns(topics)), None)
 
-    def rewriting(self, batch_id: int | None) -> list[ArchivedMove]:
+    def rewrites_of_batch(self, batch_id: int | None) -> list[ArchivedMove]:
         """Return the moves that have rewritten the file of the newest batch since Spark wrote it."""
         if batch_id is None:
             return []

@@ -52,7 +52,7 @@ OCCUPIED = "_WINDOW_COMMIT"
 NO_TOKEN = "_NO_TOKEN"  # noqa: S105  # a code
 """The token service gives no token, so no broker was asked. librdkafka does not have this code."""
 
-OF_WHOLE_GROUP = ACTIVE_GROUP | _codes(
+NOTHING_WRITTEN = ACTIVE_GROUP | _codes(
     "_WAIT_COORD COORDINATOR_LOAD_IN_PROGRESS GROUP_AUTHORIZATION_FAILED GROUP_ID_NOT_FOUND INVALID_GROUP_ID"
 )
 """After these errors no part of a commit was done."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headroom, headrooms_json, unknown_lines
+from airflow_kafka_offsets.model.headroom import NO_HEADROOM, Headroom, headrooms_json, reason_lines
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE, duration_text, parse_duration
@@ -214,7 +214,7 @@ class DriftReport:
         lines = [self.summary(), *(align_rows(rows) if self.partitions else ())]
         if self.within_grace:
             lines += [f"within grace: the batch ended less than {self.grace} ago, its commit may follow"]
-        lines += unknown_lines(self.headroom)
+        lines += reason_lines(self.headroom)
         return "\n".join([*lines, *self.advice, *(f"warning: {warning}" for warning in self.warnings)])
 
     @property
@@ -245,7 +245,7 @@ def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
 
 def _row_json(entry: PartitionState) -> dict[str, Any]:
     """Return plain JSON with the same keys for every verdict."""
-    headroom = entry.headroom.as_json() if entry.headroom else UNCOUNTED if entry.min_headroom else {}
+    headroom = entry.headroom.as_json() if entry.headroom else NO_HEADROOM if entry.min_headroom else {}
     return {
         **entry.topic_partition._asdict(),
         "checkpoint": entry.checkpoint,

@@ -151,9 +151,9 @@ class LogCheck:
         if self.moves is None or self.state is None or (read_at := self.state.batch_timestamp_ms) is None:
             return []
         found: dict[int, dict[TopicPartition, int]] = {}
-        rewriting = self.moves.rewriting(self.state.batch_id)
+        rewrites_of_batch = self.moves.rewrites_of_batch(self.state.batch_id)
         for topic, partitions in groupby(sorted(positions), key=attrgetter("topic")):
-            if not any(move.concerns([topic]) for move in rewriting):
+            if not any(move.concerns([topic]) for move in rewrites_of_batch):
                 ends = found.setdefault(self.moves.last_written([topic]), {})
                 ends.update((tp, positions[tp]) for tp in partitions)
         return [(read_at, last, ends) for last, ends in found.items()]
@@ -187,7 +187,7 @@ class LogCheck:
     def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
         """Return why a checkpoint counts elsewhere, unless its query has committed its group here since."""
         topics = {tp.topic for tp in commits}
-        if self.moves is None or (archive := self.moves.on_cluster(topics)) is None:
+        if self.moves is None or (archive := self.moves.newest_with_cluster(topics)) is None:
             return []
         if newest_cluster(self.moves, commits) == current.cluster:
             return []
@@ -203,7 +203,7 @@ def newest_cluster(moves: ArchivedMoves, commits: Commits) -> str:
     the checkpoint, say nothing about it, and neither do those of the move itself: a move that takes a
     failover back commits the group on the mirror, which the pipeline leaves.
     """
-    archive = moves.on_cluster({tp.topic for tp in commits})
+    archive = moves.newest_with_cluster({tp.topic for tp in commits})
     made = map(CommitMetadata.of, commits.values())
     since = [each for each in made if each.cluster and _follows(each, archive)]
     if archive is not None and not since:
@@ -214,7 +214,7 @@ def newest_cluster(moves: ArchivedMoves, commits: Commits) -> str:
 def moved_topics(moves: ArchivedMoves, commits: Commits) -> LogIds:
     """Return the topic ids of a checkpoint's newest moves, without topics that the query committed since."""
     topics = {tp.topic for tp in commits}
-    moved = {topic: found for topic in topics if (found := moves.on_cluster([topic])) is not None}
+    moved = {topic: found for topic in topics if (found := moves.newest_with_cluster([topic])) is not None}
     since = {
         tp.topic
         for tp, commit in commits.items()
@@ -293,7 +293,7 @@ def _follows(made: CommitMetadata, archive: ArchivedMove | None) -> bool:
 
 
 def _newest_move_text(moves: ArchivedMoves, topics: Collection[str]) -> str:
-    archive = moves.on_cluster(topics)
+    archive = moves.newest_with_cluster(topics)
     name = "" if archive is None else f" (archive {archive.name})"
     return f"the newest move of {moves.checkpoint.location}{name}"
 

@@ -85,14 +85,14 @@ def check_moved(client: OffsetsClient, checkpoint: SparkCheckpoint, saved: Saved
 
 
 def _checkpoint_states(checkpoint: SparkCheckpoint, move: CheckpointPlan, saved: SavedPlan) -> set[str]:
-    """Return the states of a checkpoint's partitions; of a failover the archive, which names the cluster."""
+    """Return the states of a checkpoint's partitions; after a failover its archive decides."""
     state = checkpoint.read()
     if state.query_id != move.query_id:
         return {"elsewhere"}
     now = flat(state.kafka_offsets)
     # The offsets of two clusters cannot be compared. The newest move names the cluster.
     moves = ArchivedMoves(checkpoint)
-    newest = moves.on_cluster()
+    newest = moves.newest_with_cluster()
     mine = newest is not None and newest.made_by.plan == saved.digest
     was_on = saved.left_logs or (UNKNOWN_LOGS if saved.allow_new_cluster else saved.log_ids)
     if newest is not None and not mine:

@@ -36,7 +36,7 @@ def recorded_cluster(
         group's newest commit counts, and of two of the same batch the mirror's. If only one cluster shows its
         commits, a commit at the query's position counts: an older one may be of an earlier time.
     """
-    moved = ArchivedMoves(checkpoint).on_cluster()
+    moved = ArchivedMoves(checkpoint).newest_with_cluster()
     if moved is not None:
         return moved.log_ids.cluster, f"its move {moved}"
     if kept.cluster:

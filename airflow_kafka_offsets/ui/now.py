@@ -22,7 +22,7 @@ from airflow_kafka_offsets.errors import (
 from airflow_kafka_offsets.kafka.explain import remedy_for
 from airflow_kafka_offsets.kafka.failures import DENIED
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.digest import partition_set
+from airflow_kafka_offsets.model.digest import partitions_digest
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, remedies
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import (
@@ -298,7 +298,7 @@ def _totals(rows: Collection[PartitionState], *, of_groups: bool) -> dict[str, A
         "without_commit": without,
         "unknown_lag": len(rows) - len(lags),
         "uncounted": uncounted,
-        "over": partition_set(row.topic_partition for row in rows),
+        "over": partitions_digest(row.topic_partition for row in rows),
     }
 
 

@@ -192,7 +192,7 @@ class Wait:
                 raise
             return None
         moves = ArchivedMoves(checkpoint)
-        return KnownCheckpoint(state, moves, moves.on_cluster())
+        return KnownCheckpoint(state, moves, moves.newest_with_cluster())
 
     def find_positions(
         self, client: OffsetsReader, checkpoint: KnownCheckpoint | None

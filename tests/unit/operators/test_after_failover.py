@@ -166,7 +166,7 @@ def test_a_failover_that_was_interrupted_before_its_first_change_does_not_move_a
             pipeline.fail_over()
     checkpoint = SparkCheckpoint(pipeline.query.location)
     # It may still be finished.
-    moved = ArchivedMoves(checkpoint).on_cluster()
+    moved = ArchivedMoves(checkpoint).newest_with_cluster()
     assert moved is not None
     assert moved.name == "0002-failover"
     pipeline.query.run(2, {"orders": {0: 85}})
