@@ -195,7 +195,7 @@ def unfinished_refusals(state: FinishedState, batch_id: int) -> list[str]:
     ]
 
 
-def _unloadable(state: FinishedState, batch_id: int, files: StateFiles) -> list[str]:
+def _unloadable_refusals(state: FinishedState, batch_id: int, files: StateFiles) -> list[str]:
     """Return why Spark could not load the state after a batch; name the batches where it could."""
     startable = {
         number for number in state.planned & state.committed if not number or number - 1 in state.planned
@@ -254,5 +254,5 @@ def truncate_refusals(
     if not state.entry.metadata:
         refusals.append(f"{location}: is of continuous mode: checkpoints of continuous mode cannot be moved")
     if is_stateful(checkpoint):
-        refusals += _unloadable(state, batch_id, files)
+        refusals += _unloadable_refusals(state, batch_id, files)
     return refusals + _sink_refusals(checkpoint, state, batch_id + 1, "truncating", policy)

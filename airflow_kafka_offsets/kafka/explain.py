@@ -19,8 +19,8 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
+    DENIED,
     FINAL,
-    GUARDED,
     NO_LEADER,
     NO_TOKEN,
     OCCUPIED,
@@ -143,7 +143,7 @@ class Call(Deadline):
     def _denial(self, cause: Failure, needs: Right) -> str:
         if cause.remedy:
             return f"{cause.text}: {cause.remedy}"
-        if cause.code in GUARDED:
+        if cause.code in DENIED:
             right = remedy_for(cause.code, needs)
             return f"the broker at {self.servers} does not allow it to this user ({cause}): {right}"
         if cause.code == "_SSL":
@@ -159,10 +159,10 @@ class Call(Deadline):
 
 def remedy_for(code: str, needs: Right = "Read") -> str:
     """Return the remedy for an error; ``needs`` is the right that the call needs."""
-    if code in GUARDED:
+    if code in DENIED:
         right = "DescribeConfigs" if code == "CLUSTER_AUTHORIZATION_FAILED" else needs
         included = _INCLUDED.get(code, "") if right == "Describe" else ""
-        return f"grant it {right} on {GUARDED[code]}{included}"
+        return f"grant it {right} on {DENIED[code]}{included}"
     if code in UNKNOWN_PARTITION:
         return "correct the topic, or the connection"
     return "try again" if code in RETRIABLE else _REMEDIES.get(code, "check the broker's log")

@@ -133,7 +133,7 @@ def _skipped_refusals(group_plan: OffsetPlan, query: str, read_first: Callable[[
 
     :param read_first: returns where the query began.
     """
-    taken_over = set(group_plan.of_other_query(query))
+    taken_over = set(group_plan.partitions_of_other_query(query))
     if not taken_over:
         return []
     way_out = "to take the group over anyway, first commit to it the offsets at which the query began"
