@@ -43,7 +43,7 @@ class Dags:
         self._found: SingleFlightCache[str, DagPipelines] = SingleFlightCache(FRESH, _MOST_DAGS)
         self._active: SingleFlightCache[frozenset[str], frozenset[str]] = SingleFlightCache(LISTED, 50)
         self._rests_until = 0.0
-        """When a list may read a DAG again, by ``time.monotonic()``; one that was never read is read at once."""
+        """When lists may read DAGs again; a DAG that was never read is read at once."""
         self._reading = asyncio.Lock()
 
     async def get_one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> DagPipelines:
