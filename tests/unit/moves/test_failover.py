@@ -206,7 +206,7 @@ def test_a_failover_whose_kept_translation_is_lost_is_not_finished_but_can_be_ta
     kept.unlink()
     if content is not None:
         kept.write_text(content)
-    with pytest.raises(CheckpointError, match="put it back, or undo the failover: .* --archive 0001-failover"):
+    with pytest.raises(CheckpointError, match="put it back, or undo the failover: .* 0001-failover"):
         plan()
     assert pipeline.moves() == {"0001-failover": False}
     selection = GroupSelection.parse("etl")
