@@ -25,11 +25,11 @@ from airflow_kafka_offsets.kafka.explain import (
 )
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
+    NOT_SENT,
     OCCUPIED,
     OF_WHOLE_GROUP,
     TEMPORARY,
     TOPIC_HIDDEN,
-    UNANSWERED,
     UNCERTAIN,
     UNKNOWN_PARTITION,
     BackgroundErrors,
@@ -279,7 +279,7 @@ class GroupWrite:
             self._group_id,
             self._offsets,
             sorted(self._written),
-            {tp: self._failures.get(tp, UNANSWERED) for tp in self._todo},
+            {tp: self._failures.get(tp, NOT_SENT) for tp in self._todo},
             partial(self.explain, call),
             uncertain=bool(self._unsure),
             retriable=not self._refused,
