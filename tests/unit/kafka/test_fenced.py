@@ -249,8 +249,12 @@ def test_what_a_refused_commit_has_written_all_the_same_is_read_back(
 @pytest.mark.parametrize(
     ("code", "error", "text"),
     [
-        ("OFFSET_METADATA_TOO_LARGE", CommitError, r"4 of 4 .* \(topic-\w+-0, topic-\w+-1: OFF.*; topic-\w+-2, "),
-        ("TOPIC_AUTHORIZATION_FAILED", BrokerAuthenticationError, "grant it Read on the topics; nothing was "),
+        (
+            "OFFSET_METADATA_TOO_LARGE",
+            CommitError,
+            r"4 of 4 .* \(topic-\w+-0, topic-\w+-1: OFF.*; topic-\w+-2",
+        ),
+        ("TOPIC_AUTHORIZATION_FAILED", BrokerAuthenticationError, "grant it Read on the topics; nothing"),
     ],
 )
 def test_partitions_whose_request_was_not_sent_after_a_refusal_are_not_said_to_have_timed_out(
