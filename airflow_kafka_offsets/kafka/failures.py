@@ -155,6 +155,8 @@ class Failure(NamedTuple):
 
 
 UNANSWERED = Failure("_TIMED_OUT", "no answer for this partition")
+NOT_SENT = Failure("NOT_SENT", "not sent after that")
+"""Of partitions whose request was not sent, because an earlier request of the same commit was refused."""
 
 
 class CallError(Exception):  # never raised outside of this package

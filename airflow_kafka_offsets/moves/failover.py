@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.archive import read_attachment
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import CheckpointError, OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.failover_plan import (
@@ -278,7 +279,24 @@ def resume_failover(
         left_logs=move.left_logs,
         refusals=other_logs_refusals(f"the failover (archive {move.name})", move.log_ids, ids),
     )
-    was = load_json(
-        read_attachment(checkpoint, move, FAILOVER_FILE) or "{}", FAILOVER_FILE, describe=describe_type
-    )
+    was = _kept_translation(checkpoint, move, undo)
     return replace(FailoverPlan.combine(plans, move.resume(moved)), was=was).with_before(before)
+
+
+def _kept_translation(checkpoint: SparkCheckpoint, move: ArchivedMove, undo: str) -> Mapping[str, Any]:
+    """
+    Return the translation in a failover's archive, as plain JSON.
+
+    :raises CheckpointError: if it is gone or was changed; ``undo`` is a remedy.
+    """
+    text = read_attachment(checkpoint, move, FAILOVER_FILE)
+    try:
+        found = load_json(text or "null", FAILOVER_FILE, describe=describe_type)
+    except OffsetsFormatError:
+        found = None
+    if isinstance(found, Mapping) and isinstance(found.get("kinds"), Mapping):
+        return found
+    raise CheckpointError(
+        f"{checkpoint.name(f'{DIRECTORY}/{move.name}/{FAILOVER_FILE}')}: is "
+        f"{'gone' if text is None else 'changed'} since it was kept: put it back, or {undo}"
+    )

@@ -18,6 +18,7 @@ from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.failover_data_file import READINESS
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
+    CheckpointError,
     MisnamedError,
     MoveUnfinishedError,
     PlanRefusedError,
@@ -25,7 +26,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
+from airflow_kafka_offsets.model.failover_plan import FAILOVER_FILE, FailoverPlan, FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
@@ -183,6 +184,35 @@ def test_an_interrupted_failover_is_finished_by_the_same_request_of_another_tool
         pipeline.plan(mirror=Mirror(prefix="primary."))
     pipeline.move(pipeline.plan(mirror=Mirror()))
     assert pipeline.moves() == {"0001-failover": True}
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "{}", "[1]", '{"kinds": 1}'], ids=repr)
+@pytest.mark.parametrize("is_saved", [True, False], ids=["saved", "unsaved"])
+def test_a_failover_whose_kept_translation_is_lost_is_not_finished_but_can_be_taken_back(
+    pipeline, killed, content, is_saved
+):
+    names = Names("etl", None, pipeline.query.location, mirror=MIRROR.as_json())
+    saved = save_plan(pipeline.mirror, pipeline.checkpoint, pipeline.plan(), names)
+
+    def plan() -> FailoverPlan:
+        if not is_saved:
+            return pipeline.plan()
+        now = datetime.now(tz=timezone.utc)
+        return plan_saved_failover(pipeline.mirror, pipeline.checkpoint, saved, now=now)
+
+    with killed():
+        pipeline.move(plan())
+    kept = pipeline.query.root / DIRECTORY / "0001-failover" / FAILOVER_FILE
+    kept.unlink()
+    if content is not None:
+        kept.write_text(content)
+    with pytest.raises(CheckpointError, match="put it back, or undo the failover: .* 0001-failover"):
+        plan()
+    assert pipeline.moves() == {"0001-failover": False}
+    selection = GroupSelection.parse("etl")
+    back = plan_restore_archive(pipeline.mirror, "0001-failover", pipeline.checkpoint, selection)
+    apply_pipeline(pipeline.mirror, back, CommitMetadata(), pipeline.checkpoint, 0)
+    assert pipeline.checkpoint.read().kafka_offsets == {"0": {ORDERS: 90}}
 
 
 def test_a_failover_that_is_killed_at_any_step_is_finished_and_once_begun_without_the_source(
