@@ -26,7 +26,7 @@ with DAG("pipelines_from_yaml", schedule="*/10 * * * *", catchup=False, max_acti
         task_id="commit", max_active_tis_per_dagrun=8, outlets=[each for p in pipelines for each in p.assets]
     ).expand_kwargs([dict(pipeline) for pipeline in pipelines])
 
-    # Not after the commits: Airflow takes a run's state from its last tasks, and a commit may fail without drift.
+    # Beside the commits: the last task decides the state of the run, and a commit may fail without drift.
     check = CheckOffsetDriftOperator(task_id="check", pipelines=pipelines, grace="30m")
 # --8<-- [end:yaml]
 
