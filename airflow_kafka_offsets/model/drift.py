@@ -40,8 +40,8 @@ class NewestBatch:
     """The batch that is running or was interrupted; it is not compared."""
     ended_at: datetime | None = None
     """When the committed batch ended; ``None`` if unknown."""
-    skipped: str = ""
-    """A sentence about batches that may have been skipped before it, if any."""
+    warnings: Sequence[str] = ()
+    """Sentences about batches that may have been skipped, or that keep Spark from starting."""
 
     def __str__(self) -> str:
         name = "no batch has finished" if self.batch_id is None else f"batch {self.batch_id}"
@@ -131,7 +131,7 @@ class DriftReport:
     @property
     def warnings(self) -> list[str]:
         """Conditions that may become drift."""
-        found = [self.batch.skipped] if self.batch.skipped else []
+        found = [*self.batch.warnings]
         age, kept = self.last_commit_age_seconds, (self.retention_minutes or 0) * 60
         # The warning starts at half of the retention, so that there is time to act.
         if age is None or not kept or 2 * age <= kept:

@@ -266,7 +266,7 @@ def newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestB
             # The batch was planned before it ended, so the grace can only be shorter.
             ended_at = datetime.fromtimestamp(state.batch_timestamp_ms / 1000, tz=timezone.utc)
     known = (state.location, state.query_id, state.batch_id, state.pending_batch_id)
-    return NewestBatch(*known, ended_at, state.skipped)
+    return NewestBatch(*known, ended_at, state.warnings)
 
 
 @dataclass(frozen=True)

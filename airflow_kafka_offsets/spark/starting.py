@@ -10,7 +10,6 @@ from typing import Any, Literal, Protocol
 from airflow_kafka_offsets.annotation_types import SparkSession
 from airflow_kafka_offsets.checkpoint.apply_move import wait_until_quiet
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.guards import orphan_refusals
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import FinishedState
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
@@ -173,7 +172,7 @@ def finished_position(
     """
     state = checkpoint.read_finished()
     ArchivedMoves(checkpoint).refuse_unfinished()
-    refusals = [*orphan_refusals(state), *_pending(state)]
+    refusals = [*state.orphans, *_pending(state)]
     if not allow_stateful and is_stateful(checkpoint):
         refusals.append(
             f"{checkpoint.location}: the query keeps state (state/), and a new checkpoint begins without "
