@@ -25,8 +25,8 @@ from airflow_kafka_offsets.kafka.explain import (
 )
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
-    NOTHING_WRITTEN,
     NOT_SENT,
+    NOTHING_WRITTEN,
     OCCUPIED,
     TEMPORARY,
     TOPIC_HIDDEN,
