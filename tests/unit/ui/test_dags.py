@@ -2,6 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,8 @@ def listing():
     async def pages(*_, **__):
         return [{"dag_id": name} for name in NAMES]
 
-    found, ask = Dags(), SimpleNamespace(pages=pages)
+    found = Dags()
+    ask: Any = SimpleNamespace(pages=pages)
 
     async def list_dags(names):
         _, unread = await found.get_all(ask, names, seconds=0.3)
