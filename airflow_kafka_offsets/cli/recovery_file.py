@@ -14,7 +14,7 @@ import click
 from airflow_kafka_offsets.annotation_types import SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint, open_client
 from airflow_kafka_offsets.cli.execution import REFUSED
-from airflow_kafka_offsets.cli.mirror_connections import reachable
+from airflow_kafka_offsets.cli.mirror_connections import open_if_reachable
 from airflow_kafka_offsets.cli.options import EXISTING_FILE, Option, StrictCommand
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.fleet import Failure, Fleet, Member
@@ -183,7 +183,7 @@ def connect_both(
             )
     left = broker.client_config_or(left_ids.pop(), _file()) if ask_source else None
     if left is not None:
-        left = left if reachable(left, broker.timeout) else None
+        left = left if open_if_reachable(left, broker.timeout) else None
         broker.show_variables()
     mirror = to.client_config_or(mirror_ids.pop(), _file())
 

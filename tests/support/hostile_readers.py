@@ -69,7 +69,7 @@ from airflow_kafka_offsets.model.parameters import (
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.pipeline_plan import read_groups_file
-from airflow_kafka_offsets.model.pipelines_file import read_pipelines
+from airflow_kafka_offsets.model.pipelines_file import read_entries
 from airflow_kafka_offsets.model.place import PARAMETERS, Place
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.text import describe_type
@@ -347,7 +347,7 @@ def _read_metadata(data: bytes) -> None:
 
 
 def _read_pipelines(file: str, data: bytes) -> None:
-    read_pipelines(_text(data), file, NAME_PARSERS)
+    read_entries(_text(data), file, NAME_PARSERS)
 
 
 def _read_pipeline(data: bytes) -> None:
