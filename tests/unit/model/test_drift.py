@@ -1,5 +1,6 @@
 import json
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -205,6 +206,12 @@ def test_an_old_commit_is_warned_of_when_half_of_the_retention_has_passed():
     assert "7 days, 0:00:00 after" in warning
     assert warns(timedelta(days=4), None) == []
     assert report(partition(50, 50), retention_minutes=1).warnings == []
+
+
+def test_the_page_of_the_check_names_each_key_of_the_report():
+    page = (Path(__file__).parents[3] / "docs" / "operators" / "check-drift.md").read_text(encoding="utf-8")
+    shown = report(partition(50, 50)._replace(headroom=LITTLE, min_headroom=60)).as_json()
+    assert [key for key in (*shown, *shown["partitions"][0]) if f"`{key}`" not in page] == []
 
 
 def test_the_report_is_plain_json_with_stable_keys():
