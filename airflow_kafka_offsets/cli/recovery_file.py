@@ -170,9 +170,9 @@ def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
 
 
 def connect_both(
-    broker: BrokerOptions, to: BrokerOptions, pipelines: Sequence[Names], many: int, *, ask_source: bool
+    broker: BrokerOptions, to: BrokerOptions, pipelines: Sequence[Names], number: int, *, ask_source: bool
 ) -> list[BothClusters]:
-    """Open ``many`` clients of the cluster that pipelines leave, if it answers, and of their mirror."""
+    """Open ``number`` clients of the cluster that pipelines leave, if it answers, and of their mirror."""
     left_ids = {_connection_of(names) for names in pipelines}
     mirror_ids = {Mirror.parse(names.mirror).kafka_config_id for names in pipelines}
     for key, ids in (("kafka_config_id", left_ids), ("mirror.kafka_config_id", mirror_ids)):
@@ -191,7 +191,7 @@ def connect_both(
         source = None if left is None else open_client(left, broker.timeout, limited=False)
         return source, open_client(mirror, broker.timeout, limited=False)
 
-    return [open_both() for _ in range(many)]
+    return [open_both() for _ in range(number)]
 
 
 def checkpoint_of(names: Names) -> SparkCheckpoint:

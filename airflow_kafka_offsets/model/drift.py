@@ -56,7 +56,7 @@ class DriftReport:
 
     :param partitions: all partitions of the checkpoint, the group and the broker, in order.
     :param grace: how long after the end of a batch its commit may be missing.
-    :param overdue: the partitions without the commit of a batch that has ended before that.
+    :param overdue: the partitions without the commit of a batch that ended before the grace time.
     :param made_by: the different origins that the group's commits record.
     :param retention_minutes: how long the broker keeps the offsets of a group without members.
     :param unfinished_move: the checkpoint's move that was started and not finished, if any.

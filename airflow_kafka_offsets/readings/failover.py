@@ -111,7 +111,7 @@ def complete_failover_data(
 
 
 def names_key() -> str:
-    """Return what names the topics of a mirror."""
+    """Return the parameter that names the topics of a mirror, for a text."""
     return dag_text("topics of mirror", parameter_text("topic_map"))
 
 
