@@ -90,14 +90,14 @@ class KafkaPipeline(Mapping[str, Any]):
             template; and for a group in two entries that do not have different ``topics``. The text names the
             file, the entry and the key.
         """
-        from airflow_kafka_offsets.model.pipelines_file import read_pipelines
+        from airflow_kafka_offsets.model.pipelines_file import read_entries
         from airflow_kafka_offsets.storage import read_text
 
         name = os.fspath(file)
         text = read_text(name)
         if text is None:
             raise UsageError(f"{name}: there is no such file")
-        pipelines = [cls(**entry) for entry in read_pipelines(text, name, FILE_PARSERS)]
+        pipelines = [cls(**entry) for entry in read_entries(text, name, FILE_PARSERS)]
         _check_shared_groups(pipelines, name)
         return pipelines
 

@@ -188,7 +188,7 @@ def read_archived_move(checkpoint: SparkCheckpoint, name: str) -> ArchivedMove |
     done, undone = (checkpoint.read_file(f"{DIRECTORY}/{name}/{mark}") is not None for mark in (DONE, UNDONE))
     try:
         manifest = load_json(decode(data, what), what, describe=describe_type)
-        archived = _archive(checkpoint.location, name, manifest, done=done, undone=undone)
+        archived = _parse_manifest(checkpoint.location, name, manifest, done=done, undone=undone)
     except (StorageError, OffsetsFormatError) as error:
         raise CheckpointFormatError(
             f"{what}: cannot be read ({str(error).removeprefix(f'{what}: ')}); expected a manifest of "
@@ -224,7 +224,7 @@ def _is_abandoned(checkpoint: SparkCheckpoint, archived: ArchivedMove) -> bool:
     return archived.has_newer_batches(*checkpoint.listed())
 
 
-def _archive(location: str, name: str, manifest: object, *, done: bool, undone: bool) -> ArchivedMove:
+def _parse_manifest(location: str, name: str, manifest: object, *, done: bool, undone: bool) -> ArchivedMove:
     """Read a manifest; an error names the field that is wrong, and never quotes its value."""
     field = partial(_field, manifest)
     if field("version", int) != VERSION:

@@ -253,10 +253,8 @@ class ArchivedMoves:
 
     def failover_refusals(self, batch_id: int) -> list[str]:
         """Return why the query cannot go back to a batch: its offsets are of another cluster or topic."""
-        leaving = (
-            each for each in self.of_query if each.changes_logs and not (each.undone or each.abandoned)
-        )
-        failover = next((each for each in leaving if each.batch_id > batch_id), None)
+        found = (each for each in self.of_query if each.changes_logs and not (each.undone or each.abandoned))
+        failover = next((each for each in found if each.batch_id > batch_id), None)
         if failover is None:
             return []
         return [

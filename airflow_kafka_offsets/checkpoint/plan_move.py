@@ -128,7 +128,7 @@ def plan_truncate(
     return _plan(moves, state, "truncate", after, steps, request, refusals, **more)
 
 
-def plan_checkpoint_restore(
+def plan_restore(
     checkpoint: SparkCheckpoint,
     archive: str | None = None,
     policy: CheckpointPolicy | None = None,

@@ -127,7 +127,7 @@ def checkpoint_restore(
     see "group restore". Without --execute the command shows its plan and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-    from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore
+    from airflow_kafka_offsets.checkpoint.plan_move import plan_restore
     from airflow_kafka_offsets.model.receipt import Receipt
     from airflow_kafka_offsets.moves.stale import with_stale_refusal
 
@@ -140,7 +140,7 @@ def checkpoint_restore(
             err=True,
         )
     plan = with_stale_refusal(
-        PipelinePlan((), plan_checkpoint_restore(checkpoint, kept.name, execution.policy)),
+        PipelinePlan((), plan_restore(checkpoint, kept.name, execution.policy)),
         Receipt((), kept),
         checkpoint=checkpoint,
         archive=kept,

@@ -185,7 +185,7 @@ class Execution:
 def _may_have_written(error: BaseException) -> bool:
     """Return whether an error of a move may have come after its first write: its receipt is needed then."""
     progress = error.progress if isinstance(error, KafkaOffsetsError) else None
-    # After the first two nothing was written; a commit that a move has overtaken is made again.
+    # In the first two cases nothing was written; in the third the command commits again.
     refused = isinstance(error, PlanRefusedError | GroupMovedError | CheckpointMovedError)
     return not refused or bool(progress and progress.written)
 

@@ -27,7 +27,7 @@ from airflow_kafka_offsets.cli.execution import (
 from airflow_kafka_offsets.cli.mirror_connections import (
     failover_policy_options,
     mirror_options,
-    reachable,
+    open_if_reachable,
     source_is_down_option,
     to_options,
 )
@@ -182,7 +182,7 @@ def _move(
     from airflow_kafka_offsets.moves.failover import plan_failover
 
     target = entered.open_client()
-    source = None if source_is_down else reachable(left.client_config(), left.timeout)
+    source = None if source_is_down else open_if_reachable(left.client_config(), left.timeout)
     # If the source is down, it is not used, and its address was not checked.
     for used in (entered,) if source_is_down else (left, entered):
         used.show_variables()

@@ -84,7 +84,7 @@ failover_policy_options = combine_options(
 )
 
 
-def reachable(config: Mapping[str, Any], timeout: float) -> OffsetsClient | None:
+def open_if_reachable(config: Mapping[str, Any], timeout: float) -> OffsetsClient | None:
     """Return a client of the old cluster; ``None`` if the cluster does not answer."""
     source = open_client(config, min(timeout, _SOURCE_TIMEOUT))
     try:

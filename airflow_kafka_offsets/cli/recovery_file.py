@@ -14,7 +14,7 @@ import click
 from airflow_kafka_offsets.annotation_types import SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import BrokerOptions, open_checkpoint, open_client
 from airflow_kafka_offsets.cli.execution import REFUSED
-from airflow_kafka_offsets.cli.mirror_connections import reachable
+from airflow_kafka_offsets.cli.mirror_connections import open_if_reachable
 from airflow_kafka_offsets.cli.options import EXISTING_FILE, Option, StrictCommand
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.fleet import Failure, Fleet, Member
@@ -170,9 +170,9 @@ def connect(broker: BrokerOptions, pipelines: Sequence[Names]) -> Open:
 
 
 def connect_both(
-    broker: BrokerOptions, to: BrokerOptions, pipelines: Sequence[Names], many: int, *, ask_source: bool
+    broker: BrokerOptions, to: BrokerOptions, pipelines: Sequence[Names], number: int, *, ask_source: bool
 ) -> list[BothClusters]:
-    """Open ``many`` clients of the cluster that pipelines leave, if it answers, and of their mirror."""
+    """Open ``number`` clients of the cluster that pipelines leave, if it answers, and of their mirror."""
     left_ids = {_connection_of(names) for names in pipelines}
     mirror_ids = {Mirror.parse(names.mirror).kafka_config_id for names in pipelines}
     for key, ids in (("kafka_config_id", left_ids), ("mirror.kafka_config_id", mirror_ids)):
@@ -183,7 +183,7 @@ def connect_both(
             )
     left = broker.client_config_or(left_ids.pop(), _file()) if ask_source else None
     if left is not None:
-        left = left if reachable(left, broker.timeout) else None
+        left = left if open_if_reachable(left, broker.timeout) else None
         broker.show_variables()
     mirror = to.client_config_or(mirror_ids.pop(), _file())
 
@@ -191,7 +191,7 @@ def connect_both(
         source = None if left is None else open_client(left, broker.timeout, limited=False)
         return source, open_client(mirror, broker.timeout, limited=False)
 
-    return [open_both() for _ in range(many)]
+    return [open_both() for _ in range(number)]
 
 
 def checkpoint_of(names: Names) -> SparkCheckpoint:

@@ -105,7 +105,7 @@ class AdminSession:
             self.admin.poll(0)
         return self.background_errors.failures
 
-    def part(self, future: Any, value: Callable[[Any], Any]) -> PartResult:
+    def wait_for(self, future: Any, value: Callable[[Any], Any]) -> PartResult:
         """Wait for a future, and return its value or its failure."""
         try:
             return value(future.result(self._deadline.seconds_left)), None
@@ -134,7 +134,7 @@ def _for_each(
             some = collection(wanted[first : first + _CHUNK])
             futures |= getattr(session.admin, method)(some, request_timeout=session.seconds_left)
         # Configurations are returned for resources, everything else for names.
-        return {getattr(key, "name", key): session.part(future, value) for key, future in futures.items()}
+        return {getattr(key, "name", key): session.wait_for(future, value) for key, future in futures.items()}
 
     return call
 
@@ -152,7 +152,7 @@ def _commits(
             for chunk in _chunks(wanted)
         ]
     return {
-        group_id: _join([session.part(each, _flatten_commits) for each in futures])
+        group_id: _join([session.wait_for(each, _flatten_commits) for each in futures])
         for group_id, futures in asked.items()
     }
 
@@ -168,7 +168,7 @@ def _commit(session: AdminSession, commit: dict[str, Any]) -> dict[str, PartResu
         sent.append((offsets, futures[group_id]))
     refused: dict[str, PartResult] = {}
     for offsets, future in sent:
-        found, failure = session.part(future, _errors)
+        found, failure = session.wait_for(future, _errors)
         for tp in offsets:
             error = failure or found.get(_name(tp), UNANSWERED)
             if error is not None:
@@ -217,7 +217,7 @@ def _list(session: AdminSession, _: None) -> list[dict[str, str]]:
     if (failure := session.find_leaderless(session.seconds_left)) is not None:
         raise CallError(failure)
     future = session.admin.list_consumer_groups(request_timeout=session.seconds_left)
-    found, failure = session.part(future, lambda result: result)
+    found, failure = session.wait_for(future, lambda result: result)
     if failure is not None:
         raise CallError(failure)
     # If one broker does not respond, the groups that it coordinates are missing. An incomplete list would
@@ -231,7 +231,7 @@ def _brokers(session: AdminSession, _: None) -> dict[str, Any]:
     brokers = session.admin.list_topics(OFFSETS_TOPIC, timeout=session.seconds_left).brokers
     resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
     future = session.admin.describe_configs([resource], request_timeout=session.seconds_left)[resource]
-    found, failure = session.part(
+    found, failure = session.wait_for(
         future, lambda settings: settings[RETENTION].value if RETENTION in settings else None
     )
     if failure is not None and failure.code == "_TIMED_OUT":
@@ -255,8 +255,8 @@ def _topic_id(description: Any) -> str | None:
     return str(found).translate(URL_SAFE) if known else None
 
 
-def _described(session: AdminSession, names: dict[str, None]) -> dict[str, PartResult]:
-    parts = _describe(session, names)
+def _describe_groups(session: AdminSession, names: dict[str, None]) -> dict[str, PartResult]:
+    parts = _describe_consumer_groups(session, names)
     return {name: _describe_other_kind(session, name, part) for name, part in parts.items()}
 
 
@@ -294,13 +294,13 @@ def _describe_other_kind(session: AdminSession, name: str, part: PartResult) -> 
         ]
         return {"group_id": name, **_UNKNOWN, "members": members}, None
     # A first commit may have created the group since.
-    part = _describe(session, {name: None})[name]
+    part = _describe_consumer_groups(session, {name: None})[name]
     if not _is_absent(part):
         return part
     return {"group_id": name, **_UNKNOWN, "members": []}, None
 
 
-def _description(group: Any) -> dict[str, Any]:
+def _group_json(group: Any) -> dict[str, Any]:
     node = group.coordinator
     return {
         **_kind(group),
@@ -321,7 +321,7 @@ def _description(group: Any) -> dict[str, Any]:
     }
 
 
-_describe = _for_each("describe_consumer_groups", _description)
+_describe_consumer_groups = _for_each("describe_consumer_groups", _group_json)
 
 
 def _kind(group: Any) -> dict[str, str]:
@@ -343,7 +343,7 @@ CALLS: dict[str, Callable[[AdminSession, Any], Any]] = {
     "commits": _commits,
     "delete": _for_each("delete_consumer_groups", lambda _: True),
     "delete_offsets": _delete_offsets,
-    "describe": _described,
+    "describe": _describe_groups,
     "list": _list,
     "topic_ids": _for_each("describe_topics", _topic_id, TopicCollection),
     "topic_settings": _for_each("describe_configs", _topic_settings, _topics),

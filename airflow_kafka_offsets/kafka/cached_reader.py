@@ -81,7 +81,7 @@ class CachedReader:
         """Forget what is known of topics: partitions are added, and topics are deleted and created again."""
         self._since = time.monotonic()
         self._partitions: dict[str, list[int]] = {}
-        self._current: set[str] = set()
+        self._read_this_round: set[str] = set()
         self._settings: dict[str, dict[str, str | None] | BrokerError] = {}
         self._record_times: dict[tuple[str, TopicPartition, int], int] = {}
 
@@ -89,7 +89,7 @@ class CachedReader:
         """Start a round: positions and logs are read again."""
         if time.monotonic() > self._since + METADATA_AGE:
             self._forget()
-        self._commits, self._current = {}, set()
+        self._commits, self._read_this_round = {}, set()
         self.sees_all_topics = cache(self._client.sees_all_topics)
         # New ones: an answer to the last round that is late must not get into this one.
         self._logs = {
@@ -114,12 +114,12 @@ class CachedReader:
         wanted = sorted(set(topics))
         if unknown := [topic for topic in wanted if topic not in self._partitions]:
             self._partitions |= self._client.partitions(unknown)
-            self._current.update(unknown)
+            self._read_this_round.update(unknown)
         return {topic: self._partitions[topic] for topic in wanted if topic in self._partitions}
 
     def forget_partitions(self, topics: Iterable[str]) -> None:
         """Forget the partitions of topics that an earlier round has read."""
-        for topic in {*topics} - self._current:
+        for topic in {*topics} - self._read_this_round:
             self._partitions.pop(topic, None)
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str | None] | BrokerError]:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from airflow_kafka_offsets.errors import SetupError
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, write_private
 
-HERE = (LOOPBACK, "localhost")
+LOCAL_HOSTS = (LOOPBACK, "localhost")
 DAY = datetime.timedelta(days=1)
 # Ten years: a Kafka in a kept directory must still start next year.
 _VALID = 3650 * DAY
@@ -51,7 +51,7 @@ class Authority:
         self,
         name: str,
         *,
-        hosts: Iterable[str] = HERE,
+        hosts: Iterable[str] = LOCAL_HOSTS,
         start: datetime.timedelta = -DAY,
         end: datetime.timedelta = _VALID,
     ) -> Path:

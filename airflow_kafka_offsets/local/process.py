@@ -18,7 +18,7 @@ try:
 except ImportError as error:
     raise SetupError("psutil is not installed: pip install 'airflow-kafka-offsets[demo]'") from error
 
-_REST = 3.0
+_GRACE_AFTER_HALF = 3.0
 
 
 class SupervisedProcess:
@@ -111,8 +111,8 @@ def end_processes(processes: Sequence[psutil.Process]) -> None:
     """
     End processes that are not children of this one, all at once: SIGTERM, then SIGKILL.
 
-    After half of them have ended, the others get :data:`_REST` more seconds: brokers without a majority wait
-    for a controller that no longer runs.
+    After half of them have ended, the others get :data:`_GRACE_AFTER_HALF` more seconds: brokers without a
+    majority wait for a controller that no longer runs.
     """
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -130,7 +130,7 @@ def _wait(processes: Sequence[psutil.Process], seconds: float) -> Sequence[psuti
     deadline = time.monotonic() + seconds
     while (left := [process for process in processes if _lives(process)]) and time.monotonic() < deadline:
         if 2 * len(left) <= len(processes):
-            deadline = min(deadline, time.monotonic() + _REST)
+            deadline = min(deadline, time.monotonic() + _GRACE_AFTER_HALF)
         time.sleep(0.05)
     return left
 

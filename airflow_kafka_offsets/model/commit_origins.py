@@ -75,7 +75,7 @@ def check_group_follows(group_id: str, commits: Commits, query: str, current: Lo
     :param current: ids of the logs that the connection leads to; unknown ids match every id.
     """
     other = other_query_refusal(group_id, commits, query) if query else None
-    PlanRefusedError.raise_if([other] if other else commit_log_refusals(group_id, commits, current))
+    PlanRefusedError.raise_if([other] if other else log_refusals(group_id, commits, current))
 
 
 def newest_move(commits: Commits, query: str) -> int:
@@ -119,7 +119,7 @@ def log_ids_of(commits: Commits, current: LogIds) -> LogIds:
     return LogIds(cluster, topics)
 
 
-def commit_log_refusals(
+def log_refusals(
     group_id: str, commits: Commits, current: LogIds, *, old_offsets: bool = True, remedy: str = ""
 ) -> list[str]:
     """

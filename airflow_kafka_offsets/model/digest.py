@@ -28,7 +28,7 @@ def digest(*parts: object, length: int = 16) -> str:
 
 def partitions_digest(partitions: Iterable[tuple[str, int]]) -> str | None:
     """
-    Return a fingerprint of a set of partitions, for sums: those over other partitions are not comparable.
+    Return a digest of partitions: only sums over the same partitions can be compared.
 
     :param partitions: topic and number of each summand; a partition of two groups occurs twice.
     """

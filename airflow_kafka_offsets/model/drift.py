@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.table import align_rows, offset_cell
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
-COMMIT_DUE: tuple[Verdict, ...] = ("group behind", "no commit")
+LATE: tuple[Verdict, ...] = ("group behind", "no commit")
 """Verdicts that the next commit of the task corrects."""
 
 _CHANGED_BY_MOVES: tuple[Verdict, ...] = ("group behind", "group ahead", "no commit")
@@ -56,7 +56,7 @@ class DriftReport:
 
     :param partitions: all partitions of the checkpoint, the group and the broker, in order.
     :param grace: how long after the end of a batch its commit may be missing.
-    :param overdue: the partitions without the commit of a batch that has ended before that.
+    :param overdue: the partitions without the commit of a batch that ended before the grace time.
     :param made_by: the different origins that the group's commits record.
     :param retention_minutes: how long the broker keeps the offsets of a group without members.
     :param unfinished_move: the checkpoint's move that was started and not finished, if any.
@@ -234,7 +234,7 @@ class DriftReport:
         ended_at = self.batch.ended_at
         # Clocks differ: a batch may seem to end slightly in the future, but not by an hour.
         just_ended = ended_at is not None and abs(self.checked_at - ended_at) < self.grace
-        return just_ended and entry.verdict in COMMIT_DUE and entry.topic_partition not in self.overdue
+        return just_ended and entry.verdict in LATE and entry.topic_partition not in self.overdue
 
 
 def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ Readers: TypeAlias = Mapping[str, Callable[[Any, str], object]]
 """Key of an entry -> the parser that checks its value."""
 
 
-def read_pipelines(text: str, file: str, parsers: Readers) -> list[dict[str, Any]]:
+def read_entries(text: str, file: str, parsers: Readers) -> list[dict[str, Any]]:
     """
     Return the checked entries of a file, each with the file's defaults.
 

@@ -278,11 +278,7 @@ class FleetMoves:
             made = newest_move_of(member.plan, checkpoint)
             # Another command may have taken it back, perhaps without the groups. After a failover, these are
             # on the mirror, which the query has left.
-            if (
-                made is not None
-                and made.undone
-                and (made.is_failover or not _has_commits_to_undo(client, receipt))
-            ):
+            if made is not None and made.undone and (made.is_failover or not _has_commits(client, receipt)):
                 return {"stage": "restored"}
             selection = GroupSelection.parse(names.group_id, names.topics)
             how: dict[str, Any] = {"policy": policy or member.plan.policy, "metadata": self._by, **allowed}
@@ -346,7 +342,7 @@ class FleetMoves:
             self._keep(self.fleet)
 
 
-def _has_commits_to_undo(client: OffsetsClient, receipt: Receipt) -> bool:
+def _has_commits(client: OffsetsClient, receipt: Receipt) -> bool:
     """Return whether a group still has commits of a plan that can be taken back."""
     return any(
         offset not in (None, group.after[tp])

@@ -207,9 +207,7 @@ def plan_group_resets(
     return _restorable(group_plans)
 
 
-def plan_group_resets_to(
-    client: OffsetsClient, targets: Mapping[str, Offsets], **how: Any
-) -> list[OffsetPlan]:
+def plan_groups_to(client: OffsetsClient, targets: Mapping[str, Offsets], **how: Any) -> list[OffsetPlan]:
     """Plan the reset of groups that have targets; ``how`` as in :func:`plan_commits`."""
     targets = {group_id: offsets for group_id, offsets in targets.items() if offsets}
     return _restorable(plan_commits(client, targets, refuse_active=True, **how))

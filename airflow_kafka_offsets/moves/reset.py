@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
-from airflow_kafka_offsets.moves.groups import plan_group_resets, plan_group_resets_to, plan_positions
+from airflow_kafka_offsets.moves.groups import plan_group_resets, plan_groups_to, plan_positions
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, current_logs_refusals, known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets
@@ -79,11 +79,9 @@ def plan_reset(
     reset = _CheckpointReset(client, checkpoint, selection, request, policy)
     repeatable = place.kind == "shift" or not (place.traits.relative or place.traits.starts_from_commits)
     earlier = reset.earlier_move(metadata, repeatable=repeatable, cleared=interrupted)
-    plan_groups_to = partial(
-        plan_group_resets_to, client, source=place.as_json(), on_out_of_range=on_out_of_range
-    )
+    plan_to = partial(plan_groups_to, client, source=place.as_json(), on_out_of_range=on_out_of_range)
     if earlier is not None and earlier.request == request:
-        return reset.resume(earlier, plan_groups_to, allow_new_cluster=allow_new_cluster)
+        return reset.resume(earlier, plan_to, allow_new_cluster=allow_new_cluster)
     if earlier is None:
         reset.moves.log_unfinished_recovery(reset.sources, metadata)
     else:
@@ -94,7 +92,7 @@ def plan_reset(
         groups = plan_groups(scopes, at_checkpoint=reset.positions, log_check=log_check)
     else:
         ends, check = _batch_end(log_check, reset.moves, reset.state, place.batch_id, selection.scope)
-        groups = plan_groups_to(selection.assign_offsets(ends), log_check=check)
+        groups = plan_to(selection.assign_offsets(ends), log_check=check)
     return reset.plan(groups, log_check, earlier)
 
 
@@ -118,17 +116,17 @@ def plan_reset_to(
     """
     # The plan takes no topics and no on_out_of_range.
     log_check = LogCheck(allow_new_cluster, remedy="plan again", old_offsets=False)
-    plan_groups_to = partial(plan_group_resets_to, client, source={})
+    plan_to = partial(plan_groups_to, client, source={})
     if checkpoint is None:
-        return PipelinePlan(plan_groups_to(targets, log_check=log_check))
+        return PipelinePlan(plan_to(targets, log_check=log_check))
     reset = _CheckpointReset(client, checkpoint, selection, digest("plan", metadata.plan), policy)
     earlier = reset.earlier_move(metadata, repeatable=True)
     if earlier is not None and earlier.request == reset.request:
-        return reset.resume(earlier, plan_groups_to, allow_new_cluster=allow_new_cluster)
+        return reset.resume(earlier, plan_to, allow_new_cluster=allow_new_cluster)
     # A saved plan has its own start, also after an earlier move of this task.
     reset.moves.log_unfinished_recovery(reset.sources, metadata)
     log_check = replace(log_check, moves=reset.moves, state=reset.state)
-    return reset.plan(plan_groups_to(targets, log_check=log_check), log_check)
+    return reset.plan(plan_to(targets, log_check=log_check), log_check)
 
 
 class _CheckpointReset:
@@ -192,7 +190,7 @@ class _CheckpointReset:
         return mine if still else None
 
     def resume(
-        self, begun: ArchivedMove, plan_groups_to: Callable[..., list[OffsetPlan]], *, allow_new_cluster: bool
+        self, begun: ArchivedMove, plan_to: Callable[..., list[OffsetPlan]], *, allow_new_cluster: bool
     ) -> PipelinePlan:
         """Plan the rest of a move that the same request has begun, to the offsets in its archive."""
         _refuse_other_cluster(self._client, self.moves, begun)
@@ -201,7 +199,7 @@ class _CheckpointReset:
         # Without its topics the move can only be undone: other topics would be another request.
         undo = f"undo the move: {self.moves.restore_command(begun.name)}"
         log_check = LogCheck(allow_new_cluster, remedy=undo, old_offsets=False)
-        groups = plan_groups_to(targets, log_check=log_check)
+        groups = plan_to(targets, log_check=log_check)
         return PipelinePlan.combine(groups, self._rest(begun, groups)).with_before(before)
 
     def _rest(self, begun: ArchivedMove, groups: Sequence[OffsetPlan]) -> CheckpointPlan:
@@ -280,7 +278,7 @@ def plan_checkpoint_seek(
         return PipelinePlan((), replace(plan, log_ids=unfinished.log_ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
     MisnamedError.raise_if(GroupSelection(None, scope).unmatched_names(sources, partitions=True))
-    log_check = target_check = LogCheck(allow_new_cluster, moves=moves, state=state, whole_logs_only=True)
+    log_check = target_check = LogCheck(allow_new_cluster, moves=moves, state=state, whole_logs=True)
     starts: Mapping[str, Offsets] = sources if place.traits.starts_from_commits else {}
     if place.batch_id is None:
         named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
@@ -334,7 +332,7 @@ def _batch_end(
     ends = finished_batch_ends(moves.checkpoint, batch_id)
     offsets = source_offsets_at_batch(batch_id, ends, state.kafka_offsets, scope)
     earlier = replace(state, batch_id=batch_id, entry=moves.checkpoint.entry(batch_id))
-    return offsets, replace(log_check, state=earlier, whole_logs_only=True)
+    return offsets, replace(log_check, state=earlier, whole_logs=True)
 
 
 def movable_sources(state: CheckpointState) -> dict[str, Offsets]:

@@ -9,11 +9,7 @@ from typing import Any
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.plan_move import (
-    plan_checkpoint_restore,
-    plan_seek,
-    refuse_past_failover,
-)
+from airflow_kafka_offsets.checkpoint.plan_move import plan_restore, plan_seek, refuse_past_failover
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -289,7 +285,7 @@ def _with_checkpoint(
     checkpoint = moves.checkpoint
     if archive is not None and archive.has_failed_over:
         # Its offsets of before count on another cluster: files come back as they were, or it is refused.
-        restored = plan_checkpoint_restore(checkpoint, archive.name, policy)
+        restored = plan_restore(checkpoint, archive.name, policy)
     else:
         undoes = None if archive is None or archive.undone else archive.name
         now = checkpoint.read().kafka_offsets
@@ -312,7 +308,7 @@ def _with_checkpoint(
         left_logs = log_check.left_logs(client, now, [*compared.values(), *group_plans])
         # If offsets were clamped, they differ from the archived files, so the restore is a seek.
         if undoes is not None and targets == before:
-            restored = plan_checkpoint_restore(checkpoint, undoes, policy, left_logs=left_logs)
+            restored = plan_restore(checkpoint, undoes, policy, left_logs=left_logs)
         else:
             how: Any = {"undoes": undoes, "left_logs": left_logs}
             restored = plan_seek(checkpoint, targets, policy, kind="restore", **how)

@@ -61,7 +61,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
     template_fields: Sequence[str] = ("pipelines", *PIPELINE_PARAMETERS, "grace", "min_headroom", "on_drift")
     parsers: ClassVar[Mapping[str, Parser]] = {
         "pipelines": lambda value, name: [
-            _require_location(_pipeline(entry)) for entry in read_pipelines(value, name)
+            _require_location(_pipeline(entry)) for entry in parse_pipelines(value, name)
         ],
         "grace": parse_grace,
         "min_headroom": parse_interval,
@@ -100,7 +100,7 @@ class CheckOffsetDriftOperator(OffsetsOperator):
             how = self.parse_parameters("grace", "min_headroom")
             pipelines = named_pipelines(self)
             client_of = self.open_each(clients)
-            plans = read_pipelines(self.pipelines, "pipelines") if self.pipelines else [None]
+            plans = parse_pipelines(self.pipelines, "pipelines") if self.pipelines else [None]
             each = zip(pipelines, map(_plan, plans), strict=True)
             checked = [self._check(pipeline, plan, client_of, how) for pipeline, plan in each]
             report = pipelines_json(checked)
@@ -159,7 +159,7 @@ def named_pipelines(task: Any) -> list[KafkaPipeline]:
     """Return the pipelines of a task's list, or the one that its parameters name."""
     if task.pipelines is None:
         return [_pipeline({name: getattr(task, name) for name in PIPELINE_PARAMETERS})]
-    return [_pipeline(entry) for entry in read_pipelines(task.pipelines, "pipelines")]
+    return [_pipeline(entry) for entry in parse_pipelines(task.pipelines, "pipelines")]
 
 
 def _plan(entry: object) -> SavedPlan | None:
@@ -192,7 +192,7 @@ def _require_location(pipeline: KafkaPipeline) -> str:
     return pipeline.checkpoint_location
 
 
-def read_pipelines(value: object, parameter: str) -> Sequence[object]:
+def parse_pipelines(value: object, parameter: str) -> Sequence[object]:
     """Read a list of pipelines, also as JSON text; its entries are read by :func:`named_pipelines`."""
     entries = load_json(value, parameter, "a list of pipelines") if isinstance(value, str) else value
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:

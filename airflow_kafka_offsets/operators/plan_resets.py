@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.place import RESETS
 from airflow_kafka_offsets.model.plan_markdown import plans_markdown
 from airflow_kafka_offsets.model.saved_plan import Names
 from airflow_kafka_offsets.operators.base import Parser
-from airflow_kafka_offsets.operators.check_drift import named_pipelines, plain_pipelines, read_pipelines
+from airflow_kafka_offsets.operators.check_drift import named_pipelines, parse_pipelines, plain_pipelines
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
@@ -43,7 +43,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
     """
 
     template_fields: Sequence[str] = ("pipelines", *RESETS, *ResetOffsetsOperator.permissions, *POLICY)
-    parsers: ClassVar[Mapping[str, Parser]] = {**ResetOffsetsOperator.parsers, "pipelines": read_pipelines}
+    parsers: ClassVar[Mapping[str, Parser]] = {**ResetOffsetsOperator.parsers, "pipelines": parse_pipelines}
     moves_on_purpose: ClassVar[bool] = False
     one_at_a_time: ClassVar[bool] = False
     calls_timeout: ClassVar[float | None] = None

@@ -20,13 +20,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import log_ids_of
-from airflow_kafka_offsets.model.drift import (
-    COMMIT_DUE,
-    REPORT_VERSION,
-    DriftReport,
-    NewestBatch,
-    reports_json,
-)
+from airflow_kafka_offsets.model.drift import LATE, REPORT_VERSION, DriftReport, NewestBatch, reports_json
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Commits, Logs, Offsets, TopicPartition, committed_offsets
@@ -100,7 +94,7 @@ def pipeline_drift(
             rooms = read_headrooms(client, offsets_to_read(states), logs, kept, min_headroom=min_headroom)
             states = tuple(each._replace(headroom=rooms.get(each.topic_partition)) for each in states)
         overdue = frozenset[TopicPartition]()
-        if grace and any(each.verdict in COMMIT_DUE for each in states):
+        if grace and any(each.verdict in LATE for each in states):
             due = _due_offsets(moves, state, checked_at - grace)
             overdue = _overdue(group, selection, due, commits, wanted)
         reports.append(

@@ -111,7 +111,7 @@ def complete_failover_data(
 
 
 def names_key() -> str:
-    """Return what names the topics of a mirror."""
+    """Return the parameter that names the topics of a mirror, for a text."""
     return dag_text("topics of mirror", parameter_text("topic_map"))
 
 
@@ -271,9 +271,8 @@ def _search(
         left = end - time.monotonic()
         if left <= 0:
             break
-        results = find_copies(
-            target, {mirror.partition(tp): each for tp, each in wanted.items()}, within=left
-        )
+        copies = {mirror.partition(tp): each for tp, each in wanted.items()}
+        results = find_copies(target, copies, within=left)
         found |= {tp: found[tp].with_search(results[mirror.partition(tp)]) for tp in wanted}
         searches = {tp: found[tp].next_search() for tp in wanted}
     return found

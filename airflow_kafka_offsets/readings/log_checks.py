@@ -13,7 +13,7 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient, OffsetsReader
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import LISTENER, NO_METADATA, CommitMetadata
-from airflow_kafka_offsets.model.commit_origins import commit_log_refusals, log_ids_of
+from airflow_kafka_offsets.model.commit_origins import log_ids_of, log_refusals
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, flat, summarize
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -76,7 +76,7 @@ class LogCheck:
         commits do not name a cluster.
     :param state: the checkpoint's state with the offsets, to compare the times of records.
     :param read_at: when the offsets of a store were saved.
-    :param whole_logs_only: see :func:`newer_records`; for offsets that no commit of the group confirms.
+    :param whole_logs: see :func:`newer_records`; for offsets that no commit of the group confirms.
     """
 
     allow_new_cluster: bool = False
@@ -86,7 +86,7 @@ class LogCheck:
     remedy: str = ""
     state: CheckpointState | None = None
     read_at: int | None = None
-    whole_logs_only: bool = False
+    whole_logs: bool = False
     old_offsets: bool = True
 
     def refusals(self, current: LogIds, group_id: str = "", commits: Commits | None = None) -> list[str]:
@@ -98,9 +98,7 @@ class LogCheck:
         others = (
             other_logs_refusals(self.what, self.recorded, current, remedy=self.remedy)
             if self.recorded
-            else commit_log_refusals(
-                group_id, commits, current, old_offsets=self.old_offsets, remedy=self.remedy
-            )
+            else log_refusals(group_id, commits, current, old_offsets=self.old_offsets, remedy=self.remedy)
         )
         return others or self._other_cluster(current, commits)
 
@@ -122,21 +120,18 @@ class LogCheck:
         if refusals or self.allow_new_cluster or not self.old_offsets:
             return refusals
         commits = commits or {}
-        unconfirmed = (
-            positions
-            if self.whole_logs_only
-            else unconfirmed_positions(positions, commits, of_store=self.moves is None)
-        )
+        of_store = self.moves is None
+        unsure = positions if self.whole_logs else unconfirmed(positions, commits, of_store=of_store)
         if self.moves is None:
-            return [] if self.read_at is None else newer_record_refusals(client, unconfirmed, self.read_at)
+            return [] if self.read_at is None else newer_record_refusals(client, unsure, self.read_at)
         moved = moved_topics(self.moves, {tp: commits.get(tp) for tp in positions})
         again = moved.recreated_topics(current)
         found = other_logs_refusals(_newest_move_text(self.moves, again), moved, current)
         if found:
             return found
-        for read_at, last, ends in self.by_last_move(unconfirmed):
-            found += newer_record_refusals(client, ends, read_at, whole_logs_only=self.whole_logs_only)
-            if not found and not self.whole_logs_only:
+        for read_at, last, ends in self.by_last_move(unsure):
+            found += newer_record_refusals(client, ends, read_at, whole_logs=self.whole_logs)
+            if not found and not self.whole_logs:
                 gone_on = recreated_since(client, self.moves.batches_after(last), positions, ends)
                 found += [_recreated_text(self.moves, gone_on)] if gone_on else []
         return found
@@ -151,9 +146,9 @@ class LogCheck:
         if self.moves is None or self.state is None or (read_at := self.state.batch_timestamp_ms) is None:
             return []
         found: dict[int, dict[TopicPartition, int]] = {}
-        rewrites_of_batch = self.moves.rewrites_of_batch(self.state.batch_id)
+        rewrites = self.moves.rewrites_of_batch(self.state.batch_id)
         for topic, partitions in groupby(sorted(positions), key=attrgetter("topic")):
-            if not any(move.concerns([topic]) for move in rewrites_of_batch):
+            if not any(move.concerns([topic]) for move in rewrites):
                 ends = found.setdefault(self.moves.last_written([topic]), {})
                 ends.update((tp, positions[tp]) for tp in partitions)
         return [(read_at, last, ends) for last, ends in found.items()]
@@ -179,8 +174,8 @@ class LogCheck:
         again = {topic: moved.topics[topic] for topic in moved.recreated_topics(current)}
         here = {tp: at for (_, tp), at in flat(sources).items() if tp in commits}
         unmoved = {tp: at for tp, at in here.items() if tp.topic not in moved.topics}
-        for read_at, _, ends in self.by_last_move(unconfirmed_positions(unmoved, commits)):
-            newer = newer_records(client, ends, read_at, whole_logs_only=True)
+        for read_at, _, ends in self.by_last_move(unconfirmed(unmoved, commits)):
+            newer = newer_records(client, ends, read_at, whole_logs=True)
             again |= {tp.topic: "unknown" for tp in newer}
         return LogIds(current.cluster, again) if again else UNKNOWN_LOGS
 
@@ -224,7 +219,7 @@ def moved_topics(moves: ArchivedMoves, commits: Commits) -> LogIds:
     return LogIds("", {topic: found for topic, found in ids.items() if found and topic not in since})
 
 
-def unconfirmed_positions(positions: Offsets, commits: Commits, *, of_store: bool = False) -> Offsets:
+def unconfirmed(positions: Offsets, commits: Commits, *, of_store: bool = False) -> Offsets:
     """
     Return the positions of a query, or of a job's own store, that no commit confirms.
 
@@ -252,14 +247,14 @@ def recreated_partitions(
     commits: Commits,
     now: LogIds,
     *,
-    whole_logs_only: bool = False,
+    whole_logs: bool = False,
 ) -> set[TopicPartition]:
     """
     Return the partitions whose topic was created again since a checkpoint, or the group's commit, was in it.
 
     :param offsets: the checkpoint's, in partitions that the broker has.
     :param now: the present ids of the logs.
-    :param whole_logs_only: see :func:`newer_records`.
+    :param whole_logs: see :func:`newer_records`.
     """
     every = {tp: commits.get(tp) for tp in {*commits, *offsets}}
     since_move = moved_topics(moves, every).recreated_topics(now)
@@ -268,9 +263,9 @@ def recreated_partitions(
         for tp, commit in every.items()
         if tp.topic in since_move or log_ids_of({tp: commit}, now).recreated_topics(now)
     }
-    unconfirmed = {tp: at for tp, at in unconfirmed_positions(offsets, commits).items() if tp not in found}
-    for read_at, last, ends in LogCheck(moves=moves, state=state).by_last_move(unconfirmed):
-        found |= newer_records(client, ends, read_at, whole_logs_only=whole_logs_only).keys()
+    unsure = {tp: at for tp, at in unconfirmed(offsets, commits).items() if tp not in found}
+    for read_at, last, ends in LogCheck(moves=moves, state=state).by_last_move(unsure):
+        found |= newer_records(client, ends, read_at, whole_logs=whole_logs).keys()
         found.update(recreated_since(client, moves.batches_after(last), offsets, ends))
     return found
 

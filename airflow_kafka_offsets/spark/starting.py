@@ -16,7 +16,7 @@ from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_quiet_period
-from airflow_kafka_offsets.model.commit_origins import commit_log_refusals
+from airflow_kafka_offsets.model.commit_origins import log_refusals
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     OffsetRange,
@@ -229,7 +229,7 @@ def _committed(kafka: PositionsReader, group_id: str, scope: TopicScope) -> Offs
     commits = kafka.committed(group_id, whole)
     allowed = parameter_text("allow_new_cluster", True)
     remedy = f"reset the group with {allowed} if the pipeline was moved there"
-    PlanRefusedError.raise_if(commit_log_refusals(group_id, commits, log_ids, remedy=remedy))
+    PlanRefusedError.raise_if(log_refusals(group_id, commits, log_ids, remedy=remedy))
     return {tp: commit.offset for tp, commit in commits.items() if commit is not None}
 
 

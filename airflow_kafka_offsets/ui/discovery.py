@@ -13,10 +13,10 @@ from airflow_kafka_offsets.ui.pipelines import (
     NamedTask,
     Pipeline,
     check_names,
+    listed_pipelines,
     merge_pipelines,
     named_tasks,
     pick_names,
-    read_pipelines,
 )
 from airflow_kafka_offsets.ui.receipts import TaskOutcome
 from airflow_kafka_offsets.ui.task_instances import (
@@ -140,7 +140,7 @@ def _rendered(task: NamedTask, rows: Sequence[Row]) -> Iterator[Pipeline]:
         if not fields or (index >= 0 and not mapped) or runs.setdefault(index, run_id) != run_id:
             continue
         listed = fields.get("pipelines")
-        for names in [fields] if listed is None else read_pipelines(listed):
+        for names in [fields] if listed is None else listed_pipelines(listed):
             yield _pipeline(task, names, row["map_index"])
 
 

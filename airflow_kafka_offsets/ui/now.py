@@ -174,7 +174,7 @@ class PipelineNow:
         DriftError.raise_if(LogCheck(moves=moves).refusals(now))
         logs = self.client.log_ranges(partitions)
         self._note_other_log("the checkpoint", {**read}, logs)
-        again = recreated_partitions(self.client, moves, state, read, {}, now, whole_logs_only=True)
+        again = recreated_partitions(self.client, moves, state, read, {}, now, whole_logs=True)
         if again:
             self.problems.append(f"{summarize(again)}: {remedies()['topic recreated']}")
         return tuple(

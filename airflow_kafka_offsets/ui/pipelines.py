@@ -235,7 +235,7 @@ def _joined(tasks: Iterable[NamingTask]) -> tuple[NamingTask, ...]:
     return tuple(found.items())
 
 
-def read_pipelines(value: object) -> list[PipelineNames]:
+def listed_pipelines(value: object) -> list[PipelineNames]:
     """Return the entries of a drift check's ``pipelines``, as far as they can be read."""
     if isinstance(value, str):
         try:

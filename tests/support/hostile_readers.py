@@ -27,7 +27,7 @@ from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.batch import batch_bounds, finished_batch_ends
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
-from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_seek, plan_truncate
+from airflow_kafka_offsets.checkpoint.plan_move import plan_restore, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.checkpoint.state_store import read_state, snapshots_after
@@ -69,7 +69,7 @@ from airflow_kafka_offsets.model.parameters import (
     timestamp_ms,
 )
 from airflow_kafka_offsets.model.pipeline_plan import read_groups_file
-from airflow_kafka_offsets.model.pipelines_file import read_pipelines
+from airflow_kafka_offsets.model.pipelines_file import read_entries
 from airflow_kafka_offsets.model.place import PARAMETERS, Place
 from airflow_kafka_offsets.model.receipt import Receipt
 from airflow_kafka_offsets.model.text import describe_type
@@ -347,7 +347,7 @@ def _read_metadata(data: bytes) -> None:
 
 
 def _read_pipelines(file: str, data: bytes) -> None:
-    read_pipelines(_text(data), file, NAME_PARSERS)
+    read_entries(_text(data), file, NAME_PARSERS)
 
 
 def _read_pipeline(data: bytes) -> None:
@@ -528,7 +528,7 @@ def _ask_moves(checkpoint: SparkCheckpoint) -> None:
     plans: tuple[Callable[[], CheckpointPlan], ...] = (
         lambda: plan_seek(checkpoint, {"0": {ORDERS_0: 3}}),
         lambda: plan_truncate(checkpoint, 1, CheckpointPolicy(sink="noop")),
-        lambda: plan_checkpoint_restore(checkpoint),
+        lambda: plan_restore(checkpoint),
     )
     for plan in plans:
         with suppress(KafkaOffsetsError):
@@ -614,7 +614,7 @@ def _read_manifest(data: bytes) -> None:
                     checkpoint.remove_file("_kafka_offsets/0001-seek/done")
                 # An unfinished move is shown, and a command with its names is recommended.
                 ArchivedMoves(checkpoint).refuse_unfinished()
-                apply_checkpoint_plan(checkpoint, plan_checkpoint_restore(checkpoint), quiet_period=0)
+                apply_checkpoint_plan(checkpoint, plan_restore(checkpoint), quiet_period=0)
             except KafkaOffsetsError as error:
                 refused = error
     if refused is not None:

@@ -164,12 +164,14 @@ EMPTY = {"state": "Empty", "type": "classic"}
 def test_a_group_that_is_being_made_is_not_one_of_another_kind(monkeypatch, described, listed, type_):
     answers = iter(described)
     monkeypatch.setattr(
-        admin_calls, "_describe", lambda _, names: {name: (next(answers), None) for name in names}
+        admin_calls,
+        "_describe_consumer_groups",
+        lambda _, names: {name: (next(answers), None) for name in names},
     )
     groups = [SimpleNamespace(id=name) for name in listed]
     session: Any = SimpleNamespace(admin=SimpleNamespace(list_groups=lambda *_: groups), seconds_left=1.0)
 
-    ((value, failure),) = admin_calls._described(session, {"g": None}).values()
+    ((value, failure),) = admin_calls._describe_groups(session, {"g": None}).values()
 
     assert failure is None
     assert value["type"] == type_

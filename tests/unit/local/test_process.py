@@ -46,7 +46,7 @@ HEARING = "import signal; print('hears', flush=True); signal.pause()"
 
 
 def test_of_processes_that_are_ended_together_the_rest_is_killed_soon_after_most_have_ended(monkeypatch):
-    monkeypatch.setattr(end_processes.__module__ + "._REST", 0.5)
+    monkeypatch.setattr(end_processes.__module__ + "._GRACE_AFTER_HALF", 0.5)
     started = [
         subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
         for program in (HEARING, DEAF, HEARING, HEARING)

@@ -1,5 +1,6 @@
 import json
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import (
-    COMMIT_DUE,
+    LATE,
     DriftReport,
     NewestBatch,
     parse_grace,
@@ -152,7 +153,7 @@ def test_deleted_records_are_counted_from_the_position_that_is_read_from():
     assert report(partition(4, 4), partition(7, 7, number=1), partition(50, 2, number=2)).lost == 9
 
 
-@pytest.mark.parametrize("verdict", COMMIT_DUE)
+@pytest.mark.parametrize("verdict", LATE)
 def test_what_the_next_commit_puts_right_does_not_count_within_grace(verdict):
     behind = partition(50, 40 if verdict == "group behind" else None)
     just = report(behind, grace=2 * MINUTE)
@@ -205,6 +206,12 @@ def test_an_old_commit_is_warned_of_when_half_of_the_retention_has_passed():
     assert "7 days, 0:00:00 after" in warning
     assert warns(timedelta(days=4), None) == []
     assert report(partition(50, 50), retention_minutes=1).warnings == []
+
+
+def test_the_page_of_the_check_names_each_key_of_the_report():
+    page = (Path(__file__).parents[3] / "docs" / "operators" / "check-drift.md").read_text(encoding="utf-8")
+    shown = report(partition(50, 50)._replace(headroom=LITTLE, min_headroom=60)).as_json()
+    assert [key for key in (*shown, *shown["partitions"][0]) if f"`{key}`" not in page] == []
 
 
 def test_the_report_is_plain_json_with_stable_keys():

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from airflow_kafka_offsets.cli.mirror_connections import reachable
+from airflow_kafka_offsets.cli.mirror_connections import open_if_reachable
 from airflow_kafka_offsets.errors import TokenUnavailableError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.operators.fail_over import FailOverOperator
@@ -37,7 +37,7 @@ def command():
 @pytest.mark.usefixtures("command")
 def test_on_the_command_line_a_cluster_without_a_token_to_log_in_with_is_not_gone(config):
     with pytest.raises(TokenUnavailableError, match="give --source-is-down if the old cluster is gone"):
-        reachable(config, 1)
+        open_if_reachable(config, 1)
 
 
 def test_in_a_task_a_cluster_without_a_token_to_log_in_with_is_not_gone(monkeypatch, tmp_path):
@@ -57,5 +57,5 @@ def test_in_a_task_a_cluster_without_a_token_to_log_in_with_is_not_gone(monkeypa
 
 @pytest.mark.usefixtures("command")
 def test_a_cluster_that_does_not_answer_is_gone(capsys):
-    assert reachable(LOGIN | {"security.protocol": "PLAINTEXT"}, 0.2) is None
+    assert open_if_reachable(LOGIN | {"security.protocol": "PLAINTEXT"}, 0.2) is None
     assert "The old cluster does not answer" in capsys.readouterr().err

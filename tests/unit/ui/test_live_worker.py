@@ -14,7 +14,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_seek
+from airflow_kafka_offsets.checkpoint.plan_move import plan_restore, plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointFormatError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
@@ -134,7 +134,7 @@ def test_moves_of_a_checkpoint_by_a_command_are_moves(tmp_path):
     assert batches(root)["moves"] == [move]
     for _ in range(2):
         spark, by = SparkCheckpoint(str(root)), CommitMetadata(tool="airflow-kafka-offsets group restore")
-        plan = plan_checkpoint_restore(spark, policy=policy)
+        plan = plan_restore(spark, policy=policy)
         apply_checkpoint_plan(spark, plan, made_by=by, quiet_period=0)
     assert [each["state"] for each in batches(root)["moves"]] == ["taken back", None, None]
 

@@ -12,10 +12,10 @@ from airflow_kafka_offsets.ui.pipelines import (
     NamedTask,
     Pipeline,
     check_names,
+    listed_pipelines,
     merge_pipelines,
     named_tasks,
     operator_kind,
-    read_pipelines,
 )
 from airflow_kafka_offsets.ui.receipts import TaskInstance, TaskOutcome
 
@@ -46,25 +46,25 @@ def test_tasks_of_this_package_and_those_derived_from_them_name_pipelines():
 
 @pytest.mark.parametrize("value", ["(" * 5_000, "[" * 100_000, "", "5", ["KafkaPipeline(group_id='a')"], 5])
 def test_a_value_that_lists_no_pipeline_has_none(value):
-    assert read_pipelines(value) == []
+    assert listed_pipelines(value) == []
 
 
 def test_a_list_of_pipelines_as_it_is_and_as_json():
     listed = [{"group_id": "a", "topics": None}]
 
-    assert read_pipelines(listed) == read_pipelines(json.dumps(listed)) == [{"group_id": "a"}]
+    assert listed_pipelines(listed) == listed_pipelines(json.dumps(listed)) == [{"group_id": "a"}]
 
 
 def test_the_entry_of_a_drift_check_may_be_a_plan():
     names = {"group_id": "a", "topics": None, "kafka_config_id": "kafka_prod"}
     plan = {"group_id": "a", "digest": "0", "names": names}
-    assert read_pipelines([plan]) == [{"group_id": "a", "kafka_config_id": "kafka_prod"}]
+    assert listed_pipelines([plan]) == [{"group_id": "a", "kafka_config_id": "kafka_prod"}]
 
 
 def test_what_airflow_has_cut_off_names_nothing():
     cut = "Truncated. You can change this behaviour in [core]max_templated_field_length. [{'group_id': 'g"
 
-    assert read_pipelines(cut) == []
+    assert listed_pipelines(cut) == []
     assert Pipeline("d", {"group_id": "g", "checkpoint_location": cut}).unresolved_parameters == [
         "checkpoint_location"
     ]
