@@ -277,7 +277,7 @@ def resume_failover(
         request=move.request,
         log_ids=move.log_ids,
         left_logs=move.left_logs,
-        refusals=other_logs_refusals(f"the failover (archive {move.name})", move.log_ids, ids),
+        refusals=other_logs_refusals(f"the failover (archive {move.name})", move.log_ids, ids, remedy=undo),
     )
     was = _kept_translation(checkpoint, move, undo)
     return replace(FailoverPlan.combine(plans, move.resume(moved)), was=was).with_before(before)

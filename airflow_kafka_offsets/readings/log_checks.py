@@ -307,7 +307,9 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
         targets |= group_plan.after.items()
         then |= group_plan.log_ids if moved is not None and moved.undoes_failover else UNKNOWN_LOGS
     now = known_log_ids(client, {tp.topic for tp, _ in targets})
-    PlanRefusedError.raise_if(other_logs_refusals("the plan", then, now))
+    PlanRefusedError.raise_if(
+        other_logs_refusals("the plan", then, now, remedy="run the move again to plan it again")
+    )
     logs = client.log_ranges({tp for tp, _ in targets})
     if outside := [(tp, offset) for tp, offset in sorted(targets) if offset not in logs[tp]]:
         first, target = outside[0]

@@ -63,8 +63,10 @@ def tasks_after_reset(context: Context, task: BaseOperator, *, moved: bool | Non
 
 def refuse_used_result(context: Context, task: BaseOperator) -> None:
     """Refuse another window for a run that was cleared without the job that has read the earlier one."""
-    can_ask = hasattr(context.get("ti"), "get_task_states") and task.has_dag()  # type: ignore[no-untyped-call]
-    if not (can_ask and was_cleared(context, task.retries)):
+    ti = context.get("ti")
+    can_ask = hasattr(ti, "get_task_states") and task.has_dag()  # type: ignore[no-untyped-call]
+    # Also on a retry, when no later task has succeeded: a Clear is not seen if ``retries`` was changed.
+    if not can_ask or (getattr(ti, "try_number", None) or 1) == 1:
         return
     if used := related_tasks(context, task, upstream=False).not_repeated:
         raise PlanRefusedError(

@@ -215,6 +215,30 @@ def test_a_failover_whose_kept_translation_is_lost_is_not_finished_but_can_be_ta
     assert pipeline.checkpoint.read().kafka_offsets == {"0": {ORDERS: 90}}
 
 
+def test_a_mirrored_topic_that_is_created_again_is_refused_with_a_remedy_that_a_failover_has(
+    pipeline, killed
+):
+    def create_again() -> None:
+        broker = pipeline.brokers["mirror"]
+        broker.delete_topic("orders")
+        broker.create("orders")
+        broker.append("orders", 0, range(100))
+        pipeline.mirror = open_client(broker)
+
+    plan = pipeline.plan()
+    create_again()
+    with pytest.raises(PlanRefusedError, match="was deleted and created again: .*; run the move again to pl"):
+        pipeline.move(plan)
+    assert pipeline.moves() == {}
+    with killed():
+        pipeline.move(pipeline.plan())
+    create_again()
+    undo = "was deleted and created again: .*; undo the failover: .* --archive 0002-failover --execute'$"
+    with pytest.raises(PlanRefusedError, match=undo):
+        pipeline.move(pipeline.plan())
+    assert pipeline.moves() == {"0002-failover": False}
+
+
 def test_a_failover_that_is_killed_at_any_step_is_finished_and_once_begun_without_the_source(
     tmp_path, monkeypatch
 ):

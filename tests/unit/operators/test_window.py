@@ -791,6 +791,30 @@ def test_another_window_is_not_planned_for_a_job_that_is_not_cleared(
         assert planned(run.clear(), ONE)["records"] > first["records"]
 
 
+@pytest.mark.parametrize(("before", "now"), [(2, 1), (2, 0), (0, 1), (0, 3)])
+def test_another_window_is_not_planned_for_a_job_that_is_not_cleared_if_retries_were_changed_too(
+    before, now, topic, group, produce, monkeypatch
+):
+    """Airflow counts with the retries of its stored DAG, and the worker has those of the new file."""
+
+    def planned(run, end, retries):
+        with DAG("flights"):
+            task = PlanOffsetWindowOperator(
+                task_id="plan", topics=topic, start="2026-03-01", end=end, retries=retries
+            )
+            task >> EmptyOperator(task_id="job") >> EmptyOperator(task_id="commit")
+        context: Any = run.context()
+        found = {run.run_id: {"job": "success", "commit": None}}
+        monkeypatch.setattr(context["ti"], "get_task_states", lambda **_: found, raising=False)
+        return task.execute(context)
+
+    run = Run()
+    planned(run, HALF, before)
+    run.clear().max_tries += before
+    with pytest.raises(AirflowFailException, match="job succeeded in this run, .* together with plan"):
+        planned(run, ONE, now)
+
+
 # A commit that is cleared.
 
 
