@@ -191,7 +191,13 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         receipt = None if self.receipt is None else self.parse_parameter("receipt")
         if self._nothing_moved(context, receipt):
             if work is not None and work.failed:
-                raise self._failed(work.describe(work.failed), "nothing was put back, see above")
+                outcome = "nothing was put back: the receipt is of a plan that was only shown"
+                if receipt is None:
+                    outcome = (
+                        "nothing was put back: there is no receipt, as if the reset has not run; if a reset "
+                        "ran under an earlier name, a drift check names how to take its move back"
+                    )
+                raise self._failed(work.describe(work.failed), outcome)
             return None
         self.take_names({} if receipt is None else receipt.names, context)
         checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
@@ -263,7 +269,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
                     "shows a move, put this pipeline back with 'airflow-kafka-offsets group restore' and the "
                     "archive below its checkpoint, and let the reset push its XCom (do_xcom_push)"
                 )
-            self.log.info("Nothing to restore: there is no receipt, so nothing was moved")
+            self.log.info("Nothing to restore: there is no receipt, as if the reset has not run")
             return True
         if receipt is not None and receipt.plan_only:
             self.log.info("Nothing to restore: the receipt is of a plan that was only shown (plan_only)")
