@@ -141,8 +141,19 @@ class GroupWrite:
             raise self.explain(call, error.failure).append("nothing was changed") from None
 
     def _attempt(self, call: Call, seconds: float) -> None:
-        self._refuse_members(call)
+        try:
+            self._refuse_members(call)
+        except GroupActiveError:
+            # They may have joined after a commit without a response.
+            if not (self._unsure and self._is_done(call)):
+                raise
+            return
         self.write_once(call, seconds)
+
+    def _is_done(self, call: Call) -> bool:
+        found = self._read(call, self._offsets)
+        self._mark_found(found)
+        return not self._todo and all(self._is_ours(tp, commit) for tp, commit in found.items())
 
     def _refuse_members(self, call: Call) -> None:
         group = self._admin.describe_groups([self._group_id], call)[self._group_id]

@@ -189,12 +189,37 @@ def test_a_member_that_joins_right_before_the_commit_is_named(group_of):
         group_of(refusing("UNKNOWN_MEMBER_ID"), holding({}), **asked)({A: 5})
 
 
-def test_members_that_have_joined_after_a_commit_without_a_response_are_named(group_of):
+@pytest.mark.parametrize("moved_on", [False, True])
+def test_a_commit_that_was_done_without_a_response_is_done_although_members_have_joined_since(
+    group_of, moved_on
+):
     active = GroupDescription("g", "Stable", "classic", (GroupMember("m", "a-reader", "h", ()),))
-    described = chain([EMPTY], repeat(active))
+    described, held = chain([EMPTY], repeat(active)), {}
+
+    def send(parts):
+        held.update({A: Commit(5, "mine"), B: Commit(9, "") if moved_on else Commit(5, "mine")})
+        return {tp: Failure("NOT_COORDINATOR", "x") for part in parts for tp in part}
+
     asked = {"describe_groups": lambda *_: {"g": next(described)}}
-    commit = group_of(refusing("NOT_COORDINATOR"), holding({}), **asked)
-    with pytest.raises(GroupActiveError, match="1 active member .*it is not known whether it was written"):
+    commit = group_of(send, lambda _, offsets: {tp: held.get(tp) for tp in offsets}, seconds=5.0, **asked)
+    if moved_on:
+        with pytest.raises(GroupActiveError, match="1 of 2 partitions were written .orders-0., and"):
+            commit({A: 5, B: 5})
+    else:
+        commit({A: 5, B: 5})
+
+
+def test_a_commit_is_not_done_if_members_that_have_joined_since_have_moved_a_part_of_it(group_of):
+    active = GroupDescription("g", "Stable", "classic", (GroupMember("m", "a-reader", "h", ()),))
+    described, held = chain([EMPTY], repeat(active)), {}
+
+    def send(parts):
+        held.update({A: Commit(9, ""), B: Commit(5, "mine")})
+        return {A: None, B: Failure("NOT_COORDINATOR", "x")}
+
+    asked = {"describe_groups": lambda *_: {"g": next(described)}}
+    commit = group_of(send, lambda _, offsets: {tp: held.get(tp) for tp in offsets}, seconds=5.0, **asked)
+    with pytest.raises(GroupActiveError, match="1 active member"):
         commit({A: 5, B: 5})
 
 
