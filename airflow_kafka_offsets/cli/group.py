@@ -141,14 +141,17 @@ def _lags_of_many(
 
 
 @group.command("list")
+@click.option(
+    "--state", "states", multiple=True, help="Only groups in this state, such as Empty; may be repeated."
+)
 @admin_client_options
 @output_option
-def group_list(output: str, client: OffsetsClient) -> None:
+def group_list(states: Sequence[str], output: str, client: OffsetsClient) -> None:
     """List the groups of the cluster."""
-    found = client.list_groups()
+    found = client.list_groups(states or None)
     rows = [("GROUP", "STATE", "TYPE"), *((each.group_id, each.state, each.type) for each in found)]
     print_result(output, {"groups": [each.as_json() for each in found]}, align_rows(rows))
-    if not found:
+    if not (found or states):
         click.echo("There is no group that this user may see.", err=True)
 
 

@@ -216,10 +216,10 @@ class KafkaOffsetsHook(KafkaBaseHook):
         with self.get_offsets_client() as client:
             return {name: group.as_json() for name, group in client.describe_groups(group_ids).items()}
 
-    def list_groups(self) -> list[dict[str, Any]]:
-        """Return ``group_id``, ``state`` and ``type`` of all groups."""
+    def list_groups(self, states: Iterable[str] | None = None) -> list[dict[str, Any]]:
+        """Return ``group_id``, ``state`` and ``type`` of all groups, or of the groups in given states."""
         with self.get_offsets_client() as client:
-            return [listing.as_json() for listing in client.list_groups()]
+            return [listing.as_json() for listing in client.list_groups(states)]
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
         """

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.failures import OCCUPIED, CallError, Failure
-from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing
+from airflow_kafka_offsets.kafka.groups import GroupDescription, GroupListing, check_states
 from airflow_kafka_offsets.kafka.offset_deletion import check_deletion, deletion_refusal
 from airflow_kafka_offsets.kafka.retry import retry_until
 from airflow_kafka_offsets.kafka.session import Session
@@ -47,12 +47,18 @@ class GroupCalls:
                 group = f"describing group {error.failure.text!r}"
                 raise call.with_text(group).explain(error.failure) from None
 
-    def list_groups(self) -> list[GroupListing]:
-        """Return all groups, ordered by name."""
+    def list_groups(self, states: Iterable[str] | None = None) -> list[GroupListing]:
+        """
+        Return all groups, ordered by name.
+
+        :param states: return only groups in one of these states, as Kafka spells them; default: all.
+        """
+        kept = None if states is None else check_states(states)
         with self._session.begin_call("listing groups") as call:
             found = [GroupListing(**group) for group in self._admin.run(call, "list")]
         # Brokers answer in any order.
-        return sorted(found, key=lambda group: group.group_id)
+        found.sort(key=lambda group: group.group_id)
+        return [group for group in found if kept is None or group.state.lower() in kept]
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, str | None]:
         """

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.text import escape_controls, join_first, plural
+from airflow_kafka_offsets.model.text import escape_controls, join_first, plural, quote
+from airflow_kafka_offsets.model.wording import parameter_error
 
 OTHER = "other"
 """Type of a group that is not a consumer group."""
+
+GroupState = Literal["Empty", "Dead", "Stable", "PreparingRebalance", "CompletingRebalance", "Unknown"]
+"""States of groups in Kafka's spelling, as far as librdkafka knows them."""
 
 COMMITTER = "-window-commit"
 """Suffix of the client id of a member that only commits a window: other commits wait for it."""
@@ -110,3 +114,14 @@ class GroupDescription(GroupListing):
             for each in self.members
         ]
         return {**super().as_json(), "members": members}
+
+
+def check_states(states: Iterable[object]) -> set[str]:
+    """Return states of groups in lower case; the input may be in any case."""
+    known = {state.lower() for state in get_args(GroupState)}
+    found = [states] if isinstance(states, str) else [*states]
+    unknown = [state for state in found if not isinstance(state, str) or state.lower() not in known]
+    if unknown or isinstance(states, str):
+        wrong, choices = (unknown or found)[0], ", ".join(map(repr, get_args(GroupState)))
+        raise parameter_error("states", f": found {quote(wrong)}; expected a list of {choices}")
+    return {str(state).lower() for state in found}

@@ -309,7 +309,8 @@ def test_groups_are_described_listed_and_deleted(client, topic, group, new_group
     ]
     assert client.settled_groups([group])[group].state == "Empty"
     assert client.assigned(group) == frozenset()
-    assert {each.group_id: each.type for each in client.list_groups()}[group] == "classic"
+    for states, kind in ((None, "classic"), (["empty"], "classic"), (["Stable"], None)):
+        assert {each.group_id: each.type for each in client.list_groups(states)}.get(group) == kind
     assert client.delete_groups([group, missing]) == {group: None, missing: None}
     assert client.committed_everywhere(group) == {}
     assert client.describe_groups([]) == {}

@@ -169,7 +169,7 @@ def answers(hook: KafkaOffsetsHook) -> None:
     assert_type(hook.log_offsets(["orders"]), dict[str, dict[str, dict[str, int | None]]])
     assert_type(hook.offsets_for_time("orders", datetime(2026, 3, 1)), dict[str, dict[str, int | None]])
     assert_type(hook.describe_groups(["g"]), dict[str, dict[str, Any]])
-    assert_type(hook.list_groups(), list[dict[str, Any]])
+    assert_type(hook.list_groups(["Empty"]), list[dict[str, Any]])
     assert_type(hook.delete_groups(["g"]), dict[str, str | None])
     assert_type(
         hook.check_drift({"orders": "g"}, "s3a://lake/c", topics="orders", grace=60, min_headroom="1d"),

@@ -282,6 +282,9 @@ hook.check_drift(
 hook.describe_groups(
     group_ids=1,  # type: ignore[arg-type]
 )
+hook.list_groups(
+    states=1,  # type: ignore[arg-type]
+)
 hook.delete_groups(
     group_ids=1,  # type: ignore[arg-type]
 )

@@ -31,6 +31,12 @@ def test_one_name_is_no_list_of_groups(client, call):
         getattr(client, call)("gs")
 
 
+@pytest.mark.parametrize("states", ["Empty", ["Emptyy"], ["Empty", 3], ["Reconciling"]])
+def test_a_state_that_no_group_has_is_refused(client, states):
+    with pytest.raises(UsageError, match="states.*expected .*'Empty'"):
+        client.list_groups(states)
+
+
 @pytest.mark.parametrize("name", ["", "a\0b", "\ud800"])
 def test_a_name_that_would_end_the_child_or_be_cut_is_not_handed_to_it(client, name):
     for call in (client.describe_groups, client.delete_groups):

@@ -35,7 +35,7 @@ class Client(OffsetsClient):
         self.in_time: int | None = None
         """Number of groups for which there is an answer before the end of a call."""
 
-    def list_groups(self):
+    def list_groups(self, states=None):
         return [SimpleNamespace(group_id=group) for group in self.commits]
 
     def committed_groups(self, wanted, within=None):
