@@ -18,6 +18,7 @@ from airflow_kafka_offsets.model.text import MAX_SIZE, escape_controls, is_plain
 RETENTION = "offsets.retention.minutes"
 """Name of the broker's setting for how long offsets of a group without members are kept."""
 
+_OLD_SERVERS = "metadata.broker.list"
 # An allow-list: consumer settings such as isolation.level would change the meaning of responses.
 _KEPT = re.compile(
     r"(security|sasl|ssl|enable\.ssl|enable\.sasl|socket|https\.ca)\..*"
@@ -25,8 +26,7 @@ _KEPT = re.compile(
     r"|broker\.version\.fallback|client\.(dns\.lookup|id|rack)|connections\.max\.idle\.ms"
 )
 
-_OTHERS_NAMES = {
-    "metadata.broker.list": SERVERS,
+_JAVA_ONLY = {
     "sasl.jaas.config": "sasl.username and sasl.password",
     "sasl.client.callback.handler.class": "sasl.oauthbearer.method",
     "sasl.login.callback.handler.class": "sasl.oauthbearer.method",
@@ -88,18 +88,19 @@ def client_config(config: Mapping[str, Any]) -> dict[str, Any]:
     use, such as the one that the official provider adds for each cluster of Google.
 
     :param config: librdkafka's configuration, as in the extra of an Airflow connection.
-    :raises UsageError: if ``bootstrap.servers`` is missing or contains a user, a key is an old name or exists
-        in Java clients only, the client would change a value or fail on it without an error, nothing gives
-        the token of the login, or a setting would run code that the environment does not allow.
+    :raises UsageError: if ``bootstrap.servers`` is missing or contains a user, a key exists in Java clients
+        only, the client would change a value or fail on it without an error, nothing gives the token of the
+        login, or a setting would run code that the environment does not allow.
     """
     kept: dict[str, Any] = {}
     for key, value in config.items():
-        if key in _OTHERS_NAMES:
-            raise _other_name(key)
+        if key in _JAVA_ONLY:
+            raise _java_only(key)
         if _passes(key, value):
             _check_value(key, value)
             check_guarded(key, value)
             kept[key] = value
+    _replace_old_name(kept, "the Kafka configuration")
     check_addresses(kept)
     if not needs_token(kept):
         # The client would wait in vain until its token is set, and then refuse the configuration.
@@ -173,10 +174,21 @@ def load_properties(path: str | Path) -> dict[str, str]:
             value = value.encode("utf-16", "surrogatepass").decode("utf-16")
         except ValueError:
             raise UsageError(f"{where}: expected four hexadecimal digits of a character after \\u") from None
-        if key in _OTHERS_NAMES:
-            raise UsageError(f"{where}: {_other_name(key)}")
+        if key in _JAVA_ONLY:
+            raise UsageError(f"{where}: {_java_only(key)}")
         settings[key] = value
+    _replace_old_name(settings, str(path))
     return settings
+
+
+def _replace_old_name(settings: dict[str, Any], where: str) -> None:
+    if servers := settings.pop(_OLD_SERVERS, None):
+        settings[SERVERS] = settings.get(SERVERS) or servers
+        if settings[SERVERS] != servers:
+            raise UsageError(
+                f"{SERVERS} of {where} and its old name {_OLD_SERVERS} differ; expected the brokers of one "
+                "cluster: remove one of the two"
+            )
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -228,8 +240,9 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
 def _passes(key: str, value: Any) -> bool:
     if key == "oauth_cb":
         return callable(value)
+    known = key == _OLD_SERVERS or _KEPT.fullmatch(key) is not None
     # Clients refuse empty texts, and forms store empty fields.
-    return _KEPT.fullmatch(key) is not None and value not in (None, "")
+    return known and value not in (None, "")
 
 
 def _check_value(key: str, value: Any) -> None:
@@ -271,9 +284,10 @@ def _fits_32_bits(value: str | float) -> bool:
     return -(2**31) <= value < 2**31 and value == int(value)
 
 
-def _other_name(key: str) -> UsageError:
-    kind = "the old name of a setting" if _OTHERS_NAMES[key] == SERVERS else "a setting of Java clients only"
-    return UsageError(f"{key} is {kind}; expected librdkafka's: use {_OTHERS_NAMES[key]}")
+def _java_only(key: str) -> UsageError:
+    return UsageError(
+        f"{key} is a setting of Java clients only; expected librdkafka's: use {_JAVA_ONLY[key]}"
+    )
 
 
 def _unescaped(found: re.Match[str]) -> str:

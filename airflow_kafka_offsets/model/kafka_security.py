@@ -107,7 +107,7 @@ def java_settings(config: Mapping[str, Any]) -> dict[str, str]:
     :raises UsageError: the text names each setting that affects security and has no counterpart.
     """
     given = {key: _text(value) for key, value in config.items() if value not in (None, "")}
-    servers = given.pop(SERVERS, "")
+    servers = given.pop(SERVERS, None) or given.pop("metadata.broker.list", "")
     check_servers(servers)
     if not servers.strip():
         raise UsageError(f"the Kafka configuration has no {SERVERS}; expected host:port of a broker")

@@ -107,17 +107,26 @@ def test_a_callback_for_tokens_that_the_login_does_not_use_is_left_out(login):
     assert client_config({**config, "oauth_cb": print}) == config
 
 
+def test_the_old_name_of_the_brokers_counts():
+    assert client_config({"metadata.broker.list": "kafka-1:9092"}) == SERVER
+    assert client_config({**SERVER, "metadata.broker.list": "kafka-1:9092"}) == SERVER
+
+
+def test_two_names_of_the_brokers_with_different_brokers_are_refused():
+    for config in (
+        {**SERVER, "metadata.broker.list": "other:9092"},
+        {"metadata.broker.list": "other:9092", **SERVER},
+    ):
+        with pytest.raises(UsageError, match=r"bootstrap\.servers .* and its old name .* differ"):
+            client_config(config)
+
+
 @pytest.mark.parametrize(
     "config", [{}, {"bootstrap.servers": ""}, {"bootstrap.servers": " "}, {"client.id": "x"}]
 )
 def test_without_brokers_the_missing_key_is_named(config):
     with pytest.raises(UsageError, match=r"has no bootstrap\.servers; expected host:port"):
         client_config(config)
-
-
-def test_the_old_name_of_the_brokers_is_refused():
-    with pytest.raises(UsageError, match=r"metadata\.broker\.list is the old name .* use bootstrap\.servers"):
-        client_config({"metadata.broker.list": "kafka-1:9092"})
 
 
 def test_a_key_of_java_clients_names_the_key_to_use():
@@ -158,6 +167,13 @@ sasl.username=
 
 def test_a_mark_at_the_beginning_of_a_file_is_not_part_of_a_name(tmp_path):
     assert load_properties(write(tmp_path, "\ufeffbootstrap.servers=kafka-1:9092\n")) == SERVER
+
+
+def test_the_old_name_of_the_brokers_counts_in_a_file(tmp_path):
+    assert load_properties(write(tmp_path, "metadata.broker.list=kafka-1:9092\n")) == SERVER
+    both = write(tmp_path, "metadata.broker.list=other:9092\nbootstrap.servers=kafka-1:9092\n")
+    with pytest.raises(UsageError, match=rf"bootstrap\.servers of {both} and its old name .* differ"):
+        load_properties(both)
 
 
 @pytest.mark.parametrize(
