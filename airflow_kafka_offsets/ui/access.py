@@ -17,6 +17,8 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import (
     GetUserDep,
     get_user,
+    requires_access_asset,
+    requires_access_asset_alias,
     requires_access_dag,
 )
 from fastapi import Depends, FastAPI, HTTPException, Request
@@ -79,6 +81,12 @@ class ReadableDags:
     def _may_read(self, dag_id: str) -> bool:
         # In Airflow's API, a tilde means all DAGs.
         return dag_id != "~" and self._passes(*(requires_access_dag("GET", each, dag_id) for each in _SHOWN))
+
+    async def may_read_assets(self) -> bool:
+        """Return whether the user may list assets, whose events are in a pipeline's history."""
+        # Airflow's list names the aliases of each asset.
+        guards = (requires_access_asset("GET"), requires_access_asset_alias("GET"))
+        return bool(await self._ask("assets", lambda: {"assets"} if self._passes(*guards) else ()))
 
     async def _ask(self, what: Hashable, answer: Callable[[], Iterable[str]]) -> frozenset[str]:
         key = self.ask.identity, what

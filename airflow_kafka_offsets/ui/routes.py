@@ -97,7 +97,7 @@ async def now(
 @dag_routes.get("/api/dags/{dag_id}/pipelines/{key}/history")
 async def pipeline_history(request: Request, pipeline: PipelineDep, readable: ReadableDagsDep) -> Response:
     """Return a pipeline's past batches and moves."""
-    dags, unread = await _all_pipelines(readable, _NAMED)
+    ids, (dags, unread) = await readable.ids(), await _all_pipelines(readable, _NAMED)
     elsewhere = {other: found for other, found in dags.items() if other != pipeline.dag_id}
     histories: SingleFlightCache[tuple[Any, ...], bytes] = request.app.state.histories
 
@@ -105,13 +105,14 @@ async def pipeline_history(request: Request, pipeline: PipelineDep, readable: Re
         asked = None
         if pipeline.checkpoint and not pipeline.unresolved_parameters:
             asked = asyncio.ensure_future(_live(request).ask("batches", pipeline.names))
-        past = history.PipelineHistory(readable.ask, _dags(request).outcomes, pipeline, elsewhere)
+        past = history.PipelineHistory(readable.ask, _dags(request).outcomes, pipeline, ids, elsewhere)
         moves, problems = await past.read()
         answer = Answer() if asked is None else await asked
         return await run_in_thread(lambda: gzip_json(_history(moves, [*problems, *unread], answer)))
 
-    # Made once for all users who may read the same DAGs, because these users see the same moves.
-    viewed = (pipeline.dag_id, pipeline.key, frozenset(elsewhere))
+    # Made once for all users who may read the same DAGs and assets, because these users see the same moves.
+    assets = await readable.may_read_assets()
+    viewed = (pipeline.dag_id, pipeline.key, ids, frozenset(elsewhere), assets)
     return packed_response(request, await histories.get(viewed, read))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 _WRITTEN = {
-    *("xcom", "xcom_v1", "xcom_v2", "rtif_v1", "rtif_v2"),
+    *("asset", "asset_event", "dagrun_asset_event", "xcom", "xcom_v1", "xcom_v2", "rtif_v1", "rtif_v2"),
     *("rendered_task_instance_fields", "task_instance_history", "legacy_task_data_owner"),
     *("task_instance", "dag_run", "serialized_dag", "dag_version", "dag"),
 }
@@ -227,6 +227,21 @@ class Metadata:
         its = (table.c.run_id == run_id, table.c.task_id == task_id, table.c[_index_column(table)] == index)
         with create_session() as session:
             session.execute(update(table).where(*its).values(state=state))
+
+    def add_event(self, uri: str, dag_id: str, run_id: str, task_id: str, **extra: Any) -> None:
+        from airflow.models.asset import AssetEvent, AssetModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        with create_session() as session:
+            asset = session.scalar(select(AssetModel).where(AssetModel.uri == uri))
+            if asset is None:
+                asset = AssetModel(name=uri, uri=uri)
+                session.add(asset)
+                session.flush()
+            source = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": -1}
+            named = {f"source_{name}": value for name, value in source.items()}
+            session.add(AssetEvent(asset_id=asset.id, extra=extra, timestamp=BEGAN, **named))
 
     def clear(self) -> None:
         from airflow.models.base import Base

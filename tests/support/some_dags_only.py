@@ -13,6 +13,18 @@ class SomeDagsOnly(SimpleAuthManager):
     readable: ClassVar[dict[str, Container[str]]] = {}
     without_xcom: ClassVar[dict[str, Container[str]]] = {}
     """The DAGs that a user may read but for their XCom."""
+    without_assets: ClassVar[Container[str]] = ()
+    """Users who may read no asset."""
+    without_aliases: ClassVar[Container[str]] = ()
+    """Users who may read no alias of an asset, which Airflow's list of assets shows too."""
+
+    def is_authorized_asset(self, *, method: Any, user: Any, details: Any = None) -> bool:
+        may = super().is_authorized_asset(method=method, user=user, details=details)
+        return bool(may) and user.username not in self.without_assets
+
+    def is_authorized_asset_alias(self, *, method: Any, user: Any, details: Any = None) -> bool:
+        may = super().is_authorized_asset_alias(method=method, user=user, details=details)
+        return bool(may) and user.username not in self.without_aliases
 
     def is_authorized_dag(
         self, *, method: Any, user: Any, access_entity: Any = None, details: Any = None

@@ -40,6 +40,8 @@ IMPORTED = {
         "airflow.api_fastapi.auth.managers.models.resource_details.DagAccessEntity",
         "airflow.api_fastapi.core_api.security.GetUserDep",
         "airflow.api_fastapi.core_api.security.get_user",
+        "airflow.api_fastapi.core_api.security.requires_access_asset",
+        "airflow.api_fastapi.core_api.security.requires_access_asset_alias",
         "airflow.api_fastapi.core_api.security.requires_access_dag",
     },
     "ui/plugin.py": {"airflow.configuration.conf"},

@@ -59,13 +59,14 @@ def metadata(database) -> Any:
 
 @pytest.fixture
 def rights(database) -> Iterator[Any]:
-    """What users may read: DAGs by user; others may read all."""
+    """What users may read: DAGs by user, and users without assets; others may read all."""
     # Airflow must not be imported before its home is set.
     from some_dags_only import SomeDagsOnly
 
     yield SomeDagsOnly
     SomeDagsOnly.readable = {}
     SomeDagsOnly.without_xcom = {}
+    SomeDagsOnly.without_assets = SomeDagsOnly.without_aliases = ()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Who may read what: every route of the app is asked."""
 
+import asyncio
 from urllib.parse import quote
 
 import pytest
@@ -117,13 +118,78 @@ def test_without_the_right_to_the_xcom_of_a_dag_it_has_no_pipelines(browser, two
     assert browser.get("/api/dags/secret/pipelines", "bob").status_code == 403
 
 
+def test_events_of_another_dag_show_to_those_who_may_read_it(browser, metadata, shared, rights):
+    with metadata.new_dag("secret"):
+        pass
+    metadata.add_event("kafka-group://kafka_default/shared", "secret", "run 1", "commit", moved_by=7)
+    rights.readable = {"bob": {"orders"}}
+
+    assert [move["moved_by"] for move in browser.moves("orders")] == [7]
+    assert browser.moves("orders", "bob") == []
+
+
+@pytest.mark.parametrize("missing", ["without_assets", "without_aliases"])
+def test_events_that_one_viewer_may_read_are_not_kept_for_another(browser, metadata, shared, rights, missing):
+    metadata.add_event("kafka-group://kafka_default/shared", "orders", "run 1", "commit", moved_by=7)
+    setattr(rights, missing, {"bob"})
+    path = f"/kafka-offsets{browser.address('orders', 'history')}"
+
+    found = [browser.client(user).get(path).json() for user in ("bob", "ann", "bob")]
+
+    assert [[move["moved_by"] for move in each["moves"]] for each in found] == [[], [7], []]
+
+
+def test_the_right_to_assets_is_asked_for_once_by_the_requests_of_a_page(monkeypatch):
+    """A history that is there already must not wait for its turn."""
+    from airflow_kafka_offsets.ui import access
+    from airflow_kafka_offsets.ui.airflow_api import AsUser
+
+    asked: list[str] = []
+    for name in ("requires_access_asset", "requires_access_asset_alias"):
+        monkeypatch.setattr(access, name, lambda method: lambda *_: asked.append(method))
+    rights = access.new_rights()
+
+    async def ask() -> list[bool]:
+        readable = access.ReadableDags(None, None, AsUser(None, {}, "ann"), rights)  # type: ignore[arg-type]
+        return [await readable.may_read_assets() for _ in range(3)]
+
+    assert asyncio.run(ask()) == [True, True, True]
+    assert asked == ["GET", "GET"]
+
+
+def test_an_event_that_airflow_cannot_list_hides_no_receipt(browser, metadata, two_dags):
+    """As Airflow 3.3 cannot while a run that the event triggers is queued."""
+    from airflow.models.asset import AssetEvent
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with metadata.new_dag("consumer"):
+        pass
+    run_id = metadata.add_run("consumer")
+    uri = "kafka-group://kafka_default/orders-group"
+    metadata.add_event(uri, "orders", "run-of-orders", "commit", moved_by=20)
+    with create_session() as session:
+        run = session.scalars(select(DagRun).filter_by(dag_id="consumer", run_id=run_id)).one()
+        run.state, run.start_date = "queued", None
+        event = session.scalars(select(AssetEvent)).one()
+        event.created_dagruns.append(run)
+
+    found = browser.get(browser.address("orders", "history")).json()
+
+    assert [move["moved_by"] for move in found["moves"]] == [20]
+    assert all(each.startswith("the events of group orders-group cannot") for each in found["problems"])
+
+
 def test_a_reset_by_another_dag_is_shown_as_what_it_was(browser, metadata, shared):
     with metadata.new_dag("recovery"):
         ResetOffsetsOperator(task_id="reset", group_id="shared", to_offset="earliest")
         ResetOffsetsOperator(task_id="reset_two", group_id={"a": "shared", "b": "another"}, to_offset=3)
     two = {"version": 1, "changed": 2, "moved_by": -9, "plan_only": False, "verified": True, "source": {}}
     two["groups"] = [receipt("shared", 8, 3), receipt("another", 7, 3)]
-    metadata.add_run("recovery", {"reset": receipt("shared", 60, 10), "reset_two": two})
+    run = metadata.add_run("recovery", {"reset": receipt("shared", 60, 10), "reset_two": two})
+    metadata.add_event("kafka-group://kafka_default/shared", "recovery", run, "reset", moved_by=-50)
+    metadata.add_event("kafka-group://kafka_default/shared", "recovery", run, "reset_two", moved_by=-5)
 
     names = ("kind", "dag_id", "offset", "lag", "state")
     shown = {move["task_id"]: [move[name] for name in names] for move in browser.moves("orders")}

@@ -20,6 +20,7 @@ from airflow_kafka_offsets.ui.airflow_api import (
     run_in_thread,
     turns,
 )
+from airflow_kafka_offsets.ui.discovery import DagPipelines
 from airflow_kafka_offsets.ui.history import PipelineHistory
 from airflow_kafka_offsets.ui.pipelines import NamedTask, Pipeline
 from airflow_kafka_offsets.ui.task_instances import TaskOutcomes
@@ -123,10 +124,33 @@ def test_a_result_that_airflow_cannot_give_hides_no_other_and_is_asked_for_again
     ids: list[str] = []
     ask: Any = SimpleNamespace(get=lambda *_, **__: broken.get("500"), pages=pages)
     tasks = tuple((NamedTask("d", name, "CommitOffsetsOperator"), None) for name in ("one", "two"))
-    history = PipelineHistory(ask, TaskOutcomes(), Pipeline("d", {}, tasks), {})
+    history = PipelineHistory(ask, TaskOutcomes(), Pipeline("d", {}, tasks), frozenset(), {})
 
     found = asyncio.run(history.read())
     assert found == ([], ["cannot read 2 results of tasks: Airflow's API answered with status 500"])
+
+
+def test_a_result_of_another_dag_is_asked_for_once_although_it_has_an_event_too():
+    broken = as_user(airflow())
+    event = {"source_dag_id": "d", "source_run_id": "r", "source_task_id": "t", "source_map_index": -1}
+    listed = {
+        "assets": [{"id": 1, "uri": "kafka-group://kafka_default/g"}],
+        "asset_events": [{**event, "timestamp": "2026-01-01T00:00:00Z", "extra": {}}],
+        "task_instances": [{**ROW, "start_date": None}],
+    }
+
+    async def pages(*_, of, **__):
+        return listed[of]
+
+    ask: Any = SimpleNamespace(get=lambda *_, **__: broken.get("500"), pages=pages)
+    task = NamedTask("d", "t", "ResetOffsetsOperator")
+    other = DagPipelines([task], [Pipeline("d", {"group_id": "g"}, ((task, None),))])
+    pipeline = Pipeline("own", {"group_id": "g"})
+    history = PipelineHistory(ask, TaskOutcomes(), pipeline, frozenset({"d"}), {"d": other})
+
+    moves, problems = asyncio.run(history.read())
+    assert [move["kind"] for move in moves] == ["move"]
+    assert problems == ["cannot read 1 result of tasks: Airflow's API answered with status 500"]
 
 
 def test_two_users_are_two():
