@@ -168,7 +168,10 @@ class LiveWorker:
                 spark_checkpoint(names["checkpoint_location"], names["checkpoint_conn_id"])
             )
         with self._lend(names["kafka_config_id"], end) as client:
-            return PipelineNow(client, selection, checkpoint, end).read()
+            reading = PipelineNow(client, selection, checkpoint, end).read()
+            # The connection may lead to another cluster by now, with other offsets.
+            pace = self._progress.rates({**names, "servers": client.servers}, reading)
+        return {**reading, "pace": pace}
 
     def _times(self, request: Mapping[str, Any], end: float) -> dict[str, Any]:
         with self._lend(request["names"]["kafka_config_id"], end) as client:

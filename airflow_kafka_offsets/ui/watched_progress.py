@@ -1,4 +1,4 @@
-"""Measures the progress of sensors' waits over the polls of open pages."""
+"""Measures the rates of pipelines and the progress of sensors' waits, over the polls of open pages."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FORGOTTEN = 120.0
 """Seconds without a viewer after which progress is measured again."""
 
 _MOST = 2_000
-"""Maximum number of waits whose history is in memory."""
+"""Maximum number of histories in memory: one of a wait, three of a pipeline."""
 
 
 class WatchedProgress:
     """
-    Keeps the remaining records of waits at earlier polls, and measures like the sensors.
+    Keeps the remaining records of waits and pipelines at earlier polls, and measures like the sensors.
 
     :param lend: lends the client of a Kafka connection until a deadline by ``time.monotonic()``.
     """
@@ -37,6 +37,31 @@ class WatchedProgress:
         self._lend = lend
         self._lock = threading.Lock()
         self._histories: OrderedDict[str, ProgressHistory] = OrderedDict()
+
+    def rates(self, names: Mapping[str, Any], reading: Mapping[str, Any]) -> dict[str, float | None]:
+        """
+        Note a reading of a pipeline.
+
+        :param names: the names of the pipeline, and the servers of its cluster.
+        :return: records per second: written (``records_in``), read (``records_out``) and decrease of the lag
+            (``lag_falls``), and ``seconds_left`` until the lag is 0. Unknown values are ``None``.
+        """
+        partitions = reading["partitions"]
+        remaining = {
+            # A rising position is measured as a falling remainder.
+            "records_in": _negative(partitions["log_end"]),
+            "records_out": _negative(partitions["committed"]),
+            # Measured like a sensor that waits for max_lag=0 and max_partition_lag=0.
+            "lag_falls": _remaining(partitions),
+        }
+        # Sums over other partitions are not continued.
+        key, now = [names, reading["totals"]["over"]], time.time()
+        paces = {name: self._add_poll([*key, name], now, each).pace for name, each in remaining.items()}
+        known = {name: pace.as_json() for name, pace in paces.items() if pace is not None}
+        return {
+            **{name: known[name]["records_per_second"] if name in known else None for name in paces},
+            "seconds_left": known["lag_falls"]["seconds_left"] if "lag_falls" in known else None,
+        }
 
     def poll_wait(self, question: Mapping[str, Any], end: float) -> dict[str, Any]:
         """
@@ -74,7 +99,7 @@ class WatchedProgress:
         }
 
     def _add_poll(
-        self, of: object, now: float, remaining: Sequence[int], began: tuple[float, int] | None
+        self, of: object, now: float, remaining: Sequence[int], began: tuple[float, int] | None = None
     ) -> ProgressHistory:
         key = json.dumps(of, sort_keys=True)
         with self._lock:
@@ -88,3 +113,15 @@ class WatchedProgress:
             while len(self._histories) > _MOST:
                 self._histories.popitem(last=False)
         return history
+
+
+def _remaining(partitions: Mapping[str, Any]) -> tuple[int, ...]:
+    lags: Sequence[int | None] = partitions["lag"]
+    known = [lag for lag in lags if lag is not None]
+    lost = "lost" in partitions["headroom_state"]
+    return () if lost or not known or len(known) < len(lags) else (sum(known), max(known))
+
+
+def _negative(positions: Sequence[int | None]) -> tuple[int, ...]:
+    known = [position for position in positions if position is not None]
+    return (-sum(known),) if known and len(known) == len(positions) else ()

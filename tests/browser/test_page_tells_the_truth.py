@@ -151,7 +151,7 @@ def test_what_was_read_while_the_page_is_open_is_kept(show):
         rows = columns(2)
         rows["committed"] = [10_000 + number, 10_000]
         at = (NOON + timedelta(seconds=10 * number)).isoformat()
-        return now(rows, read_at=at)
+        return now(rows, read_at=at, pace={"records_in": 310, "records_out": 355.2, "seconds_left": 960})
 
     page = show(now=reading, history=only_moves(), clock=True)
     plot = page.get_by_role("img", name=re.compile("^Offsets, sum"))
@@ -160,3 +160,6 @@ def test_what_was_read_while_the_page_is_open_is_kept(show):
             re.compile(f"Committed: {number} values?, the newest 20,00{number - 1}")
         )
         page.clock.run_for(10_500)
+    rates = card(page, "Rates")
+    expect(rates).to_contain_text("355 /s read")
+    expect(rates).to_contain_text("310 /s in; caught up in about 16 min")

@@ -45,7 +45,8 @@ def test_the_list(visit, pages):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_pipeline(visit, pages, scheme):
     give(pages)
-    visit("dags/orders", f"pipeline-{scheme}", "records in 12", scheme=scheme, height=1400)
+    text = visit("dags/orders", f"pipeline-{scheme}", "records in 12", scheme=scheme, height=1400)
+    assert "611 /s in" in text
 
 
 def test_a_narrow_window(visit, pages):

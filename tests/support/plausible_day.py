@@ -109,6 +109,7 @@ def reading(verdict: str | None = "in step", *, topics: list[str], **values: Any
         "topics": topics,
         "commits": [],
         "remedies": {**remedies()},
+        "pace": None,
         "partitions": None,
         "checkpoint": {"batch": 826, "pending_batch": None, "age": 1_130.0},
     }
@@ -142,6 +143,7 @@ def give(pages: OffsetsPages) -> None:
         topics=["orders"],
         partitions=rows,
         totals={"lag": sum(rows["lag"]), "time_lag": rows["time_lag"][0], "headroom": 6 * DAY},
+        pace={"records_in": 611.0, "records_out": None, "lag_falls": None, "seconds_left": None},
     )
     dead = "connection 'kafka_iot': the broker does not answer"
     day: list[tuple[dict[str, Any], dict[str, Any]]] = [

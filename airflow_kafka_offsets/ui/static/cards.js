@@ -1,10 +1,10 @@
 // Cards with the current numbers of one pipeline.
 
-import { NONE, ago, count, duration, h, name, plural, skeleton } from "./dom.js";
+import { NONE, ago, compact, count, duration, h, name, plural, skeleton } from "./dom.js";
 import { badge, mover, moveLink, newest, run } from "./moves.js";
 import { headroom, tone } from "./verdicts.js";
 
-const LABELS = ["Lag", "Behind", "Headroom", "Drift", "Group", "Checkpoint", "Last move"];
+const LABELS = ["Lag", "Behind", "Headroom", "Drift", "Rates", "Group", "Checkpoint", "Last move"];
 
 function card(label) {
   const value = h("dd", { class: "value" }, skeleton());
@@ -28,6 +28,17 @@ function lag(totals) {
   const covered = `records in ${plural(partitions - unknown, "partition")}`;
   if (others) return [`${count(known)} + ?`, "warn", `${covered}; ${others}`];
   return [count(known), "", covered + (without ? `, ${count(without)} without a commit` : "")];
+}
+
+const persecond = (rate) => (rate >= 10 ? compact(Math.round(rate)) : rate >= 0.1 ? String(Number(rate.toFixed(1))) : "< 0.1");
+
+/** Return how fast records are written and read, measured since the page was opened. */
+function rates(pace) {
+  const { records_in: come = null, records_out: read = null, seconds_left: left = null, lag_falls: falls = null } = pace ?? {};
+  if (come === null && read === null) return [NONE, "quiet", "measured while this page is open: a few commits are needed"];
+  if (read === null) return [`${persecond(come)} /s in`, "", "the read rate is known after a few commits"];
+  return [`${persecond(read)} /s read`, "", [come === null ? "no new records known" : `${persecond(come)} /s in`,
+    left !== null ? `; caught up in about ${duration(left).split(" ").slice(0, 2).join(" ")}` : falls !== null ? "; lag falls" : ""].join("")];
 }
 
 function lastMove(move, now, pipeline, historyKnown) {
@@ -61,6 +72,7 @@ export function cards() {
     all.Drift.set([verdict ?? NONE, tone(verdict), verdict
       ? tone(verdict) === "good" ? "checkpoint and group agree" : "see the remedy below"
       : !pipeline.groups.length ? "no group to compare with" : pipeline.checkpoint ? "not known" : "no checkpoint to compare with"]);
+    all.Rates.set(rates(now.pace));
     all.Group.set([now.state ?? NONE, "", members?.length ? plural(members.length, "member")
       : now.state === "Empty" ? "no members (normal: Spark does not join the group)" : now.state ? "no members" : pipeline.groups.length ? "not known" : "no group is named"]);
     all.Checkpoint.set(checkpoint

@@ -182,6 +182,20 @@ def test_a_connection_that_was_changed_to_another_cluster_is_opened_again(monkey
     second.close()
 
 
+def test_the_rates_of_one_cluster_are_not_continued_on_another(monkeypatch):
+    worker, of = live_worker.LiveWorker(), []
+    clients = [SimpleNamespace(servers=server) for server in ("left:9092", "left:9092", "right:9092")]
+    monkeypatch.setattr(worker, "_lend", lambda *_: nullcontext(clients.pop(0)))
+    monkeypatch.setattr(live_worker, "PipelineNow", lambda *_: SimpleNamespace(read=dict))
+    monkeypatch.setattr(worker._progress, "rates", lambda names, _: of.append(json.dumps(names)))
+    names = dict.fromkeys(PIPELINE_PARAMETERS) | {"group_id": "g"}
+    for _ in range(3):
+        request = {"id": 1, "question": "now", "names": names, "end": time.monotonic() + 60}
+        assert "error" not in worker.answer(request)
+
+    assert of[0] == of[1] != of[2]
+
+
 def test_nothing_is_said_of_the_move_of_a_topic_that_is_another_one(monkeypatch):
     """Where the group had no commit before, it would look as if the move was taken back."""
     worker, now = live_worker.LiveWorker(), LogIds("cluster", {"orders": "another"})

@@ -1,4 +1,4 @@
-"""The progress of a wait that somebody watches."""
+"""The rates of a pipeline and the progress of a wait that somebody watches."""
 
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -156,6 +156,65 @@ def test_the_fields_by_which_a_wait_is_known_are_its_parameters(kind, of):
     assert watched_progress.WAITS[kind] is of
     own = {"max_lag", "max_time_lag", "min_headroom"} if kind == "lag" else {"target", "tolerance"}
     assert own <= of.parsers.keys()
+
+
+NOTHING = {"records_in": None, "records_out": None, "lag_falls": None, "seconds_left": None}
+
+
+def reading(committed, log_end, over="a", headroom_state="none"):
+    lags = [None if at is None else end - at for at, end in zip(committed, log_end, strict=True)]
+    partitions = {"lag": lags, "log_end": log_end, "committed": committed, "headroom_state": [headroom_state]}
+    return {"totals": {"over": over}, "partitions": partitions}
+
+
+@pytest.fixture
+def rates(clock):
+    """rates(readings, every=10) -> the rates after these polls."""
+
+    def poll(readings, every=10.0):
+        progress = WatchedProgress(lambda *_: pytest.fail("a reading needs no client"))
+        for each in readings:
+            found = progress.rates({"group_id": "g"}, each)
+            clock.at += every
+        return found
+
+    return poll
+
+
+def falling(polls=6):
+    return [reading([100 * n, 50 * n], [10_000 + 20 * n, 1_000 + 10 * n]) for n in range(polls)]
+
+
+def test_rates_are_known_after_a_few_polls(rates):
+    assert rates(falling(4)) == NOTHING
+    # Lag falls by 80 and 40 in 10 s; from 11,000 records, of which one partition has 10,000.
+    assert rates(falling(6)) == {
+        "records_in": 3.0,
+        "records_out": 15.0,
+        "lag_falls": 12.0,
+        "seconds_left": 1_200.0,
+    }
+
+
+def test_what_comes_in_is_known_although_nobody_reads(rates):
+    found = rates([reading([5], [100 * n]) for n in range(6)])
+    assert found == {**NOTHING, "records_in": 10.0}
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        reading([None, 300], [10_200, 1_100]),
+        reading([600, 300], [10_200, 1_100], headroom_state="lost"),
+    ],
+)
+def test_there_is_no_time_left_where_lag_is_not_all(rates, last):
+    assert rates([*falling(6), last])["seconds_left"] is None
+
+
+def test_other_partitions_and_a_long_absence_begin_again(rates):
+    assert rates([*falling(6), reading([600, 300], [10_200, 1_100], over="b")]) == NOTHING
+    assert rates(falling(6), every=121.0) == NOTHING
 
 
 def test_the_same_partitions_have_the_same_name():
