@@ -14,7 +14,7 @@ from airflow_kafka_offsets.errors import UnknownTopicPartitionError, UsageError,
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.location import check_uri
-from airflow_kafka_offsets.model.offsets import IsolationLevel, summarize
+from airflow_kafka_offsets.model.offsets import IsolationLevel, TopicPartition, summarize
 from airflow_kafka_offsets.model.text import MAX_SIZE, describe_type, shorten, too_large_error
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow
 from airflow_kafka_offsets.readings.log_checks import current_logs_refusals
@@ -33,6 +33,7 @@ def read_window(
     window: Window | None = None,
     options: Mapping[str, Any] | None = None,
     *,
+    exact_count: bool = False,
     client_config: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """
@@ -49,13 +50,15 @@ def read_window(
     :param window: default: the value of ``spark.kafkaOffsets.window`` in the session's configuration.
     :param options: options of Spark's Kafka source: ``kafka.bootstrap.servers`` and the other connection
         settings, ``minPartitions``, ``includeHeaders``. Options that select records are refused.
+    :param exact_count: refuse a window without a record at every offset. This reads the window a second time.
     :param client_config: librdkafka's settings to read the log's ends, for a session without a JVM whose
         options have no counterpart in librdkafka.
-    :raises WindowReadError: if records of the window are gone or not written yet.
+    :raises WindowReadError: if records of the window are gone or not written yet; with ``exact_count``, if
+        there are fewer records than offsets.
     :raises UsageError: if there is no window, or ``options`` contradict the window.
     :raises BrokerError: if the log could not be read.
     """
-    return _reading(spark, window, options, client_config)("nothing was read")
+    return _reading(spark, window, options, exact_count, client_config)("nothing was read")
 
 
 @contextmanager
@@ -64,6 +67,7 @@ def reading_window(
     window: Window | None = None,
     options: Mapping[str, Any] | None = None,
     *,
+    exact_count: bool = False,
     client_config: Mapping[str, Any] | None = None,
 ) -> Iterator[DataFrame]:
     """
@@ -72,12 +76,13 @@ def reading_window(
     A log only loses records. So if the whole window is still in the log after the block, it was there all the
     time, including for rows that were read twice or by several actions.
 
-    The parameters are those of :func:`read_window`.
+    The parameters are those of :func:`read_window`. ``exact_count`` counts before and after the block: two
+    additional reads.
 
     :raises WindowReadError: as in :func:`read_window`, or at the end of the block if records were deleted in
         the meantime: the output is then incomplete, and the window must not be committed.
     """
-    checked = _reading(spark, window, options, client_config)
+    checked = _reading(spark, window, options, exact_count, client_config)
     yield checked("nothing was read")
     checked("it is not certain that the whole window was read, so do not commit it")
 
@@ -86,6 +91,7 @@ def _reading(
     spark: SparkSession,
     window: Window | None,
     options: Mapping[str, Any] | None,
+    exact_count: bool,
     client_config: Mapping[str, Any] | None,
 ) -> Callable[[str], DataFrame]:
     """Return a function that checks the log and returns the records; its text begins the error text."""
@@ -101,7 +107,15 @@ def _reading(
             refusals = _refusals(kafka, planned, isolation_level(options))
         if refusals:
             raise WindowReadError(f"{outcome}: {'; '.join(refusals)}")
-        return spark.read.format("kafka").options(**read_options).load()
+        records = spark.read.format("kafka").options(**read_options).load()
+        if exact_count and (missing := _missing(records, planned)):
+            first = next(iter(missing))
+            raise WindowReadError(
+                f"{outcome}: {sum(missing.values())} of {planned.records} offsets of the window have no "
+                f"record, on {summarize(missing)} ({first}: {missing[first]}), and exact_count requires one "
+                "at each: the topic is compacted or written in transactions"
+            )
+        return records
 
     return checked
 
@@ -124,6 +138,16 @@ def _refusals(kafka: PositionsReader, window: OffsetWindow, level: IsolationLeve
             f"{window.end[held_back[0]]}, readable is up to {seen[held_back[0]].end}): wait until it ends"
         )
     return refusals
+
+
+def _missing(records: DataFrame, window: OffsetWindow) -> dict[TopicPartition, int]:
+    """Return how many offsets of each partition have no record, without partitions that have all."""
+    counts = {
+        TopicPartition(row["topic"], row["partition"]): row["count"]
+        for row in records.groupBy("topic", "partition").count().collect()
+    }
+    missing = {tp: offsets.size - counts.get(tp, 0) for tp, offsets in window.ranges.items()}
+    return {tp: count for tp, count in sorted(missing.items()) if count}
 
 
 def load_window(spark: SparkSession, window: Window | None) -> OffsetWindow:

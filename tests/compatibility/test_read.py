@@ -56,7 +56,7 @@ def test_the_rows_are_the_records_of_the_window_and_no_others(spark, make_topic,
 def test_an_empty_window_has_no_rows(spark, make_topic, produce, options):
     topic = make_topic(2)
     produce(topic, {0: 3})
-    assert rows(read_window(spark, window(topic, (3, 3), (0, 0)), options)) == []
+    assert rows(read_window(spark, window(topic, (3, 3), (0, 0)), options, exact_count=True)) == []
 
 
 def test_a_job_finds_the_window_that_its_dag_planned_in_its_configuration(
@@ -153,7 +153,7 @@ def test_a_topic_that_is_not_there_is_refused(spark, options):
 def test_a_block_that_has_read_a_window_whole_ends_well(spark, make_topic, produce, options):
     topic = make_topic(1)
     produce(topic, {0: 3})
-    with reading_window(spark, window(topic, (0, 3)), options) as records:
+    with reading_window(spark, window(topic, (0, 3)), options, exact_count=True) as records:
         assert records.count() == 3
 
 
@@ -211,6 +211,10 @@ def test_transactions_leave_fewer_rows_than_offsets(spark, make_topic, transacti
     committed = {**options, "kafka.isolation.level": "read_committed"}
     assert rows(read_window(spark, all_of_it, committed)) == [(0, 0, b"a"), (0, 1, b"b"), (0, 5, b"d")]
     assert len(rows(read_window(spark, all_of_it, options))) == 4
+    with pytest.raises(
+        WindowReadError, match="nothing was read: 4 of 7 offsets of the window have no record"
+    ):
+        read_window(spark, all_of_it, committed, exact_count=True)
 
 
 def test_an_open_transaction_is_not_waited_for(spark, make_topic, produce, transactional, options):

@@ -40,7 +40,7 @@ def a_window(spark: SparkSession, text: str) -> None:
     assert_type(window.as_json(), dict[str, Any])
     options = spark_kafka_options({"bootstrap.servers": "kafka:9092"})
     assert_type(options, dict[str, str])
-    read_window(spark, window, options, client_config={"a": "b"}).count()
+    read_window(spark, window, options, exact_count=True, client_config={"a": "b"}).count()
     with reading_window(spark, {"version": 1}, options) as frame:
         frame.count()
     assert_type(commit_ranges("orders-etl", window, options=options), dict[TopicPartition, int])

@@ -311,12 +311,14 @@ def in_the_job(spark: SparkSession, anything: Any) -> None:
         spark,
         window=1,  # type: ignore[arg-type]
         options="a",  # type: ignore[arg-type]
+        exact_count="yes",  # type: ignore[arg-type]
         client_config="a",  # type: ignore[arg-type]
     )
     reading_window(
         spark,
         window=1,  # type: ignore[arg-type]
         options="a",  # type: ignore[arg-type]
+        exact_count="yes",  # type: ignore[arg-type]
         client_config="a",  # type: ignore[arg-type]
     )
     commit_ranges(
