@@ -25,6 +25,7 @@ _KEPT = re.compile(
     r"|bootstrap\.servers|api\.version\.request(\.timeout\.ms)?|broker\.address\.(family|ttl)"
     r"|broker\.version\.fallback|client\.(dns\.lookup|id|rack)|connections\.max\.idle\.ms"
 )
+_CALLBACKS = ("error_cb", "oauth_cb")
 
 _JAVA_ONLY = {
     "sasl.jaas.config": "sasl.username and sasl.password",
@@ -238,7 +239,7 @@ def scrubber(config: Mapping[str, Any]) -> Callable[[str], str]:
 
 
 def _passes(key: str, value: Any) -> bool:
-    if key == "oauth_cb":
+    if key in _CALLBACKS:
         return callable(value)
     known = key == _OLD_SERVERS or _KEPT.fullmatch(key) is not None
     # Clients refuse empty texts, and forms store empty fields.
@@ -258,7 +259,7 @@ def _check_value(key: str, value: Any) -> None:
             f"the Kafka configuration has a setting named {shorten(ascii(key))}, with a NUL or half of a "
             f"surrogate pair in it: {remedy}"
         )
-    if not isinstance(value, str | int | float) and key != "oauth_cb":
+    if not isinstance(value, str | int | float) and key not in _CALLBACKS:
         # Without the setting the client would connect with a default, such as one without TLS.
         reason = "is neither a text nor a number"
     elif isinstance(value, str) and not is_plain(value):

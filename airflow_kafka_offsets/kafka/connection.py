@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ from airflow_kafka_offsets.model.broker_addresses import SERVERS
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import IsolationLevel
 from airflow_kafka_offsets.model.parameters import parse_choice
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -63,6 +66,7 @@ class Connection:
         self.commit_responses: list[tuple[KafkaError | None, list[ClientPartition]]] = []
         self.cluster_id = ""
         """Cluster of the last response about topics; empty if it is not known."""
+        self._users_error_cb = config.get("error_cb")
         self._reads_logs = group_id is None
         parse_choice(isolation_level, IsolationLevel, "isolation_level")
         settings = {
@@ -80,7 +84,7 @@ class Connection:
             "allow.auto.create.topics": False,
             # The log goes to standard error; errors that matter are also passed to error_cb.
             "log_level": 0,
-            "error_cb": self.add_error,
+            "error_cb": self._on_error,
             "on_commit": lambda *response: self.commit_responses.append(response),
         }
         if (token := get_token(config)) is not None:
@@ -137,6 +141,14 @@ class Connection:
         # The remaining errors are temporary, such as a connection that was closed while idle.
         self.background_errors.clear()
         return True
+
+    def _on_error(self, error: KafkaError) -> None:
+        self.add_error(error)
+        if self._users_error_cb is not None:
+            try:
+                self._users_error_cb(error)
+            except Exception:
+                log.exception("error_cb of the Kafka configuration failed")
 
 
 class Connections:

@@ -53,6 +53,23 @@ def test_a_closed_port_is_named_within_the_deadline():
             assert error.retriable
 
 
+def test_the_connections_own_error_callback_is_called_and_its_failure_does_not_matter(caplog):
+    seen = []
+
+    def error_cb(error):
+        seen.append(error.name())
+        raise ValueError("a bug of the user's")
+
+    config = {"bootstrap.servers": f"{LOOPBACK}:{free_port()}", "error_cb": error_cb}
+    with (
+        OffsetsClient(config, timeout=1) as client,
+        pytest.raises(BrokerUnavailableError, match="Connection refused"),
+    ):
+        client.partitions()
+    assert "_TRANSPORT" in seen
+    assert "error_cb of the Kafka configuration failed" in caplog.text
+
+
 BY_TOKEN = pytest.mark.parametrize(
     "ask",
     [lambda client: client.list_groups(), lambda client: client.partitions()],

@@ -92,9 +92,9 @@ def test_a_login_by_token_of_the_client_is_kept(source):
     assert client_config({**SERVER, **BY_TOKEN, **source}) == {**SERVER, **BY_TOKEN, **source}
 
 
-def test_a_callback_for_tokens_is_kept_and_one_for_errors_is_not():
-    config = {**SERVER, **BY_TOKEN, "oauth_cb": lambda _: ("token", 0.0)}
-    assert client_config({**config, "error_cb": print}) == config
+def test_callbacks_for_tokens_and_errors_are_kept():
+    config = {**SERVER, **BY_TOKEN, "oauth_cb": lambda _: ("token", 0.0), "error_cb": print}
+    assert client_config(config) == config
 
 
 @pytest.mark.parametrize(
