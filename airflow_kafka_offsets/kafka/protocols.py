@@ -49,5 +49,8 @@ class CommitPort(PositionsReader, Protocol):
     ) -> None:
         """Commit offsets; ``check`` gets the commits right before they are overwritten, at each attempt."""
 
+    def offsets_retention_minutes(self) -> int | None:
+        """Return how long the broker keeps offsets of a group without members; ``None`` if unknown."""
+
     def close(self) -> None:
         """Close the connections."""

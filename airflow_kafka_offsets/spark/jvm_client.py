@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import BrokerError, SetupError, UnknownTopicPartitionError
 from airflow_kafka_offsets.kafka.commits import Texts, check_commit, commit_chunks
-from airflow_kafka_offsets.kafka.config import scrubber
+from airflow_kafka_offsets.kafka.config import RETENTION, scrubber
 from airflow_kafka_offsets.kafka.explain import Call, commit_error
 from airflow_kafka_offsets.kafka.failures import RETRIABLE, UNCERTAIN, UNKNOWN_PARTITION, Failure
 from airflow_kafka_offsets.model.broker_addresses import SERVERS, check_servers
@@ -192,6 +192,22 @@ class JvmOffsetsClient:
         with self._explaining(f"looking up a time in {summarize(wanted)}"):
             offsets = self._offsets(wanted, at, "read_uncommitted")
         return {tp: None if offset < 0 else offset for tp, offset in offsets.items()}
+
+    def offsets_retention_minutes(self) -> int | None:
+        """Return how long the broker keeps offsets of a group without members; needs *DescribeConfigs*."""
+        config = self._jvm.org.apache.kafka.common.config
+        try:
+            with self._explaining("reading the broker's configuration"):
+                broker = self._wait(self._admin.describeCluster().nodes()).iterator().next()
+                # py4j does not find an inner class as an attribute.
+                kind = getattr(config, "ConfigResource$Type").BROKER
+                wanted = java_list(self._jvm, [config.ConfigResource(kind, broker.idString())])
+                settings = next(iter(self._wait(self._admin.describeConfigs(wanted).all()).values()))
+                found = settings.get(RETENTION)
+                value = None if found is None else str(found.value())
+        except BrokerError:
+            return None
+        return int(value) if value is not None and value.isdecimal() else None
 
     def close(self) -> None:
         """Close the client's connections; abandon a running call."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -31,9 +32,6 @@ PAUSE = 1.0
 
 GIVE_UP = 60.0
 """Seconds after a query's end during which its last commit is retried."""
-
-REFRESH = 3_600.0
-"""Seconds until a query without new data commits again: Kafka forgets groups without commits."""
 
 # Seconds between attempts, doubled each time: a broker that is down for long is asked twice a minute.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
@@ -98,7 +96,8 @@ class Committer:
             run = self._runs.get(run_id)
             if run is None:
                 return
-            due = run.committed_at is None or run.committed_at + REFRESH < time.monotonic()
+            run.idle = True
+            due = run.committed_at is None or run.committed_at + run.refresh < time.monotonic()
         # Under load Spark drops events, also the event of a batch.
         if due or answer_or_none(run.query.sources) != run.sources:
             self.record_finished(run_id, None)
@@ -166,10 +165,12 @@ class Committer:
         for run in wanted or self._wanted():
             if at_once or run.due_at <= now:
                 self._commit(run)
+        if not at_once:
+            self._ask_retention()
         self._forget_done()
         self._close_unused_clients()
         now = time.monotonic()
-        pauses = [run.due_at - now if run.wanted else REFRESH for run in self._followed().values()]
+        pauses = [run.due_at - now if run.wanted else run.refresh for run in self._followed().values()]
         return max(0.0, min(pauses)) if pauses else None
 
     def _followed(self) -> dict[str, Run]:
@@ -285,6 +286,16 @@ class Committer:
         # With the move, this commit does not hide the move from the late commit of an earlier run.
         metadata = driver_metadata(LISTENER, query=query_id, batch=batch)
         return replace(metadata, move=move or None).texts(offsets, log_ids)
+
+    def _ask_retention(self) -> None:
+        """Ask the brokers of idle queries, once, how long they keep offsets: this takes a while."""
+        for run in self._followed().values():
+            if not run.idle or run.retention is not None or not run.committed_at:
+                continue
+            minutes = [
+                answer_or_none(self._clients[settings].offsets_retention_minutes) for settings in run.clients
+            ]
+            run.retention = min((60.0 * each for each in minutes if each is not None), default=math.inf)
 
     def _forget_done(self) -> None:
         """Forget each ended run whose last commit is done, or was tried for long enough."""

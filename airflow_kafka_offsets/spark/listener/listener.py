@@ -85,10 +85,10 @@ class KafkaOffsetCommitterListener(StreamingQueryListener):  # type: ignore[misc
     A source names its group in its option ``kafka.consumer.commit.groupid``, or ``consumer.commit.groupid``.
     The listener commits the ends of the newest batch that Spark has marked as committed in the checkpoint. It
     commits after each batch, but at most once a second, and at the end of the query. Without new data it
-    commits once an hour. A separate thread makes the commits with the Kafka client in the driver's JVM and
-    the source's own ``kafka.*`` options, and reads each commit back. It never moves a group backwards, and
-    never takes a group over from another query. An error never ends a query: it is logged and counted, the
-    commit is retried, and the next batch commits again.
+    commits once an hour, or more often if Kafka would forget the group sooner. A separate thread makes the
+    commits with the Kafka client in the driver's JVM and the source's own ``kafka.*`` options, and reads each
+    commit back. It never moves a group backwards, and never takes a group over from another query. An error
+    never ends a query: it is logged and counted, the commit is retried, and the next batch commits again.
 
     Attach it with :func:`committing`, which also stops it, or with ``spark.streams.addListener``; then call
     :meth:`stop` when the queries have ended. Otherwise Python stops it when it ends.

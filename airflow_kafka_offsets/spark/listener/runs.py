@@ -30,6 +30,12 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+REFRESH = 3_600.0
+"""Maximum seconds until a query without new data commits again: Kafka forgets groups without commits."""
+
+REFRESHES = 4
+"""Number of commits within the time after which the broker would forget the group."""
+
 _MOVED_WHILE_RUNNING = (
     "its checkpoint and its group were moved while it runs, which it does not notice: it continues at its "
     "own offsets, and its next batch moves the group there; stop the query, then move both again"
@@ -73,6 +79,10 @@ class Run:
     committed_at: float | None = None
     sources: list[SourceState] | None = None
     """The offsets of the last attempt to commit."""
+    idle: bool = False
+    """Whether the query has waited for data."""
+    retention: float | None = None
+    """Seconds that brokers keep the groups' offsets: ``None`` before asking, infinite if unknown."""
     claims: dict[Target, set[TopicPartition]] = field(default_factory=dict)
     """Partitions of each group that the run has committed, which no other query may commit."""
     clients: set[Settings] = field(default_factory=set)
@@ -81,6 +91,11 @@ class Run:
     """Topics of each target's last commit, and their ids from when the query began to read them."""
     group_moves: dict[Target, int] = field(default_factory=dict)
     """Number of the checkpoint's newest move that a group had at its first commit in this run."""
+
+    @property
+    def refresh(self) -> float:
+        """Seconds after a commit until the next one is due without new data."""
+        return REFRESH if self.retention is None else min(REFRESH, self.retention / REFRESHES)
 
     def is_superseded(self, target: Target, runs: Sequence[Run]) -> bool:
         """Whether a later run of the query has committed: it continues from there, or from a reset."""

@@ -262,6 +262,7 @@ def other_kafka():
         properties={
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS;User:alice",
+            "offsets.retention.minutes": "8",
         },
     ) as kafka:
         yield kafka
@@ -352,6 +353,21 @@ def test_a_user_who_may_not_read_the_group_is_told_what_to_grant(
     with committing(spark, raise_errors=True):
         run(stream(topic, **options), location)
     assert held_on(other_kafka, group) == {(topic, 0): 3}
+
+
+def test_the_driver_learns_how_long_a_broker_keeps_groups_if_it_may(spark, other_kafka):
+    def minutes(**settings):
+        with closing(JvmOffsetsClient(spark._jvm, settings)) as client:
+            return client.offsets_retention_minutes()
+
+    assert minutes(**{"bootstrap.servers": other_kafka.bootstrap_servers}) == 8
+    bob = {
+        "bootstrap.servers": other_kafka.sasl_bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": LOGIN,
+    }
+    assert minutes(**bob) is None
 
 
 def test_the_driver_reads_ids_and_times_as_the_operators_do(

@@ -46,6 +46,7 @@ class Group:
 
     def __init__(self):
         self.held, self.commits, self.failures, self.open = {}, 0, 0, 0
+        self.minutes, self.asked = None, 0
         self.created = {}
         """Topic -> the time of its first record."""
         self.deleted = set()
@@ -75,6 +76,12 @@ class Group:
         if any(tp.topic in self.deleted for tp in partitions):
             raise BrokerUnavailableError("unknown topic")
         return {tp: 0 if self.created.get(tp.topic, 0) >= timestamp_ms else 9 for tp in partitions}
+
+    def offsets_retention_minutes(self):
+        self.asked += 1
+        if isinstance(self.minutes, Exception):
+            raise self.minutes
+        return self.minutes
 
     def close(self):
         self.open -= 1
@@ -208,7 +215,7 @@ def test_of_many_batches_only_the_newest_is_committed(committer, group, query):
         query.ends = {ORDERS: batch + 1}
         committer.record_finished("run-1", batch)
     committer.commit_due()
-    assert group.commits == 1
+    assert (group.commits, group.asked) == (1, 0)
     assert group.held["g", ORDERS].offset == 5
     assert json.loads(group.held["g", ORDERS].metadata)["batch"] == 4
     assert committer.outcomes.counts == Counts(committed=1)
@@ -261,16 +268,21 @@ def test_a_flush_does_not_wait_for_the_batches_that_end_meanwhile(committer, gro
     assert committer.outcomes.errors == []
 
 
-def test_an_idle_query_commits_again_every_hour(committer, group, query, now):
-    query.ends = {ORDERS: 1}
+@pytest.mark.parametrize(
+    ("minutes", "seconds"), [(8, 120), (10_080, 3600), (None, 3600), (RuntimeError("the JVM is gone"), 3600)]
+)
+def test_an_idle_query_commits_again_before_the_broker_forgets_its_group(
+    minutes, seconds, committer, group, query, now
+):
+    group.minutes, query.ends = minutes, {ORDERS: 1}
     for _ in range(3):
         committer.record_idle("run-1")
-        assert committer.commit_due() == pytest.approx(3600)
-    assert group.commits == 1
-    now[0] += 3601
+        assert committer.commit_due() == pytest.approx(seconds)
+    assert (group.commits, group.asked) == (1, 1)
+    now[0] += seconds + 1
     committer.record_idle("run-1")
     committer.commit_due()
-    assert group.commits == 2
+    assert (group.commits, group.asked) == (2, 1)
 
 
 def test_what_failed_is_warned_of_once_tried_again_later_and_later_and_then_it_is_mended(
