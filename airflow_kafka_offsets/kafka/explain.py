@@ -110,7 +110,8 @@ class Call(Deadline):
         looked_for = any(each.code == "_RESOLVE" or "Connect to " in each.text for each in seen)
         if no_token and (code == NO_TOKEN or (code in RETRIABLE and not looked_for)):
             kind = TokenUnavailableError
-            text = f"no token to log in to {self.servers} with ({no_token.text}): try again"
+            remedy = no_token.remedy or "try again"
+            text = f"no token to log in to {self.servers} with ({no_token.text}): {remedy}"
         elif code in FINAL or cause.remedy:
             kind, text = BrokerAuthenticationError, self._denial(cause, needs)
         elif code in UNKNOWN_PARTITION:
@@ -147,9 +148,8 @@ class Call(Deadline):
             return f"the broker at {self.servers} does not allow it to this user ({cause}): {right}"
         if cause.code == "_SSL":
             return (
-                f"TLS with {self.servers} failed ({cause.text}): check the broker's certificate (its dates, "
-                "its names, and that ssl.ca.location has the authority that signed it), the client's "
-                "certificate and key, and security.protocol"
+                f"TLS with {self.servers} failed ({cause.text}): correct ssl.ca.location, the client's "
+                "certificate and key, or security.protocol"
             )
         return (
             f"the broker at {self.servers} refused the credentials ({cause.text}): correct user name, "

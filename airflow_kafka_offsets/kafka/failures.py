@@ -96,6 +96,7 @@ _CLIENT_CERTIFICATE = (
     "the listener requires a client certificate that it trusts and that has not expired: set "
     "ssl.certificate.location and ssl.key.location, or renew the certificate"
 )
+_MECHANISMS = re.compile(r"broker's supported mechanisms: ([\w, -]+?)(?= \(|$)")
 _TOKEN_ANSWER = re.compile(r"""\{["']status["']:""")
 """The broker answers a refused token with JSON (RFC 7628)."""
 _OTHER_LOGIN = (
@@ -135,6 +136,8 @@ class Failure(NamedTuple):
             return cls("_TRANSPORT", text)
         if code == "_TRANSPORT" and _CLIENT_REFUSED.search(text):
             return cls("_SSL", text, _CLIENT_CERTIFICATE)
+        if code == "_AUTHENTICATION" and (offered := _MECHANISMS.search(text)):
+            return cls(code, text, f"the listener uses another login: set sasl.mechanisms to {offered[1]}")
         if code == "_AUTHENTICATION" and _TOKEN_ANSWER.search(text):
             return cls(code, text, _OTHER_LOGIN)
         return cls(code, text)

@@ -115,6 +115,12 @@ def test_a_connection_that_was_lost_is_told_from_one_that_was_refused(name, text
     [
         (
             "_AUTHENTICATION",
+            "SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported "
+            "mechanisms: SCRAM-SHA-512,OAUTHBEARER (after 3ms in state AUTH_HANDSHAKE)",
+            "set sasl.mechanisms to SCRAM-SHA-512,OAUTHBEARER",
+        ),
+        (
+            "_AUTHENTICATION",
             'SASL authentication error: {"status":"invalid_token"} (after 3ms in state AUTH_REQ)',
             "correct its source",
         ),
