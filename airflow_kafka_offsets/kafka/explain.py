@@ -111,8 +111,7 @@ class Call(Deadline):
         looked_for = any(each.code == "_RESOLVE" or "Connect to " in each.text for each in seen)
         if no_token and (code == NO_TOKEN or (code in RETRIABLE and not looked_for)):
             kind = TokenUnavailableError
-            remedy = no_token.remedy or "try again"
-            text = f"no token to log in to {self.servers} with ({no_token.text}): {remedy}"
+            text = f"no token to log in to {self.servers} with ({no_token.text}): try again"
         elif code in FINAL or cause.remedy:
             kind, text = BrokerAuthenticationError, self._denial(cause, needs)
         elif code in UNKNOWN_PARTITION:

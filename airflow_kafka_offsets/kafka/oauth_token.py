@@ -14,12 +14,9 @@ from airflow_kafka_offsets.model.text import shorten
 
 _OUTAGES = (408, 425, 429, 500, 502, 503, 504)
 """HTTP statuses after which librdkafka asks again for 50 seconds, before it reports an error."""
-_SURE_OUTAGES = (502, 503, 504)
-"""With the other statuses a service may also answer a request without credentials."""
 _SHORTEST = 0.5
 """Seconds: a service that works may take as long, so nothing is learned in less time."""
 _USER = re.compile(r"(?<=^http://)[^/?#]*@|(?<=^https://)[^/?#]*@", re.IGNORECASE)
-_TRY_AGAIN = "try again when the service works"
 
 
 def needs_token(config: Mapping[str, Any]) -> bool:
@@ -70,8 +67,7 @@ def probe_token_service(config: Mapping[str, Any], timeout: float) -> Failure | 
     """
     Return why the service that librdkafka asks gives no token; ``None`` if it works, or is not asked.
 
-    The request contains no credentials: a service that works refuses it. Only a failure that is sure to be
-    librdkafka's too has a remedy, which ends the call.
+    The request contains no credentials: a service that works refuses it.
     """
     endpoint = str(config.get("sasl.oauthbearer.token.endpoint.url", ""))
     is_asked = str(config.get("sasl.oauthbearer.method")).lower() == "oidc" and "oauth_cb" not in config
@@ -82,7 +78,7 @@ def probe_token_service(config: Mapping[str, Any], timeout: float) -> Failure | 
     # Imported here, because few connections need it.
     from http.client import HTTPException, InvalidURL
     from urllib.error import HTTPError, URLError
-    from urllib.request import Request, getproxies, urlopen
+    from urllib.request import Request, urlopen
 
     # Python would take a user in the URL for a part of the host's name.
     address = _USER.sub("", endpoint, count=1)
@@ -90,8 +86,6 @@ def probe_token_service(config: Mapping[str, Any], timeout: float) -> Failure | 
     # The client itself verifies the certificate.
     unverified = ssl.create_default_context()
     unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
-    # Python and the client do not always use the same proxy: they read HTTP_PROXY and NO_PROXY differently.
-    sure = not getproxies()
     try:
         urlopen(request, timeout=timeout, context=unverified).close()  # noqa: S310
     except HTTPError as error:
@@ -99,15 +93,13 @@ def probe_token_service(config: Mapping[str, Any], timeout: float) -> Failure | 
         if error.code not in _OUTAGES:
             return None
         found = f"the token service answers with HTTP status {error.code}"
-        sure = sure and error.code in _SURE_OUTAGES
     except (InvalidURL, ValueError):
         # The error quotes the URL, which may contain a secret.
         found = "the token service does not answer: its URL is not valid"
     except (OSError, HTTPException) as error:
         reason = error.reason if isinstance(error, URLError) else error
         found = f"the token service does not answer: {shorten(str(reason), 300)}"
-        # A slow service may still answer the client, which waits longer, and has other settings of TLS.
-        sure = sure and not isinstance(reason, TimeoutError | ssl.SSLError)
     else:
         return None
-    return Failure(NO_TOKEN, found, _TRY_AGAIN if sure else "")
+    # No remedy, which would end the call: the service may soon answer the client.
+    return Failure(NO_TOKEN, found)

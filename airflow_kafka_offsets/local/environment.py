@@ -131,40 +131,23 @@ def check_pyspark(
 
     :param has_files: whether the directory has a package: to uninstall one package removes the files of all.
     """
-    versions = {"pyspark": pyspark, "pyspark-client": client, "databricks-connect": databricks}
+    versions = {"databricks-connect": databricks, "pyspark": pyspark, "pyspark-client": client}
     installed = {name: version for name, version in versions.items() if version is not None}
-    if installed and not has_files:
-        names = [f"{name}=={version}" for name, version in installed.items()]
-        found = f"{' and '.join(names)} installed, but without files: another package has removed them"
-        repair = " ".join(f"'{name}'" for name in names)
-        return Check("pyspark", "fail", found, f"pip install --force-reinstall --no-deps {repair}")
-    if databricks is not None:
-        del installed["databricks-connect"]
-        return _check_databricks(databricks, installed)
-    if pyspark is None:
-        found = f"only pyspark-client {client}, which has no spark-submit" if client else "not installed"
+    found = " and ".join(map(" ".join, installed.items()))
+    if not pyspark and not databricks:
         remedy = f"pip install 'pyspark{f'=={client}' if client else '>=3.5,<5'}'"
-        return Check("pyspark", "warn", f"{found}: local Spark jobs and the demo need it", remedy)
-    if client not in (None, pyspark):
-        found = f"pyspark {pyspark} and pyspark-client {client} have overwritten each other's files"
-        # Not every pyspark has a client of its version, such as 4.3.0. None is needed beside it.
-        remedy = f"pip uninstall -y pyspark pyspark-client && pip install 'pyspark=={pyspark}'"
-        return Check("pyspark", "fail", f"{found}; both must have the same version", remedy)
-    return Check("pyspark", "ok", f"pyspark {pyspark}{f' and pyspark-client {client}' if client else ''}")
-
-
-def _check_databricks(version: str, others: Mapping[str, str]) -> Check:
-    """Refuse another PySpark beside databricks-connect, which is compatible with no version of it."""
-    ours = f"databricks-connect {version}"
-    if not others:
-        return Check("pyspark", "ok", f"{ours}, which includes PySpark but no spark-submit")
-    found = f"{ours} and {' and '.join(map(' '.join, others.items()))} have overwritten each other's files"
-    reinstall = f"pip install --force-reinstall --no-deps 'databricks-connect=={version}'"
-    remedy = (
-        f"pip uninstall -y {' '.join(others)} && {reinstall}, or install databricks-connect in a "
-        "separate environment"
+        what = f"only {found}" if client else "not installed"
+        return Check("pyspark", "warn", f"{what}: local Spark jobs and the demo need it", remedy)
+    kept, *others = installed
+    if has_files and (not others or (databricks is None and client == pyspark)):
+        return Check("pyspark", "ok", found)
+    # Not every pyspark has a client of its version, such as 4.3.0. None is needed beside it.
+    uninstall = f"pip uninstall -y {' '.join(others)} && " if others else ""
+    remedy = f"{uninstall}pip install --force-reinstall --no-deps '{kept}=={installed[kept]}'"
+    why = (
+        "have overwritten each other's files" if others else "has no files: another package has removed them"
     )
-    return Check("pyspark", "fail", f"{found}; only one of them can be installed", remedy)
+    return Check("pyspark", "fail", f"{found} {why}", remedy)
 
 
 def check_spark_home(home: str | None, spark: Spark | None, pyspark: str | None) -> list[Check]:

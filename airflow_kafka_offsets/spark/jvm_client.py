@@ -87,8 +87,6 @@ class JvmOffsetsClient:
         properties.put("request.timeout.ms", str(self._milliseconds // 2))
         with self._explaining("making a Kafka client"):
             try:
-                for key in _consumers_own(kafka, settings):
-                    properties.remove(key)
                 self._admin = kafka.clients.admin.AdminClient.create(properties)
             except TypeError:
                 # py4j represents a missing class as a package, which cannot be called.
@@ -304,15 +302,6 @@ def _jvm_errors() -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
     return Py4JError, PySparkException
-
-
-def _consumers_own(kafka: Any, settings: Iterable[str]) -> list[str]:
-    """Return the settings that only consumers use: Kafka would log a warning for each."""
-    consumers, ours = (
-        settings_class.configNames()
-        for settings_class in (kafka.clients.consumer.ConsumerConfig, kafka.clients.admin.AdminClientConfig)
-    )
-    return [key for key in settings if consumers.contains(key) and not ours.contains(key)]
 
 
 def _json_writer(jvm: Any) -> Any:

@@ -118,13 +118,11 @@ def token_service(monkeypatch):
 
 
 @BY_TOKEN
-def test_a_token_service_that_does_not_work_is_a_temporary_error_found_soon(token_service, ask):
-    start = time.monotonic()
-    with OffsetsClient(token_service(503, b"<html>"), timeout=20) as client:
+def test_a_token_service_that_does_not_work_is_a_temporary_error(token_service, ask):
+    with OffsetsClient(token_service(503, b"<html>"), timeout=3) as client:
         for _ in range(2):  # librdkafka reports it after 50 seconds, and only once
-            with pytest.raises(TokenUnavailableError, match="HTTP status 503.: try again when the service"):
+            with pytest.raises(TokenUnavailableError, match="HTTP status 503.: try again"):
                 ask(client)
-    assert time.monotonic() - start < 4 * GRACE
 
 
 @pytest.mark.parametrize(
@@ -132,22 +130,6 @@ def test_a_token_service_that_does_not_work_is_a_temporary_error_found_soon(toke
 )
 def test_a_token_service_works_if_it_refuses_a_request_without_credentials(token_service, status, outage):
     assert (probe_token_service(token_service(status), 5) is not None) is outage
-
-
-def test_a_token_service_that_may_answer_the_client_does_not_end_a_call(token_service, monkeypatch):
-
-    def ends_the_call(config):
-        found = probe_token_service(config, 5)
-        assert found is not None
-        return found.remedy != ""
-
-    for status in (429, 500):  # the status may be the answer to a request without credentials
-        assert not ends_the_call(token_service(status))
-    assert ends_the_call(token_service(503))
-    https = {"sasl.oauthbearer.token.endpoint.url": f"https://{LOOPBACK}:{free_port()}/token"}
-    assert ends_the_call(token_service(503) | https)
-    monkeypatch.setenv("HTTP_PROXY", f"http://{LOOPBACK}:1")  # librdkafka does not use it
-    assert not ends_the_call(token_service(401))
 
 
 def test_a_token_service_that_is_not_asked_in_time_says_nothing(token_service):
