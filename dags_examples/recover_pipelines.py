@@ -42,7 +42,6 @@ with DAG(
         allow_self_approval=False,
         stop_after_failure=True,
         max_active_tis_per_dag=8,
-        map_index_template="{{ task.plan['names']['group_id'] }}",
     ).expand(plan=plans.output)
 
     # Check that group and checkpoint of each planned pipeline are at the planned offsets.

@@ -60,13 +60,22 @@ class BrokerOptions:
 
     @classmethod
     def from_options(cls, **values: Any) -> BrokerOptions:
-        """Return the options' values; if one is typed, the variables of the others do not count."""
+        """Return the options' values; a typed option replaces variables that contradict it."""
         context = click.get_current_context()
         source = context.get_parameter_source
         typed = {name for name in _VARIABLES if source(name) is ParameterSource.COMMANDLINE}
         if typed:
+            connection = {"kafka_config_id"}
+            contradict = {*_VARIABLES} - connection if typed & connection else connection
             # Otherwise a variable that is set for all shells would fail each command with another broker.
-            values |= dict.fromkeys({*_VARIABLES} - typed)
+            values |= dict.fromkeys(contradict - typed)
+            file = values["command_config"]
+            if file and typed == {"command_config"}:
+                from airflow_kafka_offsets.kafka.config import load_properties
+                from airflow_kafka_offsets.model.broker_addresses import SERVERS
+
+                if SERVERS in load_properties(file):
+                    values["bootstrap_server"] = None
             # A saved plan has the command's parameters.
             context.params |= {name: values[name] for name in _VARIABLES}
         return cls(**values)

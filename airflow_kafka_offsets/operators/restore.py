@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import BaseOperator, Context, XComArg
 
-from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.formats import load_json
 from airflow_kafka_offsets.model.lineage import Operation
@@ -90,8 +90,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         does not limit it. The receipt of a task names the pipeline, so ``group_id`` and the other names
         may be left out. (templated)
     :param from_file: instead of a receipt, URI of a file in Kafka's CSV with the offsets to restore, such as
-        an archive's ``before.csv`` or a file from ``group reset --save``; with ``restore_when="always"``.
-        (templated)
+        an archive's ``before.csv`` or a file from ``group reset --save``. (templated)
     :param restore_when: ``failed`` (default) restores only if the recovery is not finished, and then fails;
         ``always`` restores in any case, and fails only as a teardown after a failed task. (templated)
     :param allow_stale: with ``restore_when="always"``: whether to take back a reset that was followed by a
@@ -155,8 +154,6 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         if restore_when == "failed":
             self.refuse_unused("with restore_when='failed', which needs no permission for it", "allow_stale")
         self.check_parameters()
-        if from_file is not None and restore_when == "failed":
-            raise self._file_error()
 
     def check_checkpoint_parameters(self) -> None:
         """Check what concerns a checkpoint, unless the receipt names it."""
@@ -192,8 +189,6 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
     def _restore(self, context: Context, work: RecoveryTasks | None) -> dict[str, Any] | None:
         """Restore, with ``work`` only a recovery that its tasks have not finished; return the receipt."""
         receipt = None if self.receipt is None else self.parse_parameter("receipt")
-        if self.from_file is not None and work is not None:
-            raise self._file_error()
         if self._nothing_moved(context, receipt):
             if work is not None and work.failed:
                 raise self._failed(work.describe(work.failed), "nothing was put back, see above")
@@ -203,7 +198,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
         with self.open_client() as client:
             move = MoveContext(context, client, checkpoint, metadata)
             if receipt is None:
-                return self._restore_file(move)
+                return self._restore_file(move, work)
             if work is None:
                 return self._restore_receipt(move, receipt)
             self._restore_unfinished(move, receipt, work)
@@ -281,17 +276,18 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             f"the recovery was not finished{why}, so this task fails, and the run with it: {outcome}"
         )
 
-    def _file_error(self) -> UsageError:
-        return self.parameter_error(
-            "from_file does not record what was moved, so it does not show whether the recovery is finished: "
-            "set restore_when='always', or give the receipt"
-        )
-
-    def _restore_file(self, move: MoveContext) -> dict[str, Any]:
-        """Restore the offsets in ``from_file``."""
+    def _restore_file(self, move: MoveContext, work: RecoveryTasks | None) -> dict[str, Any] | None:
+        """Restore the offsets in ``from_file``; if it depends on tasks, only unless all have succeeded."""
+        # A file does not record what was moved, so the states of the tasks decide.
+        if work is not None and not work.not_succeeded:
+            self.log.info("Nothing to restore: every task upstream has succeeded (restore_when='failed')")
+            return None
         file = self.parse_parameter("from_file")
         plan = plan_restore_file(move.client, file, move.checkpoint, self.selection(), **self._permissions())
-        return self._apply(move, plan)
+        restored = self._apply(move, plan)
+        if work is not None:
+            raise self._failed(work.describe(work.not_succeeded), f"{self.from_file} was put back")
+        return restored
 
     def _restore_receipt(self, move: MoveContext, receipt: Receipt) -> dict[str, Any] | None:
         """Restore a receipt; return the receipt of the restore, ``None`` if nothing was moved."""

@@ -26,7 +26,7 @@ NEEDED = {
 """What a task needs besides the names of a pipeline."""
 MOVING = (
     partial(ResetOffsetsOperator, to_offset="earliest"),
-    partial(RestoreOffsetsOperator, from_file="/before.csv", restore_when="always"),
+    partial(RestoreOffsetsOperator, from_file="/before.csv"),
 )
 
 

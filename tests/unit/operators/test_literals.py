@@ -35,7 +35,6 @@ WHOLE_WINDOW: dict[str, Any] = {
     **{name: {"orders": {"0": 1}} for name in ("start", "end", "committed")},
 }
 RESET: dict[str, Any] = ORDERS | {"to_offset": "earliest"}
-ALWAYS = {"restore_when": "always"}
 BACK: dict[str, Any] = ORDERS | {"from_file": "/before.csv"}
 OF_FILES = RESET | {"sink": "file"}
 TABLE: dict[str, Any] = {"conn_id": "lake", "table": "orders"}
@@ -89,13 +88,7 @@ WRONG = [
     (CommitOffsetsOperator, GROUP, "checkpoint_location", WITH_PASSWORD, f"{PASSWORD}checkpoint_conn_id"),
     (ResetOffsetsOperator, OF_FILES, "sink_location", WITH_PASSWORD, f"{PASSWORD}checkpoint_conn_id"),
     (ResetOffsetsOperator, GROUP, "from_file", WITH_PASSWORD, r" \(s3a://...\) holds a password, "),
-    (
-        RestoreOffsetsOperator,
-        GROUP | ALWAYS,
-        "from_file",
-        WITH_PASSWORD,
-        r" \(s3a://...\) holds a password, ",
-    ),
+    (RestoreOffsetsOperator, GROUP, "from_file", WITH_PASSWORD, r" \(s3a://...\) holds a password, "),
     (AuditWindowOperator, {"conn_id": "lake", "window": "/w.json"}, "table", " ", "=' ' is empty"),
     (AuditWindowOperator, AUDIT, "on_undecided", "skip", "='skip': expected one of 'fail', 'warn'"),
     (AuditWindowOperator, AUDIT, "where", {}, "={}: expected"),
@@ -149,11 +142,6 @@ def test_a_literal_is_refused_when_the_dag_is_parsed(operator, names, parameter,
         (CommitOffsetsOperator, {}, "group_id is missing"),
         (ResetOffsetsOperator, {"to_offset": "earliest"}, "group_id is missing"),
         (RestoreOffsetsOperator, {"from_file": "/before.csv"}, "group_id is missing"),
-        (
-            RestoreOffsetsOperator,
-            GROUP | {"from_file": "/before.csv"},
-            "from_file does not record what was moved",
-        ),
         (RestoreOffsetsOperator, {}, "nothing to restore: give receipt, usually reset.output, or from_file"),
         (RestoreOffsetsOperator, ORDERS, "nothing to restore: give receipt"),
         (RestoreOffsetsOperator, ORDERS | {"restore_when": "always"}, "nothing to restore: give receipt"),
@@ -192,7 +180,7 @@ def test_a_switch_may_come_from_the_run(value):
         (CommitOffsetWindowOperator, WINDOW, "fenced"),
         (ResetOffsetsOperator, RESET, "plan_only"),
         (ResetOffsetsOperator, RESET, "allow_stateful"),
-        (RestoreOffsetsOperator, BACK | ALWAYS, "allow_stateful"),
+        (RestoreOffsetsOperator, BACK, "allow_stateful"),
     ):
         with DAG("d"):
             task = operator(task_id="t", **names, **dict[str, Any]({switch: "{{ params.it }}"}))

@@ -92,6 +92,22 @@ def test_a_reset_that_stopped_half_way_is_not_done_because_its_job_was_marked(pi
         pipeline.run("reset", tries=1, states={"job": "success"})
 
 
+def test_a_file_is_put_back_only_if_a_task_before_the_restore_has_failed(pipeline, tmp_path):
+    file = tmp_path / "offsets.csv"
+    file.write_text(f"{pipeline.topic},0,50\n{pipeline.topic},1,52\n")
+    with DAG("flights"):
+        restore = RestoreOffsetsOperator(
+            task_id="restore", from_file=str(file), quiet_period=0, trigger_rule="all_done", **pipeline.names
+        )
+        EmptyOperator(task_id="job") >> restore
+    before = pipeline.at()
+    assert restore.execute(pipeline.context("restore", job="success")) is None
+    assert pipeline.at() == before
+    with pytest.raises(AirflowFailException, match="job: failed.*offsets.csv was put back"):
+        restore.execute(pipeline.context("restore", job="failed"))
+    assert pipeline.at() == ({0: 50, 1: 52}, {0: 50, 1: 52})
+
+
 def test_a_reset_that_its_plan_names_and_that_moves_nothing_names_the_pipeline_for_its_restore(pipeline):
     def tasks(plan):
         with DAG("flights"):

@@ -47,7 +47,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "on_no_commit": {"checkpoint_location": None, "to_offset": "committed"},
     "idle_after": {"on_idle_partition": "ignore"},
     "allow_stale": {"restore_when": "always", "receipt": "{{ 'receipt' }}"},
-    "from_file": {"receipt": None, "restore_when": "always"},
+    "from_file": {"receipt": None},
     **dict.fromkeys(("plan", "approval", "allow_self_approval"), WITH_PLAN),
     "timezone": {"every": "hour"},
 }

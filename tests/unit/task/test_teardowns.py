@@ -125,11 +125,17 @@ def test_the_teardown_of_a_mapped_reset_is_mapped_too():
         read(dag)
 
 
-def test_a_receipt_may_be_a_template():
+@pytest.mark.parametrize("receipt", [None, "{{ ti.xcom_pull(task_ids='reset') | tojson }}"])
+def test_a_teardown_needs_the_receipt_of_its_reset(receipt):
     with DAG("d") as dag:
         first = reset()
-        restore("{{ ti.xcom_pull(task_ids='reset') | tojson }}").as_teardown(setups=first)
-    read(dag)
+        file = None if receipt else "/saved.csv"
+        restore(receipt, from_file=file).as_teardown(setups=first)
+    if receipt is not None:
+        read(dag)
+    else:
+        with pytest.raises(UsageError, match="its receipt is missing"):
+            read(dag)
 
 
 @pytest.mark.parametrize(("fails", "accepted"), [(None, False), (True, True)])
