@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.names import parse_group
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.parameters import is_blank
+from airflow_kafka_offsets.model.parameters import is_blank, parse_pattern
 from airflow_kafka_offsets.model.text import join_first, quote, shorten
 from airflow_kafka_offsets.model.topics import TopicScope, load_names
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
@@ -152,17 +152,20 @@ class GroupSelection:
         A name that the plan was not asked for is kept, and :meth:`assign_offsets` refuses it.
 
         :param planned: the partitions of the window.
-        :param asked: the window's source: ``topics`` and ``group_id`` of the plan.
+        :param asked: the window's source: ``topics``, ``topics_pattern`` and ``group_id`` of the plan.
         :return: the remaining selection, and the removed names.
         :raises PlanRefusedError: if no name remains.
         """
         topics = {tp.topic for tp in planned}
         scope_asked = TopicScope.parse(asked.get("topics")).partitions or {}
-        groups = asked.get("group_id")
+        groups, asked_for = asked.get("group_id"), asked.get("topics_pattern")
+        pattern = parse_pattern(asked_for, "topics_pattern") if isinstance(asked_for, str) else None
 
         def is_left_out(topic: str) -> bool:
             return topic not in topics and (
-                topic in scope_asked or (isinstance(groups, Mapping) and topic in groups)
+                topic in scope_asked
+                or (isinstance(groups, Mapping) and topic in groups)
+                or (pattern is not None and pattern.fullmatch(topic) is not None)
             )
 
         without: list[str] = []

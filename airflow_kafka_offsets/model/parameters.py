@@ -43,6 +43,9 @@ _SHORT_DURATION = re.compile(
 )
 """Durations such as ``2h`` or ``1h30m``. Only lowercase, because an ``M`` in ISO 8601 may mean months."""
 
+MAX_PATTERN = 50_000
+"""Largest length of a regular expression; compiling it takes 200 bytes per character."""
+
 _MOST_CHARACTERS = 1_000
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -153,6 +156,22 @@ def parse_text(value: object, parameter: str) -> str:
             value,
         )
     return value
+
+
+def parse_pattern(value: object, parameter: str) -> re.Pattern[str]:
+    """Parse a regular expression of at most :data:`MAX_PATTERN` characters."""
+    text = parse_text(value, parameter)
+    if len(text) > MAX_PATTERN:
+        raise parameter_error(
+            parameter,
+            f" has {len(text):,} characters; expected at most {MAX_PATTERN:,}: name the topics as a list, or "
+            "give a shorter pattern",
+        )
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError, ValueError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise parameter_error(parameter, f" is not a regular expression: {reason}", text) from None
 
 
 def parse_count(value: object, parameter: str, *, minimum: int = 0) -> int | None:

@@ -231,7 +231,7 @@ class PipelineMovingOperator(MovingOperator):
         if self.checkpoint_location is None:
             self.refuse_unused_unless_default("without checkpoint_location", *PipelineMovingOperator.parsers)
 
-    def take_names(self, names: Mapping[str, Any]) -> None:
+    def take_names(self, names: Mapping[str, Any], context: Context) -> None:
         """Take the names of a task without names from its plan or receipt, which must have a group."""
         if self.group_id is not None:
             return
@@ -250,6 +250,7 @@ class PipelineMovingOperator(MovingOperator):
         for name in PIPELINE_PARAMETERS:
             if names.get(name) is not None:
                 setattr(self, name, names[name])
+        self.name_mapped(context)
 
     def move_metadata(self, context: Context) -> CommitMetadata:
         """Return the metadata of this task run's commits, which marks them as a deliberate move."""

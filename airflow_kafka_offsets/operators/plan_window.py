@@ -23,6 +23,7 @@ from airflow_kafka_offsets.model.parameters import (
     MissingCommitPolicy,
     choice_parser,
     parse_count,
+    parse_pattern,
     parse_text,
 )
 from airflow_kafka_offsets.model.place import Place
@@ -31,7 +32,7 @@ from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.window import WINDOW_CONF_KEY, OffsetWindow, check_bounds
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import parse_location
-from airflow_kafka_offsets.readings.window import check_window, plan_window
+from airflow_kafka_offsets.readings.window import check_window, plan_window, topics_matching
 from airflow_kafka_offsets.task.interval_memory import check_emitted_interval
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
@@ -41,7 +42,7 @@ from airflow_kafka_offsets.task.windows import MAX_ARGUMENT, WindowMemory, windo
 OnEmpty = Literal["skip", "fail", "continue"]
 """Action for an empty window: skip the downstream tasks, fail, or continue."""
 
-_WINDOW_PARAMETERS = ("topics", "max_records", "on_no_commit", "kafka_config_id")
+_WINDOW_PARAMETERS = ("topics", "topics_pattern", "max_records", "on_no_commit", "kafka_config_id")
 """Parameters that determine the window, besides its bounds and the group."""
 
 WINDOW_XCOM = "kafka_offsets.window"
@@ -89,6 +90,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     too large for a program argument, the result then has only ``version``, ``records``, ``partitions``,
     ``source`` and ``window_file``. The XCom ``kafka_offsets.window`` is for the job, see :meth:`spark_conf`.
 
+    :param topics_pattern: instead of ``topics``, a Python regular expression that matches whole topic names.
+        A topic that is created later counts as a topic without a commit. (templated)
     :param start: ``committed`` (default), ``earliest``, a time, or offsets as ``{"topic": {"0": 42}}``.
         (templated)
     :param end: ``latest`` (default), a time, or offsets. (templated)
@@ -106,6 +109,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     """
 
     parsers: ClassVar[Mapping[str, Parser]] = {
+        "topics_pattern": parse_pattern,
         **dict.fromkeys(("start", "end"), Place.parse),
         "every": lambda value, _: IntervalSchedule.parse(value),
         "timezone": parse_timezone,
@@ -123,6 +127,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     def __init__(
         self,
         *,
+        topics_pattern: str | None = None,
         start: datetime | str | Mapping[str, Mapping[str, int]] | XComArg = "committed",
         end: datetime | str | Mapping[str, Mapping[str, int]] | XComArg = "latest",
         every: str | timedelta | None = None,
@@ -135,6 +140,7 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.topics_pattern = topics_pattern
         self.start = start
         self.end = end
         self.every: Any = every
@@ -145,6 +151,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
         self.on_empty = on_empty
         self.window_file = window_file
         self.window_conn_id = window_conn_id
+        if topics_pattern is not None and self.topics is not None:
+            raise self.parameter_error("topics and topics_pattern are both given: give only one")
         if window_file is None:
             self.refuse_unused_unless_default("without window_file", "window_conn_id")
         self.check_parameters()
@@ -241,6 +249,8 @@ class PlanOffsetWindowOperator(OffsetsOperator):
     def _plan(self, client: OffsetsClient, memory: WindowMemory) -> OffsetWindow:
         start, end = self._bounds()
         selection = self.selection()
+        if self.topics_pattern is not None:
+            selection = selection.with_scope(topics_matching(client, self.topics_pattern))
         # Times and offsets select the same records whenever they are planned.
         if not (start.traits.reproducible and end.traits.reproducible):
             memory.refuse_other_records(client, selection)

@@ -109,7 +109,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
         if self.plan is None:
             return None
         saved = read_saved_plan(self.plan)
-        self.take_names(saved.names._asdict())
+        self.take_names(saved.names._asdict(), context)
         PlanRefusedError.raise_if(saved.name_refusals(self.group_id, self.checkpoint_location, self.topics))
         if self.approval is None:
             return ApprovedPlan(saved)

@@ -193,7 +193,7 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             if work is not None and work.failed:
                 raise self._failed(work.describe(work.failed), "nothing was put back, see above")
             return None
-        self.take_names({} if receipt is None else receipt.names)
+        self.take_names({} if receipt is None else receipt.names, context)
         checkpoint, metadata = self.open_checkpoint(), self.move_metadata(context)
         with self.open_client() as client:
             move = MoveContext(context, client, checkpoint, metadata)

@@ -32,7 +32,7 @@ from airflow_kafka_offsets.model.offsets import (
     starting_points,
     summarize,
 )
-from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, iso_time, timestamp_ms
+from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, iso_time, parse_pattern, timestamp_ms
 from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow, check_bounds
@@ -117,13 +117,25 @@ def plan_window(
     return replace(limited, source={**source, "limited": limited.records < window.records})
 
 
+def topics_matching(client: OffsetsClient, pattern: str) -> TopicScope:
+    """Return the broker's topics whose whole name matches a regular expression; refuse to return none."""
+    fits = parse_pattern(pattern, "topics_pattern").fullmatch
+    topics = [topic for topic in client.partitions() if fits(topic)]
+    if not topics:
+        raise PlanRefusedError(
+            f"no topic on the broker matches {parameter_text('topics_pattern', pattern)}: correct the "
+            "pattern, or the connection"
+        )
+    return TopicScope(dict.fromkeys(topics))
+
+
 def _partitions(
     client: OffsetsClient, scope: TopicScope, start: Place, end: Place, positions: Positions
 ) -> list[TopicPartition]:
     named = start.offsets or end.offsets
     if named is None and scope.topics is None and not positions:
-        topics = parameter_text("topics")
-        raise UsageError(f"a window without a group needs {topics}, or offsets as start or end")
+        topics, pattern = parameter_text("topics"), parameter_text("topics_pattern")
+        raise UsageError(f"a window without a group needs {topics}, {pattern}, or offsets as start or end")
     everything = sorted(positions) if scope.topics is None else partitions_in_scope(client, scope)
     if named is None:
         without_group = [tp for tp in everything if positions and tp not in positions]

@@ -16,12 +16,14 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, Context, XComArg
+from jinja2.nativetypes import NativeEnvironment
 
 from airflow_kafka_offsets.annotation_types import SparkCheckpoint
 from airflow_kafka_offsets.errors import OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.parameters import has_template, is_blank
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
+from airflow_kafka_offsets.task.identity import map_index
 from airflow_kafka_offsets.task.mapped import is_being_mapped, is_group_argument
 from airflow_kafka_offsets.task.outcome import fail_without_retry
 
@@ -39,6 +41,17 @@ _HINTS = {
 
 _RESULTS = ("window", "receipt", "plan", "target")
 """Parameters for the output of another task, which is a list if that task is mapped."""
+
+MAP_INDEX_TEMPLATE = (
+    "{%% set group = task.group_id or task.checkpoint_location or task.topics %%}{%% set group = "
+    "group.values() if group is mapping else group %%}{%% set several = group is iterable and group is not "
+    "string %%}{{ (group | unique | join(', ') if several else group | string)[:250] %s }}"
+)
+"""
+Default name of a mapped task in the UI: its group, limited to the length of Airflow's column.
+
+If templates are rendered to objects the name is quoted, because a group such as ``42`` would become a number.
+"""
 
 
 def none_is_default(init: Callable[..., None]) -> Callable[..., None]:
@@ -84,7 +97,8 @@ class PipelineTask(BaseOperator):
     Base of the operators and sensors: the names of a pipeline, and checks of the task's options.
 
     A given option must not render to an empty value: the templates are kept, and compared with their values.
-    ``None`` is replaced by a parameter's default.
+    ``None`` is replaced by a parameter's default. In the UI a mapped task has the name of its group, unless
+    ``map_index_template`` is given.
 
     :param group_id: the consumer group, or ``{topic: group}``. A key ``"source:<index or name>"``
         distinguishes two sources of the same topic. (templated, except the mapping's keys)
@@ -99,6 +113,7 @@ class PipelineTask(BaseOperator):
     template_fields: Sequence[str] = PIPELINE_PARAMETERS
     template_fields_renderers: ClassVar[dict[str, str]] = {"group_id": "json", "topics": "json"}
     _templates: Mapping[str, object] | None = None
+    _renders_objects = False
 
     @none_is_default
     def __init__(
@@ -140,11 +155,20 @@ class PipelineTask(BaseOperator):
         # Remove when Airflow has a documented hook between a task's templates and their values.
         if parent is self:
             self._templates = {name: getattr(self, name, None) for name in template_fields}
+            self._renders_objects = isinstance(jinja_env, NativeEnvironment)
+            self.name_mapped(context)
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
         # Jinja's filters, such as map, return iterators, which can be read only once.
         for name in template_fields if parent is self else ():
             if isinstance(value := getattr(self, name, None), Iterator):
                 setattr(self, name, list(value))
+
+    def name_mapped(self, context: Context) -> None:
+        """Give an index of a mapped task a name in the UI, once it has a pipeline."""
+        named = any(getattr(self, name, None) for name in ("group_id", "checkpoint_location", "topics"))
+        if map_index(context) >= 0 and named and not context.get("map_index_template"):
+            # A default of the constructor would not be seen: Airflow reads it from the mapped operator.
+            context["map_index_template"] = MAP_INDEX_TEMPLATE % ("| tojson" if self._renders_objects else "")
 
     def open_checkpoint(self) -> SparkCheckpoint | None:
         """Return the pipeline's checkpoint, ``None`` without a ``checkpoint_location``."""

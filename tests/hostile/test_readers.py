@@ -45,6 +45,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_choice,
     parse_count,
     parse_duration,
+    parse_pattern,
     parse_seconds,
     parse_switch,
     parse_time,
@@ -55,6 +56,9 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.storage import open_location
 from airflow_kafka_offsets.ui.receipts import parse_package_value
+
+# Python's own remark on a pattern such as "[[", which is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore:Possible:FutureWarning")
 
 INPUTS, SEED = int(os.environ.get("HOSTILE_INPUTS", "240")), int(os.environ.get("HOSTILE_SEED", "0"))
 MADE_UP = INPUTS // (3 if "HOSTILE_INPUTS" in os.environ else 4)
@@ -196,6 +200,23 @@ def test_what_is_refused_is_shown_in_short(read, value):
         read(value)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["a{99999999999}", f"a{{{'9' * 5_000}}}", "(" * 5_000 + ")" * 5_000],
+    ids=["large", "digits", "deep"],
+)
+def test_a_pattern_that_python_cannot_compile_is_refused(pattern):
+    with pytest.raises(UsageError, match=r"^topics_pattern='.{1,130} is not a regular expression"):
+        parse_pattern(pattern, "topics_pattern")
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{99999999999}"])
+def test_a_window_with_a_pattern_that_is_none_is_refused(pattern):
+    groups = GroupSelection.parse("g", ["orders", "returns"])
+    with pytest.raises(UsageError, match="is not a regular expression"):
+        groups.restricted_to_window({TopicPartition("orders", 0)}, {"topics_pattern": pattern})
 
 
 @pytest.mark.parametrize("text", ["7\x1f", "\x1c7", "7\u2003"])
@@ -346,6 +367,12 @@ def test_a_long_text_is_not_written_out_to_show_its_beginning():
     with memory_below(1_000_000), pytest.raises(UsageError, match=r"expected one of") as caught:
         parse_choice(text, OutOfRangePolicy, "on_out_of_range")
     assert len(str(caught.value)) < 300
+
+
+def test_a_pattern_that_takes_much_to_compile_is_refused():
+    parse_pattern("a|" * 20_000 + "a", "topics_pattern")
+    with pytest.raises(UsageError, match="topics_pattern has 50,001 characters; expected at most 50,000"):
+        parse_pattern("a" * 50_001, "topics_pattern")
 
 
 def test_a_value_from_xcom_with_too_many_values_is_none_of_ours():

@@ -62,6 +62,7 @@ from airflow_kafka_offsets.model.parameters import (
     parse_choice,
     parse_count,
     parse_duration,
+    parse_pattern,
     parse_seconds,
     parse_switch,
     parse_text,
@@ -149,6 +150,7 @@ PARSERS: dict[str, Callable[[Any], object]] = {
     "seconds": lambda value: parse_seconds(value, "timeout"),
     "choice": lambda value: parse_choice(value, OutOfRangePolicy, "on_out_of_range"),
     "sink": parse_sink,
+    "pattern": lambda value: parse_pattern(value, "topics_pattern"),
     "switch": lambda value: parse_switch(value, "allow_rewind"),
     "text": lambda value: parse_text(value, "checkpoint_conn_id"),
 }
@@ -228,7 +230,7 @@ _WINDOW = {
     "committed": {"orders": {"0": 1, "1": None}},
     "spark_options": {"assign": '{"orders":[0,1]}'},
     "records": 8,
-    "source": {"topics": ["orders:0,1", "returns"], "group_id": {"orders": "g"}},
+    "source": {"topics": ["orders:0,1", "returns"], "topics_pattern": "or.*", "group_id": {"orders": "g"}},
 }
 _CERTIFICATE = {
     "version": 1,
@@ -297,7 +299,7 @@ def _read_csv(data: bytes) -> None:
 
 _PARAMETERS = (
     *PARAMETERS,
-    *("grace", "count", "seconds", "choice", "sink", "switch", "text"),
+    *("grace", "count", "seconds", "choice", "sink", "pattern", "switch", "text"),
 )
 
 

@@ -156,6 +156,7 @@ PlanOffsetWindowOperator(
     task_id="plan",
     every=1,  # type: ignore[arg-type]
     timezone=1,  # type: ignore[arg-type]
+    topics_pattern=["orders"],  # type: ignore[arg-type]
     start=1,  # type: ignore[arg-type]
     end=1,  # type: ignore[arg-type]
     max_records=1.5,  # type: ignore[arg-type]

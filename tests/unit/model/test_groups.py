@@ -213,6 +213,7 @@ ASKED_BY_GROUPS = {"group_id": {"a": "g", "b": "h"}}
     [
         (None, {}, None, []),
         (["a", "b"], {"topics": ["a", "b"]}, {"a": None}, ["b"]),
+        (["a", "b"], {"topics_pattern": "a|b"}, {"a": None}, ["b"]),
         (["a", "b"], ASKED_BY_GROUPS, {"a": None}, ["b"]),
         (["a", "b"], {"topics": "a"}, {"a": None, "b": None}, []),
         ("a:0,1,9", {"topics": "a:0,1"}, {"a": {0, 9}}, ["a-1"]),
@@ -221,6 +222,7 @@ ASKED_BY_GROUPS = {"group_id": {"a": "g", "b": "h"}}
     ids=[
         "all topics",
         "a topic that the plan names",
+        "a topic of the plan's pattern",
         "a topic of the plan's groups",
         "another topic is kept and will be refused",
         "a partition of the plan is removed and another one kept",

@@ -81,6 +81,7 @@ WRONG = [
     (PlanOffsetWindowOperator, GROUP, "start", "yesterday", "='yesterday': expected 'committed', 'earliest'"),
     (PlanOffsetWindowOperator, GROUP, "start", "latest", "='latest': expected 'committed', 'earliest'"),
     (PlanOffsetWindowOperator, GROUP, "max_records", 0, "=0: expected 1 or more"),
+    (PlanOffsetWindowOperator, GROUP, "topics_pattern", "[", r"='\[' is not a regular expression"),
     (PlanOffsetWindowOperator, GROUP, "window_file", "", "='' is empty: expected a value"),
     (CommitOffsetsOperator, ORDERS, "kafka_config_id", "", "='' is empty: expected a value"),
     (CommitOffsetsOperator, GROUP, "checkpoint_location", " ", "=' ' is empty: expected a value"),
@@ -225,6 +226,11 @@ def test_templates_may_fill_in_the_scenario(scenarios):
             PlanOffsetWindowOperator,
             GROUP | {"start": "earliest", "on_no_commit": "skip"},
             "on_no_commit would be ignored with a start that is not 'committed'",
+        ),
+        (
+            PlanOffsetWindowOperator,
+            GROUP | {"topics": "orders", "topics_pattern": "orders.*"},
+            "topics and topics_pattern are both given",
         ),
         (
             ResetOffsetsOperator,

@@ -177,6 +177,8 @@ def test_a_window_is_not_planned_for_a_topic_without_a_group(names):
     for start in ("committed", "earliest", {names.other: {"0": 0}}):
         with pytest.raises(AirflowFailException, match="but group_id has no such key"):
             run(PlanOffsetWindowOperator, topics=names.other, start=start, **asked)
+    with pytest.raises(AirflowFailException, match="but group_id has no such key"):
+        run(PlanOffsetWindowOperator, topics_pattern=names.other, **asked)
 
 
 @pytest.fixture

@@ -199,6 +199,12 @@ def test_the_job_gets_it_by_its_configuration(run, topic, group):
     assert json.loads(returned["spark_options"]["startingOffsets"]) == {topic: {"0": 5, "1": 2, "2": 0}}
 
 
+def test_topics_are_named_by_a_pattern(run, topic, group):
+    assert list(plan(run, group_id=group, topics_pattern=f"{topic[:-3]}...")["start"]) == [topic]
+    with pytest.raises(AirflowFailException, match="no topic on the broker matches topics_pattern='topic'"):
+        plan(Run(), group_id=group, topics_pattern="topic")
+
+
 def test_a_replay_needs_no_group(run, topic):
     window = plan(run, topics=[topic], start=HALF, end=ONE)
     assert window["records"] == 6
@@ -226,6 +232,7 @@ def test_a_group_that_stands_elsewhere_is_told_in_the_log(run, group, caplog, ho
         ({"start": ONE, "end": HALF}, "is after end"),
         ({"end": datetime(2999, 1, 1, tzinfo=timezone.utc)}, "is in the future"),
         ({"max_records": 0}, "max_records=0: expected 1 or more"),
+        ({"topics_pattern": "("}, "is not a regular expression"),
     ],
 )
 def test_what_cannot_be_a_window_is_refused(run, group, bounds, said):

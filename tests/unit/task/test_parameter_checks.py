@@ -503,6 +503,45 @@ def test_templates_are_not_judged_before_they_are_rendered():
         OffsetsReachedSensor(task_id="v", group_id="g", target=lambda context, jinja_env: TIME)  # type: ignore[arg-type]
 
 
+# -- mapped tasks --
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
+@pytest.mark.parametrize(
+    ("pipeline", "label"),
+    [
+        ({"group_id": "42"}, "42"),
+        ({"group_id": "orders-{{ env }}"}, "orders-test"),
+        ({"group_id": {"orders": "a", "clicks": "{{ env }}", "views": "a"}}, "a, test"),
+        ({"checkpoint_location": "/cp/{{ env }}"}, "/cp/test"),
+        ({"topics": ["orders", "clicks"], "target": TIME}, "orders, clicks"),
+    ],
+)
+def test_a_mapped_task_is_called_after_its_group(pipeline, label, native):
+    sensor = TopicReachedSensor if "target" in pipeline else OffsetsReachedSensor
+    with DAG("d", render_template_as_native_obj=native) as dag:
+        given = {} if "target" in pipeline else {"target": "latest"}
+        mapped = sensor.partial(task_id="t", **given).expand_kwargs([pipeline])
+    context = rendered_index(mapped, dag, env="test", map_index_template=None)
+    template = dag.get_template_env().from_string(context["map_index_template"])
+    assert template.render(context) == label
+
+
+def test_the_name_of_a_mapped_task_may_be_given():
+    with DAG("d") as dag:
+        mapped = ConsumerGroupLagSensor.partial(
+            task_id="t", max_lag=0, map_index_template="{{ mine }}"
+        ).expand(group_id=["a", "b"])
+    context = rendered_index(mapped, dag, map_index_template=mapped.map_index_template)
+    assert context["map_index_template"] == "{{ mine }}"
+
+
+def test_an_index_that_names_no_pipeline_has_the_name_that_airflow_gives_it():
+    with DAG("d") as dag:
+        mapped = ResetOffsetsOperator.partial(task_id="t").expand(plan=["/plan.json"])
+    assert not rendered_index(mapped, dag, map_index_template=None)["map_index_template"]
+
+
 # -- JSON, as the filter tojson writes it --
 
 
