@@ -126,9 +126,9 @@ class BrokerOptions:
             servers = self.client_config()[SERVERS]
             click.echo(f"On {servers}, as {' and '.join(sorted(variables))} says.", err=True)
 
-    def open_client(self) -> OffsetsClient:
+    def open_client(self, *, limited: bool = True) -> OffsetsClient:
         """Return a client of the cluster, see :func:`open_client`."""
-        return open_client(self.client_config(), self.timeout)
+        return open_client(self.client_config(), self.timeout, limited=limited)
 
     def client_of_each(
         self, connections: Collection[str], file: str, option: str, *, limited: bool = True

@@ -29,6 +29,7 @@ from airflow_kafka_offsets.cli.options import (
     save_option,
     topics_option,
 )
+from airflow_kafka_offsets.cli.watch import CommandReading, show_repeatedly, watch_option
 from airflow_kafka_offsets.errors import BrokerError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.lag import Lag
@@ -55,6 +56,7 @@ def group() -> None:
 @topics_option
 @isolation_option
 @click.option("--headroom", is_flag=True, help="Also time until retention deletes unread records.")
+@watch_option
 @broker_options
 @output_option
 def group_lag(
@@ -63,6 +65,7 @@ def group_lag(
     topics: Sequence[str] | None,
     isolation_level: Any,
     headroom: bool,
+    watch: float | None,
     broker: BrokerOptions,
     output: str,
 ) -> None:
@@ -76,21 +79,19 @@ def group_lag(
     if len(group_ids) != 1:
         refuse_unused("with several groups", "topics", "headroom")
     names = [parse_group(name) for name in group_ids]
-    client = broker.open_client()
-    if len(names) == 1:
-        lag = _lag_of_one(client, names[0], TopicScope.parse(topics), isolation_level, headroom)
-        # Only what is printed is made: either takes long for tens of thousands of partitions.
-        if output == "json":
-            print_result(output, {"version": 1, "group_id": names[0], **_lag_json(lag)}, ())
-        else:
-            print_result(output, {}, [lag.table()])
-    else:
-        _show_lags(client, names or None, isolation_level, output)
+    client = broker.open_client(limited=watch is None)
+
+    def read() -> CommandReading:
+        if len(names) == 1:
+            return _lag_of_one(client, names[0], TopicScope.parse(topics), isolation_level, headroom)
+        return _lags_of_many(client, names or None, isolation_level)
+
+    show_repeatedly(read, output, watch)
 
 
 def _lag_of_one(
     client: OffsetsClient, name: str, scope: TopicScope, isolation_level: IsolationLevel, headroom: bool
-) -> Lag:
+) -> CommandReading:
     from airflow_kafka_offsets.readings.positions import group_positions, measure_lag, refuse_no_commit
 
     positions = group_positions(client, name, scope)
@@ -102,7 +103,7 @@ def _lag_of_one(
         # Like Kafka's tool: a group with members is shown, and one that does not exist is an error.
         if not client.describe_groups([name])[name].members:
             raise
-    return lag
+    return CommandReading(lambda: {"version": 1, "group_id": name, **_lag_json(lag)}, lambda: [lag.table()])
 
 
 def _lag_json(lag: Lag) -> dict[str, Any]:
@@ -112,9 +113,9 @@ def _lag_json(lag: Lag) -> dict[str, Any]:
     return value
 
 
-def _show_lags(
-    client: OffsetsClient, names: Sequence[str] | None, isolation_level: IsolationLevel, output: str
-) -> None:
+def _lags_of_many(
+    client: OffsetsClient, names: Sequence[str] | None, isolation_level: IsolationLevel
+) -> CommandReading:
     from airflow_kafka_offsets.readings.positions import measure_group_lags
 
     lags = measure_group_lags(client, names, isolation_level=isolation_level)
@@ -128,13 +129,15 @@ def _show_lags(
             rows.append((escape_controls(name), str(len(lag.partitions)), *map(offset_cell, counts)))
         else:
             errors.append(f"{escape_controls(name)}: {lag}")
-    found = [
-        {"group_id": name, **(_lag_json(lag) if isinstance(lag, Lag) else {"error": str(lag)})}
-        for name, lag in lags.items()
-    ]
-    print_result(output, {"version": 1, "groups": found}, [*align_rows(rows), *errors])
-    if errors:
-        raise SystemExit(REFUSED)
+
+    def value() -> dict[str, Any]:
+        found = {
+            name: _lag_json(lag) if isinstance(lag, Lag) else {"error": str(lag)}
+            for name, lag in lags.items()
+        }
+        return {"version": 1, "groups": [{"group_id": name, **its} for name, its in found.items()]}
+
+    return CommandReading(value, lambda: [*align_rows(rows), *errors], failed=bool(errors))
 
 
 @group.command("list")

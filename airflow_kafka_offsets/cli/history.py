@@ -1,8 +1,10 @@
-"""The command ``checkpoint history``: a table of a checkpoint's batches, or JSON."""
+"""The command ``checkpoint history``: a table of a checkpoint's batches, JSON, or a text chart."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +13,7 @@ from airflow_kafka_offsets.annotation_types import SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import checkpoint_argument
 from airflow_kafka_offsets.cli.execution import print_result
 from airflow_kafka_offsets.cli.options import StrictCommand, output_option
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.parameters import iso_time, timestamp_ms
 from airflow_kafka_offsets.model.table import align_rows
 from airflow_kafka_offsets.model.text import escape_controls
@@ -18,15 +21,22 @@ from airflow_kafka_offsets.model.text import escape_controls
 if TYPE_CHECKING:
     from airflow_kafka_offsets.checkpoint.history import PastBatch
 
+_EIGHTHS = "▏▎▍▌▋▊▉█"
+_WIDEST = 40
+"""Maximum number of characters of a bar: longer bars are not easier to compare."""
+
 
 @click.command("history", cls=StrictCommand)
 @checkpoint_argument
 @click.option("--last", type=click.IntRange(1), default=100, show_default=True, help="Maximum batches.")
+@click.option("--plot", is_flag=True, help="Draw the records and seconds of each batch as text bars.")
 @output_option
-def history(checkpoint: SparkCheckpoint, last: int, output: str) -> None:
+def history(checkpoint: SparkCheckpoint, last: int, output: str, *, plot: bool) -> None:
     """Show the batches that the checkpoint at URI has, newest last."""
     from airflow_kafka_offsets.checkpoint.history import read_history
 
+    if plot and output == "json":
+        raise UsageError("--plot draws text, and --output json is for programs: give only one")
     query_id, found, _ = read_history(checkpoint, last)
     totals = _totals(found)
     value = {
@@ -36,8 +46,12 @@ def history(checkpoint: SparkCheckpoint, last: int, output: str) -> None:
         "batches": [batch.as_json() for batch in found],
         "totals": totals,
     }
-    lines = [f"query    {escape_controls(query_id)}", *table(found), _total(totals)]
-    print_result(output, value, lines)
+    body = (
+        chart(found, shutil.get_terminal_size().columns, _drawn(sys.stdout.encoding))
+        if plot
+        else table(found)
+    )
+    print_result(output, value, [f"query    {escape_controls(query_id)}", *body, _total(totals)])
 
 
 def _totals(found: Sequence[PastBatch]) -> dict[str, Any]:
@@ -79,6 +93,44 @@ def table(found: Sequence[PastBatch]) -> list[str]:
         if not batch.offsets:
             rows.append((*lead, "-", "(no Kafka offsets)", "-", "-", note))
     return align_rows(rows)
+
+
+def chart(found: Sequence[PastBatch], columns: int, bar: Callable[[float, int], str]) -> list[str]:
+    """
+    Return a line for each batch, with a bar for its records and one for its seconds.
+
+    :param columns: the terminal's width, which the lines do not exceed if it is 40 or more.
+    :param bar: draws a share from 0 to 1 as a bar of the given width.
+    """
+    cells = [(str(batch.batch), _cell(batch.records), _cell(batch.duration)) for batch in found]
+    rows = [("BATCH", "RECORDS", "SECONDS"), *cells]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = max(1, min(_WIDEST, (columns - sum(widths) - 6) // 2))
+    most = max((batch.records or 0 for batch in found), default=0)
+    longest = max((batch.duration or 0 for batch in found), default=0)
+    lines = []
+    for row, batch in zip(rows, [None, *found], strict=True):
+        number, records, seconds = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        records_bar = bar(batch.records / most, room) if batch and batch.records else ""
+        seconds_bar = bar(batch.duration / longest, room) if batch and batch.duration else ""
+        lines.append(f"{number}  {records} {records_bar:<{room}}  {seconds} {seconds_bar}".rstrip())
+        lines += [f"       {note}" for note in (_notes(batch) if batch else ())]
+    return lines
+
+
+def bar_of_blocks(share: float, width: int) -> str:
+    """Return a bar, exact to an eighth of a character; a share above 0 is always visible."""
+    eighths = max(1, round(share * width * 8))
+    return _EIGHTHS[-1] * (eighths // 8) + _EIGHTHS[: eighths % 8][-1:]
+
+
+def _drawn(encoding: str | None) -> Callable[[float, int], str]:
+    """Return a function that draws a bar in the output's encoding."""
+    try:
+        _EIGHTHS.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return lambda share, width: "#" * max(1, round(share * width))
+    return bar_of_blocks
 
 
 def _cell(value: float | None) -> str:

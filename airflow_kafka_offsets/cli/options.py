@@ -49,7 +49,9 @@ _SECTIONS = {
     ),
     "Waiting": ("every", "give_up_after", "stalled_after"),
     "Broker": ("bootstrap_server", "command_config", "kafka_config_id", "timeout"),
-    "Plan and output": (*("dry_run", "execute", "save", "export", "output", "save_plan", "plan_file"),),
+    "Plan and output": (
+        *("dry_run", "execute", "save", "export", "output", "watch", "save_plan", "plan_file"),
+    ),
 }
 _SECTION_OF = {name: section for section, names in _SECTIONS.items() for name in names}
 

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,25 @@ def test_a_group_without_commits_is_deleted(value, group, topic, kafka_tools):
     (deleted,) = value("group delete GROUP --execute")["groups"]
     assert (deleted["deleted"], deleted["before"]) == (True, {})
     assert group not in kafka_tools.consumer_groups("--list").stdout
+
+
+@pytest.mark.usefixtures("ctrl_c_is_heard")
+def test_a_lag_is_watched_as_lines_of_json_until_ctrl_c(topic, group, commit):
+    command = [*COMMAND, "group", "lag", group, "--watch", "0.2s", "--output", "json"]
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watching.stdout is not None
+    try:
+        first = json.loads(watching.stdout.readline())
+        commit(group, topic, {0: 10})
+        deadline = time.monotonic() + 30
+        while json.loads(watching.stdout.readline())["total_lag"]:
+            assert time.monotonic() < deadline
+        watching.send_signal(signal.SIGINT)
+        _, errors = watching.communicate(timeout=30)
+    finally:
+        watching.kill()
+    assert (first["total_lag"], first["group_id"], first["at"][-1]) == (3, group, "Z")
+    assert (watching.returncode, errors) == (0, "")
 
 
 def test_broker_and_storage_may_be_airflow_connections(bootstrap_servers, group, query):

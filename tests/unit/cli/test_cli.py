@@ -316,6 +316,7 @@ OF_GROUPS = [
     ),
     ("reset g --all-topics --to-earliest --to-latest", "found --to-earliest, --to-latest; exp"),
     ("""commit '{"t": null}' --checkpoint cp""", 'GROUP: found {"t": null}; expected the name of a'),
+    ("lag --watch g", "what follows --watch is its DURATION: put GROUP before it"),
     ("list --state Emtpy", "--state: found 'Emtpy'; expected"),
 ]
 """Commands on groups."""

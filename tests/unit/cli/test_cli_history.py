@@ -1,17 +1,22 @@
-"""The command `checkpoint history`, as the documentation shows it, and its JSON."""
+"""The command `checkpoint history`, as the documentation shows it, and its bars."""
 
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from checkpoint_moves import RECORDED, apply_plan, case_of
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
+from airflow_kafka_offsets.checkpoint.history import PastBatch
 from airflow_kafka_offsets.checkpoint.plan_move import plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.cli import cli
+from airflow_kafka_offsets.cli.history import bar_of_blocks, chart
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 DOCS = Path(__file__).parents[3] / "docs" / "cli.md"
@@ -21,8 +26,8 @@ ENDS = {40: (900, 1100), 41: (1000, 1300), 42: (1100, 1450), 43: (2000, 2500), 4
 SECONDS = {40: 12.0, 41: 12.4, 42: 10.8, 43: 41.5}
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, ["checkpoint", "history", *arguments])
+def run(*arguments: str, columns: int = 72) -> Result:
+    return CliRunner().invoke(cli, ["checkpoint", "history", *arguments], env={"COLUMNS": str(columns)})
 
 
 def write(root: Path, number: int) -> None:
@@ -61,8 +66,8 @@ def documented(options: str) -> str:
     return next(output for given, output in shown if given.strip() == options)
 
 
-def test_the_output_is_the_one_of_the_documentation(orders: Path) -> None:
-    options = "--last 4"
+@pytest.mark.parametrize("options", ["--last 4", "--last 4 --plot"])
+def test_the_output_is_the_one_of_the_documentation(orders: Path, options: str) -> None:
     done = run(str(orders), *options.split())
 
     assert done.exit_code == 0
@@ -112,7 +117,7 @@ def test_the_json_has_the_same_batches(orders: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("option", ["--output=table", "--output=json"])
+@pytest.mark.parametrize("option", ["--output=table", "--output=json", "--plot"])
 def test_every_recorded_checkpoint_is_shown(option: str) -> None:
     for directory in RECORDED:
         done = run(str(directory / "checkpoint"), option)
@@ -136,3 +141,43 @@ def test_a_query_without_a_batch_has_an_empty_table(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text('{"id":"x"}')
 
     assert run(str(tmp_path)).output.splitlines()[-1] == "0 finished batches: nothing is known"
+    assert run(str(tmp_path), "--plot").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--plot", "--output", "json"], "--plot draws text"),
+        (["--last", "0"], "Invalid value for '--last'"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(tmp_path: Path, arguments: Sequence[str], text: str) -> None:
+    done = run(str(tmp_path), *arguments)
+
+    assert done.exit_code != 0
+    assert text in done.output + str(done.exception)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**9) | st.none(), st.floats(0, 10**5) | st.none()), max_size=20),
+    st.integers(40, 250),
+)
+def test_no_line_of_a_chart_is_wider_than_the_terminal(
+    values: list[tuple[int | None, float | None]], columns: int
+) -> None:
+    found = [
+        PastBatch(number, None, seconds, None, {"0": {"t": records}}, {}, pending=number == 7)
+        for number, (records, seconds) in enumerate(values)
+    ]
+
+    lines = chart(found, columns, bar_of_blocks)
+
+    assert max(map(len, lines)) <= columns
+
+
+@given(st.floats(0, 1, exclude_min=True), st.integers(1, 40))
+def test_a_bar_is_as_long_as_its_share_and_never_nothing(share: float, width: int) -> None:
+    drawn = bar_of_blocks(share, width)
+
+    assert 1 <= len(drawn) <= width
+    assert abs(len(drawn) - share * width) < 1.1
