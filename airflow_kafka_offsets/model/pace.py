@@ -136,6 +136,29 @@ class ProgressHistory:
         seconds = max(left) - since
         return seconds if seconds > 0 else None
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the history as plain JSON; Airflow refuses tuples in a task's state."""
+        if self.last is None:
+            return {}
+        last, *falls = ([at, [*amounts], rise] for at, amounts, rise in (self.last, *self.falls))
+        return {"first": self.first, "last": last, "falls": falls}
+
+    @classmethod
+    def from_json(cls, value: object) -> ProgressHistory:
+        """Read the result of :meth:`as_json`; any other value gives an empty history."""
+        try:
+            last, *falls = (
+                Remainder(float(at), tuple(int(amount) for amount in amounts), int(rise))
+                for at, amounts, rise in (value["last"], *value["falls"])  # type: ignore[index]
+            )
+            first = int(value["first"])  # type: ignore[index]
+        # Another version or a user may have written the value; an estimate does not justify an error.
+        except (TypeError, ValueError, KeyError, OverflowError):
+            return cls()
+        rising = all(earlier.at < later.at for earlier, later in pairwise(falls))
+        alike = len({len(each.amounts) for each in (last, *falls)}) == 1 and last.amounts
+        return cls(first, last, tuple(falls)) if rising and alike else cls()
+
 
 def rate_text(rate: float) -> str:
     """Return a rate in the smallest unit, up to days, with a value of at least 1: ``310/s``, ``3/h``."""

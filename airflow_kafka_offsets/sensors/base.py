@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -31,6 +32,8 @@ from airflow_kafka_offsets.task.wait_memory import WaitMemory
 from airflow_kafka_offsets.waits.progress import Progress
 from airflow_kafka_offsets.waits.wait import Reading, Wait
 
+_CLOCK = re.compile(r"\b((utc)?now|today|time)\(|\bstart_date\b")
+
 
 class OffsetsSensor(PipelineTask, BaseSensorOperator):
     """
@@ -51,10 +54,8 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
     :param isolation_level: ``read_uncommitted`` (default) measures up to the high watermark,
         ``read_committed`` up to the last stable offset. (templated)
     :param stalled_after: fail early if the position has not moved for this time and the wait is not over. By
-        default the sensor does not check this. Refused with ``mode="reschedule"``, in which nothing is kept
-        between two polls. (templated)
-    :param deferrable: wait in the triggerer, without occupying a worker slot. Airflow's
-        ``exponential_backoff`` is refused then.
+        default the sensor does not check this. (templated)
+    :param deferrable: wait in the triggerer, without occupying a worker slot.
     :raises UsageError: for parameters that are missing, contradict each other, or have an invalid value.
     """
 
@@ -92,17 +93,6 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         check_literals(self, **self.wait_class.parsers)
         with with_task_name(self):
             self.wait_class.check_parameters(self)
-            if self.reschedule and self.stalled_after is not None:
-                raise UsageError(
-                    "stalled_after with mode='reschedule': nothing is kept between two polls; use "
-                    "deferrable=True or mode='poke'",
-                    parameter="stalled_after",
-                )
-            if self.deferrable and self.exponential_backoff:
-                raise UsageError(
-                    "exponential_backoff with deferrable=True: the triggerer polls every poke_interval; "
-                    "leave it out"
-                )
 
     def make_wait(self, memory: WaitMemory) -> Wait:  # noqa: ARG002
         """Return the wait that the task's parameters describe."""
@@ -112,11 +102,18 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         """Return the parameters that decide when a wait is over, which must not change while it lasts."""
         asked = wait.parameters | {"stalled_after": None}
         if "target" in asked:
-            # The wait may have the target that was frozen, and a template may read the clock.
-            target = (self._templates or {}).get("target", getattr(self, "target", None))
-            asked["target"] = str(target) if isinstance(target, str | datetime) else digest(str(target))
-            asked.pop("cluster", None)  # of the frozen target
-        return asked
+            # The wait may have the target that was frozen.
+            target = getattr(self, "target", None)
+            asked["target"] = str(target) if isinstance(target, str | datetime) else digest(target)
+            # No sensor's parameter; earlier versions have kept targets without it.
+            asked.pop("cluster", None)
+        # A template that reads the clock, as a function of the DAG may, has another value each time.
+        written = {name: str(each) for name, each in (self._templates or {}).items() if name in asked}
+        reads_clock = {name for name, text in written.items() if _CLOCK.search(text)}
+        macros = (self.dag.user_defined_macros or {}) if self.has_dag() else {}  # type: ignore[no-untyped-call]
+        if any(callable(macros.get(word)) for word in re.findall(r"\w+", written.get("target", ""))):
+            reads_clock.add("target")
+        return asked | {name: written[name] for name in reads_clock}
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll once; when the wait is over, the reading is the task's XCom; else defer if the sensor does."""
@@ -130,6 +127,7 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
                     raise
                 if self._progress is None or self._progress.is_new_error(error):
                     self.log.warning("This poll failed, and the wait continues: %s", error)
+                self._remember(memory)
             else:
                 if not reading.done and (stalled := progress.stalled):
                     raise AirflowFailException(f"{stalled}\n{reading.text}")
@@ -164,6 +162,7 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         trigger = TRIGGERS[self.wait_class](
             **wait.parameters,
             poll_interval=self.poke_interval,
+            max_interval=self._longest_interval(),
             # Counted from the task's start, because polls on the worker use part of the sensor's timeout.
             ends_at=self._began + self.timeout,
         )
@@ -213,13 +212,19 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         if self._progress is None:
             self.check_rendered_parameters()
             stalled_after = self.wait_class.parsers["stalled_after"](self.stalled_after, "stalled_after")
-            self._progress = Progress(stalled_after)
+            if stalled_after is not None and self._loses_state(memory):
+                raise UsageError(
+                    "stalled_after with mode='reschedule' needs Airflow 3.3 or later, because earlier "
+                    "versions do not keep the position between polls: use deferrable=True or mode='poke'"
+                )
+            self._progress = Progress(stalled_after, memory.progress if self.reschedule else None)
         if self._wait is None:
             self._wait = self.make_wait(memory)
         checkpoint = self.open_checkpoint() if self._wait.needs_checkpoint else None
         reading = self._last = self._progress.add_reading(self._wait.poll(self.open_client(), checkpoint))
         if self._progress.news:
             (self.log.warning if reading.unknown else self.log.info)("%s", reading.text)
+        self._remember(memory)
         report_lag(reading.lags, reading.checkpoint)
         return reading, self._progress
 
@@ -237,6 +242,18 @@ class OffsetsSensor(PipelineTask, BaseSensorOperator):
         if self._checkpoint is None:
             self._checkpoint = super().open_checkpoint()
         return self._checkpoint
+
+    def _remember(self, memory: WaitMemory) -> None:
+        if self.reschedule and self._progress is not None:
+            memory.progress = self._progress.kept
+
+    def _loses_state(self, memory: WaitMemory) -> bool:
+        return self.reschedule and not memory.is_kept
+
+    def _longest_interval(self) -> float:
+        if not self.exponential_backoff:
+            return self.poke_interval
+        return self.max_wait.total_seconds() if self.max_wait else max(self.poke_interval, self.timeout)
 
     def _close(self) -> None:
         if self._client is not None:

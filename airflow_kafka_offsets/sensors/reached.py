@@ -71,7 +71,7 @@ class OffsetsReachedSensor(OffsetsSensor):
         kept = memory.target
         if kept is not None and kept.get("for") == frozen_for:
             return replace(wait, target=kept["offsets"], cluster=kept.get("cluster", ""))
-        if wait.target == "latest" and self.reschedule and not memory.is_kept:
+        if wait.target == "latest" and self._loses_state(memory):
             raise UsageError(
                 "target='latest' with mode='reschedule' needs Airflow 3.3 or later, because earlier versions "
                 "do not keep the target between polls: use deferrable=True, mode='poke', or a time as the "

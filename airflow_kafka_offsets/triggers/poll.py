@@ -42,16 +42,18 @@ _opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDi
 
 
 async def poll_repeatedly(
-    wait: Wait, interval: float, ends_in: float | None = None
+    wait: Wait, interval: float, longest: float | None = None, ends_in: float | None = None
 ) -> AsyncGenerator[Reading | Exception, None]:
     """
     Poll repeatedly for a wait; yield the reading or the error of each poll.
 
     :param interval: seconds between two polls, at least :data:`FLOOR`.
+    :param longest: maximum seconds of the interval, which is doubled after each poll; by default the interval
+        is constant.
     :param ends_in: seconds after which the last poll is due; by default the polls do not end.
     """
     ends = math.inf if ends_in is None else time.monotonic() + ends_in
-    request = PollRequest(wait, interval, ends, asyncio.get_running_loop())
+    request = PollRequest(wait, interval, longest or interval, ends, asyncio.get_running_loop())
     was_found = False
     while True:
         pause = max(FLOOR, interval)

@@ -55,12 +55,14 @@ class PollRequest:
     """
     Requests a poll every ``interval`` seconds.
 
+    :param interval: seconds between two polls; doubled after each poll that was due, up to ``longest``.
     :param ends: end of the wait by the monotonic clock: a last poll is due then, regardless of the interval.
     :param loop: event loop in which the outcomes are awaited.
     """
 
     wait: Wait
     interval: float
+    longest: float
     ends: float
     loop: asyncio.AbstractEventLoop
     checkpoint: SparkCheckpoint | None = None
@@ -81,12 +83,15 @@ class PollRequest:
 
     def schedule(self, now: float, stretch: float) -> None:
         """Set when the next poll is due, after a poll at ``now``."""
+        was_due = now >= self.due
         pause = max(FLOOR, self.interval) * stretch
         self.due = now + pause
         # After the end of the wait its last poll is done, so the end no longer sets the due time.
         if now < self.ends:
             self.due = min(self.due, self.ends)
         self.early = self.due - min(5.0, pause / 2)
+        if was_due:
+            self.interval = max(self.interval, min(self.interval * 2, self.longest))
 
 
 class SharedPoller:

@@ -40,6 +40,8 @@ class WaitTrigger(RefusableTrigger):
     temporary error, such as an unreachable broker, is logged, and the wait continues. The trigger only reads,
     so it may run twice.
 
+    :param max_interval: maximum seconds of the interval, which is doubled after each poll; by default the
+        interval is constant.
     :param ends_at: end of the wait in seconds since 1970; no end by default.
     """
 
@@ -50,18 +52,20 @@ class WaitTrigger(RefusableTrigger):
         self,
         *,
         poll_interval: float = 60.0,
+        max_interval: float | None = None,
         ends_at: float | None = None,
         **parameters: Any,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.poll_interval = poll_interval
+        self.max_interval = max_interval
         self.ends_at = ends_at
         self.wait = self.wait_class(**parameters)
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The wait's parameters, its polling intervals and its end."""
-        own = {name: getattr(self, name) for name in ("poll_interval", "ends_at")}
+        own = {name: getattr(self, name) for name in ("poll_interval", "max_interval", "ends_at")}
         return self.wait.parameters | own
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -73,7 +77,9 @@ class WaitTrigger(RefusableTrigger):
             return _event("failed", None, str(self.refused[0]))
         progress = Progress(self.wait.stalled_after)
         last: Reading | None = None
-        async with aclosing(poll_repeatedly(self.wait, self.poll_interval, self._time_left())) as outcomes:
+        async with aclosing(
+            poll_repeatedly(self.wait, self.poll_interval, self.max_interval, self._time_left())
+        ) as outcomes:
             while True:
                 try:
                     # Longer than the sensor's timeout: the poll that is due then may still be answered.

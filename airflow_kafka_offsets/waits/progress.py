@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from airflow_kafka_offsets.model.pace import ProgressHistory
 from airflow_kafka_offsets.model.parameters import duration_text
@@ -16,13 +18,14 @@ class Progress:
     The history of one wait's polls.
 
     :param stalled_after: seconds without movement after which the wait is stalled; ``None`` for never.
+    :param kept: the value of :attr:`kept` in another process, to continue its polls.
     """
 
-    def __init__(self, stalled_after: float | None = None) -> None:
+    def __init__(self, stalled_after: float | None = None, kept: Mapping[str, Any] | None = None) -> None:
         self._stalled_after = stalled_after
-        self._position = self._shown = ""
-        self._since = 0.0
-        self._history = ProgressHistory()
+        self.kept: dict[str, Any] = dict(kept or {})
+        """The state to keep between processes, as plain JSON."""
+        self._history = ProgressHistory.from_json(self.kept.get("descent"))
         self._last_text = ""
         self.news = False
         """Whether the last reading differs from the previous one."""
@@ -32,11 +35,12 @@ class Progress:
     def add_reading(self, reading: Reading) -> Reading:
         """Record a reading; return it with its pace, if the pace can be estimated."""
         now = time.time()
-        if self._position != reading.position:
-            self._position, self._since = reading.position, now
-        before, self._shown = self._shown, reading.digest
-        self.news = before != self._shown
+        if self.kept.get("position") != reading.position:
+            self.kept |= {"position": reading.position, "since": now}
+        before, self.kept["shown"] = self.kept.get("shown"), reading.digest
+        self.news = before != reading.digest
         self._history = self._history.after_poll(now, reading.remaining)
+        self.kept["descent"] = self._history.as_json()
         if (pace := self._history.pace) is not None:
             plain, value = reading.as_json, pace.as_json()
             reading = replace(
@@ -50,7 +54,7 @@ class Progress:
     def is_new_error(self, error: Exception) -> bool:
         """Record a failed poll, which may have missed a movement; return whether its error is a new one."""
         # Time without a broker must not count as time without movement.
-        self._position, self._since = "", time.time()
+        self.kept |= {"position": None, "since": time.time()}
         before, self.last_error = self.last_error, str(error)
         return before != self.last_error
 
@@ -62,8 +66,8 @@ class Progress:
     @property
     def stalled(self) -> str | None:
         """Why the wait is stalled; ``None`` if it is not."""
-        quiet = time.time() - self._since
-        if self._stalled_after is None or not self._since or quiet < self._stalled_after:
+        quiet = time.time() - self.kept.get("since", time.time())
+        if self._stalled_after is None or quiet < self._stalled_after:
             return None
         return (
             f"nothing has moved for {duration_text(quiet)} ({parameter_text('stalled_after')} "

@@ -1,5 +1,6 @@
 """The pace of a wait: what is said of it, and when nothing is."""
 
+import json
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
@@ -186,6 +187,39 @@ def test_whatever_is_polled_a_pace_is_positive_and_the_memory_small(
             assert pace.seconds is None or pace.seconds > 0
             assert 0 <= pace.read <= pace.first_backlog
             assert "None" not in pace.text(moving=True) + pace.text(moving=False)
+
+
+@given(st.integers(0, 30), st.integers(0, 500))
+def test_it_goes_on_in_another_process(polls: int, rate: int) -> None:
+    descent = polled(every(10, polls), falling(rate), falling(rate / 2))
+
+    assert ProgressHistory.from_json(json.loads(json.dumps(descent.as_json()))) == descent
+
+
+@pytest.mark.parametrize("value", [None, {}, [], "x", {"first": 1, "last": None, "falls": []}, {"last": [1]}])
+def test_what_is_no_memory_counts_as_nothing_known(value: object) -> None:
+    assert ProgressHistory.from_json(value) == ProgressHistory()
+
+
+@pytest.mark.parametrize(
+    ("times", "amounts"),
+    [
+        ([10.0, 10.0, 10.0, 10.0], [[4], [3], [2], [1]]),
+        ([10.0, 20.0, 20.0, 30.0], [[4], [3], [2], [1]]),
+        ([40.0, 30.0, 20.0, 10.0], [[4], [3], [2], [1]]),
+        ([10.0, 20.0, float("nan"), 30.0], [[4], [3], [2], [1]]),
+        ([10.0, 20.0, 30.0, 40.0], [[4], [3], [], [1]]),
+    ],
+)
+def test_falls_that_no_wait_has_seen_count_as_nothing_known(
+    times: list[float], amounts: list[list[int]]
+) -> None:
+    falls = [[at, left, 0] for at, left in zip(times, amounts, strict=True)]
+
+    read = ProgressHistory.from_json({"first": 4, "last": [50.0, [1], 0], "falls": falls})
+
+    assert read == ProgressHistory()
+    assert read.after_poll(START, [1]).pace is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,10 @@ from memory_broker import filled_broker
 from memory_clients import open_client
 from waiting import lag_sensor, poke_once, reached_sensor, reading_of
 
+from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.offsets import TopicPartition
+from airflow_kafka_offsets.task.wait_memory import WaitMemory
+from airflow_kafka_offsets.waits.reached import ReachedWait
 
 pytestmark = pytest.mark.usefixtures("memory")
 
@@ -72,6 +75,20 @@ def test_a_target_of_the_cluster_before_is_not_waited_for_on_another_one(
         gate.execute(context)
     context["ti"].max_tries = 1  # cleared
     poll(context, group, topics=[topic])
+
+
+def test_a_target_that_an_earlier_version_has_kept_without_its_cluster_stays(
+    group, make_read_topic, produce, commit, context
+):
+    topic = make_read_topic()
+    wait = ReachedWait(group_id=group, topics=[topic], target="latest")
+    known = {name: value for name, value in wait.parameters.items() if name != "cluster"}
+    kept = {"for": digest(known | {"tolerance": None}), "offsets": {topic: {"0": 5}}}
+    WaitMemory(context).target = kept
+    produce(topic, {0: 3})
+    commit(group, topic, {0: 5})
+    gate = reached_sensor(group, topics=[topic], mode="reschedule")
+    assert gate.execute(context)["target"] == {topic: {"0": 5}}
 
 
 def test_a_recent_record_that_was_read_does_not_hide_old_ones(group, make_topic, produce, commit):

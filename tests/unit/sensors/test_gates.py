@@ -24,6 +24,7 @@ from waiting import (
     FOREVER,
     OLD,
     WAYS,
+    TaskInstance,
     a_minute_ago,
     deferred,
     end_of,
@@ -274,7 +275,7 @@ def test_a_named_topic_is_waited_for_before_the_first_run_of_its_query(way, make
 # -- how a wait ends --
 
 
-@pytest.mark.parametrize("way", ["poke", "deferrable"])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("soft_fail", "error"),
     [(False, AirflowFailException), (True, AirflowSkipException)],
@@ -328,11 +329,21 @@ def test_soft_fail_skips_for_an_error_that_would_come_again(way, group, context)
     assert reading is None
 
 
+def test_a_stall_is_forgotten_when_the_task_is_tried_again(behind, context):
+    poke_once(lag_sensor(behind, stalled_after=0.1, mode="reschedule"), context)
+    time.sleep(0.15)  # longer than stalled_after
+    context["ti"].try_number = 2
+    poke_once(lag_sensor(behind, stalled_after=0.1, mode="reschedule"), context)
+
+
+def test_a_stall_cannot_be_seen_where_nothing_is_remembered(behind):
+    with pytest.raises(AirflowFailException, match="needs Airflow 3.3"):
+        lag_sensor(behind, stalled_after=60, mode="reschedule").execute({"ti": TaskInstance()})
+
+
 def test_the_log_shows_a_table_for_each_change_and_not_for_each_look(behind, context, capsys):
-    sensor = lag_sensor(behind)
     for _ in range(3):
-        sensor.poke(context)
-    sensor._close()
+        poke_once(lag_sensor(behind, mode="reschedule"), context)
     assert capsys.readouterr().out.count("total lag 5") == 1
 
 
@@ -421,26 +432,29 @@ def by_now():
 @pytest.mark.parametrize(
     ("target", "is_tried_again"),
     [
-        ("{{ clock.now() }}", False),
-        ("{{ clock.now() + '' }}", True),
+        *(("{{ var }}", True), ("{{ cutoff and var }}", True)),
+        *(("{{ clock.now() }}", False), ("{{ by_now() }}", False), ("latest", False)),
     ],
 )
-def test_a_target_that_was_changed_in_the_dag_is_tried_again_and_one_that_the_clock_changes_is_not(
+def test_a_target_whose_variable_was_changed_is_tried_again_and_one_that_the_clock_changes_is_not(
     target, is_tried_again, behind, commit, broker, context
 ):
     topic = next(tp.topic for tp in broker.committed_everywhere(behind))
 
-    def render(target, **parameters):
-        sensor = reached_sensor(behind, target, dag=DAG("d"), **parameters)
-        sensor.render_template_fields({"clock": SimpleNamespace(now=by_now)})
+    def render(until, **parameters):
+        dag = DAG("d", user_defined_macros={"by_now": by_now, "cutoff": "now"})
+        sensor = reached_sensor(behind, target, dag=dag, **parameters)
+        sensor.render_template_fields({"clock": SimpleNamespace(now=by_now), "var": until})
         return sensor
 
+    first = by_now()
     with pytest.raises(TaskDeferred) as deferral:
-        render("{{ clock.now() }}", deferrable=True, poke_interval=0.1).execute(context)
+        render(first, deferrable=True, poke_interval=0.1).execute(context)
     event = end_of(deferral.value.trigger, lambda: commit(behind, topic, {0: 5}))
     kwargs = json.loads(json.dumps({**(deferral.value.kwargs or {}), "event": event}))
+    assert render(first).execute_complete(context, **kwargs)["reached"]
     with pytest.raises(KafkaOffsetsError) if is_tried_again else contextlib.nullcontext():
-        render(target).execute_complete(context, **kwargs)
+        render(by_now()).execute_complete(context, **kwargs)
 
 
 def test_clearing_the_task_freezes_a_new_target(behind, make_topic, produce, commit, broker, context):

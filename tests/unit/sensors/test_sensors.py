@@ -9,7 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSensorTimeout
 from waiting import TaskInstance, no_answer
 
-from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
+from airflow_kafka_offsets.errors import KafkaOffsetsError
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.sensors.lag import ConsumerGroupLagSensor
@@ -173,15 +173,3 @@ def test_an_error_that_a_retry_mends_is_not_skipped_by_soft_fail():
         sensor.execute_complete(context, {"status": "error", "message": "the reason"})
     # Airflow skips a task with soft_fail for this one.
     assert not isinstance(caught.value, AirflowException)
-
-
-@pytest.mark.parametrize(
-    ("how", "refused"),
-    [
-        ({"mode": "reschedule", "stalled_after": 60}, "stalled_after with mode='reschedule'"),
-        ({"deferrable": True, "exponential_backoff": True}, "exponential_backoff with deferrable=True"),
-    ],
-)
-def test_what_a_way_of_waiting_cannot_do_is_refused_in_the_dag(how, refused):
-    with pytest.raises(UsageError, match=f"task s: {refused}"):
-        ConsumerGroupLagSensor(task_id="s", group_id="g", max_lag=0, **how)

@@ -504,9 +504,11 @@ def test_another_token_function_is_a_changed_connection():
     assert settings(max) != settings(min)
 
 
-def request(interval, ends=float("inf"), group="g"):
+def request(interval, longest=None, ends=float("inf"), group="g"):
     unused: Any = None
-    return PollRequest(LagWait(group_id=group, max_lag=0), interval, ends, unused, outcomes=unused)
+    return PollRequest(
+        LagWait(group_id=group, max_lag=0), interval, longest or interval, ends, unused, outcomes=unused
+    )
 
 
 def polled_at(requests, until, took=0.5):
@@ -530,9 +532,17 @@ def test_a_long_interval_beside_a_short_one_stays_long():
     assert len(times) in (8, 9)
 
 
+def test_an_interval_that_grows_beside_a_steady_one_grows_as_it_would_alone():
+    def grown(*others):
+        growing = request(60.0, longest=3600.0)
+        return len(polled_at([growing, *others], until=6 * 3600)[growing])
+
+    assert abs(grown() - grown(request(10.0))) <= 2
+
+
 def test_the_last_poll_is_at_the_end_of_the_wait():
-    ending = request(300.0, ends=5_000.0)
-    assert 5_000.0 in polled_at([ending], until=6_000)[ending]
+    growing = request(60.0, longest=100_000.0, ends=5_000.0)
+    assert 5_000.0 in polled_at([growing], until=6_000)[growing]
 
 
 def test_a_checkpoint_that_is_not_there_is_an_error_only_where_it_is_the_position(groups, clients, tmp_path):

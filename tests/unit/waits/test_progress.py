@@ -1,5 +1,6 @@
 """What a wait says of its pace, in the log and in its reading."""
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -143,6 +144,22 @@ def test_the_pace_alone_is_no_news(clock: Clock) -> None:
 
     assert not progress.news
     assert again.as_json()["progress"]["seconds_left"] == 208
+
+
+def test_a_rescheduled_task_goes_on_with_what_is_kept(clock: Clock) -> None:
+    progress = Progress()
+    for number in range(5):
+        progress = Progress(kept=json.loads(json.dumps(progress.kept)))
+        reading = progress.add_reading(judged(REACHED, {A: 2_325 * number, B: 775 * number}))
+        clock.now += 10
+
+    assert reading.as_json()["progress"] == {"records_per_second": 310.0, "seconds_left": 218}
+
+
+def test_another_process_without_memory_says_nothing_at_first(clock: Clock) -> None:
+    polled(Progress(), clock, REACHED, 5)
+
+    assert Progress().add_reading(judged(REACHED, {A: 11_625, B: 3_875})).as_json()["progress"] is None
 
 
 def test_a_wait_is_not_stalled_while_nobody_could_see_its_position(clock: Clock) -> None:
