@@ -36,9 +36,11 @@ from airflow_kafka_offsets.cli.options import (
     add_options,
     groups_argument,
     output_option,
+    refuse_unused,
 )
 from airflow_kafka_offsets.cli.saved_plans import (
     apply_saved_plan,
+    max_age_option,
     plan_option,
     refuse_with_plan,
     save_plan_option,
@@ -85,9 +87,11 @@ def failover_plan(broker: BrokerOptions, to: BrokerOptions, **options: Any) -> N
 @failover.command("apply")
 @pipeline_or_file_options(plan_option, "--plan")
 @_cluster_options
+@max_age_option
 @checkpoint_move_options(output_option, execute=True)
 def failover_apply(
     named: tuple[SparkCheckpoint, GroupSelection] | str,
+    max_age: float,
     broker: BrokerOptions,
     to: BrokerOptions,
     **options: Any,
@@ -99,13 +103,14 @@ def failover_apply(
     interrupted failover. With --plan the plan in a file names all but the mirror's cluster.
     """
     if not isinstance(named, str):
+        refuse_unused("without --plan", "max_age")
         checkpoint, groups = named
         _move(broker, to, checkpoint=checkpoint, groups=groups, **options)
         return
     refuse_with_plan("to_bootstrap_server", "to_command_config", "to_kafka_config_id")
     from airflow_kafka_offsets.moves.saved import plan_saved_failover
 
-    apply_saved_plan(options["execution"], named, to.open_client(), plan_saved_failover)
+    apply_saved_plan(options["execution"], named, to.open_client(), max_age, plan_saved_failover)
 
 
 @failover.command("back")

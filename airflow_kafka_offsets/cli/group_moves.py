@@ -30,6 +30,7 @@ from airflow_kafka_offsets.cli.options import (
 )
 from airflow_kafka_offsets.cli.saved_plans import (
     apply_saved_plan,
+    max_age_option,
     plan_option,
     refuse_with_plan,
     save_plan_option,
@@ -100,6 +101,7 @@ def commit(
 @save_option
 @save_plan_option
 @plan_option
+@max_age_option
 @checkpoint_option("Move this Spark checkpoint too; GROUP may then be JSON of the form {topic: group}.")
 @admin_client_options
 def reset(
@@ -113,6 +115,7 @@ def reset(
     save: Path | None,
     save_plan: Path | None,
     plan_file: str | None,
+    max_age: float,
     checkpoint: SparkCheckpoint | None,
     client: OffsetsClient,
     allow_new_cluster: bool,
@@ -126,8 +129,9 @@ def reset(
             raise UsageError("--plan names the groups itself: leave GROUP out")
         refuse_with_plan("uri", "checkpoint_conn_id", "bootstrap_server", "command_config", "kafka_config_id")
         plan_again = partial(plan_saved, metadata=execution.metadata)
-        apply_saved_plan(execution, str(plan_file), client, plan_again, checkpoint)
+        apply_saved_plan(execution, str(plan_file), client, max_age, plan_again, checkpoint)
         return
+    refuse_unused("without --plan", "max_age")
     if bool(group_ids) == all_groups:
         raise UsageError("give the groups to move, or --all-groups")
     if topics and all_topics:

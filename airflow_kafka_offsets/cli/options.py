@@ -50,7 +50,7 @@ _SECTIONS = {
     "Waiting": ("every", "give_up_after", "stalled_after"),
     "Broker": ("bootstrap_server", "command_config", "kafka_config_id", "timeout"),
     "Plan and output": (
-        *("dry_run", "execute", "save", "export", "output", "watch", "save_plan", "plan_file"),
+        *("dry_run", "execute", "save", "export", "output", "watch", "save_plan", "plan_file", "max_age"),
     ),
 }
 _SECTION_OF = {name: section for section, names in _SECTIONS.items() for name in names}

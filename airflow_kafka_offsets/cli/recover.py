@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ from airflow_kafka_offsets.cli.recovery_file import (
     refuse_removed,
     report_failures,
 )
+from airflow_kafka_offsets.cli.saved_plans import max_age_option
 from airflow_kafka_offsets.errors import KafkaOffsetsError, UsageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.fleet import Failure, Fleet, Member
@@ -65,6 +67,7 @@ recover.add_command(plan_failover_command)
 @click.option(
     "--digest", metavar="DIGEST", help="Refuse a plan with another digest. Give at least the first 8 digits."
 )
+@max_age_option
 @at_once_option(8)
 @combine_options(
     "execution",
@@ -77,6 +80,7 @@ recover.add_command(plan_failover_command)
 def apply_command(
     file: Path,
     digest: str | None,
+    max_age: float,
     max_active: int,
     execution: Execution,
     broker: BrokerOptions,
@@ -101,7 +105,8 @@ def apply_command(
                 f"{state.path}: {len(undone)} of {len(fleet.members)} pipelines were restored, and would not "
                 "be moved: finish 'recover restore', then plan again"
             )
-        _run_moves("apply", fleet, state, broker, execution, at_once=max_active)
+        how = {"max_age": timedelta(seconds=max_age), "at_once": max_active}
+        _run_moves("apply", fleet, state, broker, execution, **how)
         if all(member.stage == "applied" for member in fleet.members):
             why = "each pipeline was applied before; 'recover status' shows where it is now"
             click.echo(f"Nothing was moved: {why}", err=True)

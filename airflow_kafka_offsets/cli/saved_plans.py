@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ import click
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.cli.connections import open_checkpoint
 from airflow_kafka_offsets.cli.execution import Execution, print_result, write_new_file
-from airflow_kafka_offsets.cli.options import NEW_FILE, Option, refuse_unused
+from airflow_kafka_offsets.cli.options import NEW_FILE, Option, duration_option, refuse_unused
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
-from airflow_kafka_offsets.model.saved_plan import Names
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE, Names
 from airflow_kafka_offsets.model.topics import plain_names
 
 save_plan_option: Option = click.option(
@@ -31,6 +32,7 @@ plan_option: Option = click.option(
     metavar="FILE",
     help="Apply the plan in this file, from --save-plan or an operator; replaces GROUP and the target.",
 )
+max_age_option: Option = duration_option("--max-age", f"{MAX_AGE.days}d", "after which the plan is too old.")
 
 
 def save_to_file(
@@ -78,7 +80,7 @@ def save_to_file(
 
 def refuse_with_plan(*used: str) -> None:
     """Refuse the options that a saved plan has decided: all but ``used``, and those of every such command."""
-    used += ("plan_file", "dry_run", "execute", "output", "quiet_period", "timeout")
+    used += ("plan_file", "max_age", "dry_run", "execute", "output", "quiet_period", "timeout")
     options = (each for each in click.get_current_context().command.params if isinstance(each, click.Option))
     refuse_unused("with --plan", *(name for each in options if (name := str(each.name)) not in used))
 
@@ -87,6 +89,7 @@ def apply_saved_plan(
     execution: Execution,
     file: str,
     client: OffsetsClient,
+    max_age: float,
     plan_again: Callable[..., PipelinePlan],
     checkpoint: SparkCheckpoint | None = None,
 ) -> None:
@@ -104,7 +107,8 @@ def apply_saved_plan(
         PlanRefusedError.raise_if(saved.name_refusals(None, checkpoint.location))
     elif names.checkpoint_location is not None:
         checkpoint = open_checkpoint(names.checkpoint_location, names.checkpoint_conn_id, "--plan")
-    plan = plan_again(client, checkpoint, saved)
+    now, age = datetime.now(tz=timezone.utc), timedelta(seconds=max_age)
+    plan = plan_again(client, checkpoint, saved, now=now, max_age=age)
     execution.print_lines(f"Plan {saved.digest} of {saved.created:%Y-%m-%d %H:%M} UTC")
     by = replace(execution.metadata, plan=saved.digest)
     execution.finish_pipeline_plan(plan, client, checkpoint, metadata=by)

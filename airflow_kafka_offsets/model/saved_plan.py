@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 from airflow_kafka_offsets.errors import OffsetsFormatError, PlanRefusedError, UsageError
@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.location import is_same_location
 from airflow_kafka_offsets.model.log_ids import LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Offsets, TopicPartition, flat, summarize
-from airflow_kafka_offsets.model.parameters import parse_switch, parse_time
+from airflow_kafka_offsets.model.parameters import duration_text, parse_switch, parse_time
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.receipt import GroupReceipt, Receipt
@@ -31,6 +31,8 @@ from airflow_kafka_offsets.model.topics import TopicScope, plain_names
 from airflow_kafka_offsets.model.wording import parameter_text
 
 FORM = "a plan from a reset or failover that only plans, or from '--save-plan'"
+MAX_AGE = timedelta(days=1)
+"""Default of the age at which a plan is too old to be applied."""
 
 
 class Names(NamedTuple):
@@ -226,13 +228,15 @@ class SavedPlan:
             )
         return [f"{refusal}: give the plan of this pipeline, or omit the names" for refusal in refusals]
 
-    def check(self, plan: PipelinePlan) -> None:
+    def check(self, plan: PipelinePlan, now: datetime, max_age: timedelta | None, *, begun: bool) -> None:
         """
-        Refuse the plan if something has changed since it was made.
+        Refuse the plan if something has changed since it was made, or if it is too old.
 
         A log start that has moved is no change while the log still has every planned offset.
 
         :param plan: a new plan to the same offsets.
+        :param max_age: ``None`` for any age.
+        :param begun: whether its move has started; it is finished at any age.
         """
         found = self._checkpoint_differences(plan.checkpoint_plan)
         planned = {each.group_id: each for each in plan.group_plans}
@@ -242,6 +246,12 @@ class SavedPlan:
         logs = other_logs_refusals("the plan", self.log_ids, plan.log_ids, remedy=again)
         found = [*logs, *(f"{each}; {again}" for each in found)]
         PlanRefusedError.raise_if([f"plan {self.digest[:8]} is no longer valid: {each}" for each in found])
+        age = now - self.created
+        if not begun and max_age is not None and age > max_age:
+            raise PlanRefusedError(
+                f"plan {self.digest[:8]} was made {duration_text(age.total_seconds())} ago, and "
+                f"{parameter_text('max_age')} is {duration_text(max_age.total_seconds())}: plan again"
+            )
 
     def _checkpoint_differences(self, now: CheckpointPlan | None) -> list[str]:
         then = self.checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from queue import SimpleQueue
 from threading import Event, Lock
 from typing import Any, TypeVar
@@ -220,7 +220,7 @@ class FleetMoves:
         self._keep, self._open, self._by = keep, open_one, by
         self._lock = Lock()
 
-    def apply(self, *, quiet_period: float, at_once: int) -> list[Failure]:
+    def apply(self, *, quiet_period: float, max_age: timedelta, at_once: int) -> list[Failure]:
         """
         Move each pipeline that was not moved before.
 
@@ -237,7 +237,7 @@ class FleetMoves:
                 if not has_moved(client, checkpoint, member.applied):
                     # It failed before its first write. If its plan is refused now, it can be planned again.
                     self._note(number, stage="planned", receipt=None)
-            plan, by = self._plan_again(opened, member.plan)
+            plan, by = self._plan_again(opened, member.plan, max_age)
             plan.check()
             self._note(number, stage="applying", receipt=plan.make_receipt(), error=None)
             return {"stage": "applied", "receipt": apply_pipeline(client, plan, by, checkpoint, quiet_period)}
@@ -246,12 +246,14 @@ class FleetMoves:
             ("planned", "applying"), move, at_once, stop_after_failure=not self.fleet.fails_over
         )
 
-    def _plan_again(self, opened: Opened, saved: SavedPlan) -> tuple[PipelinePlan, CommitMetadata]:
+    def _plan_again(
+        self, opened: Opened, saved: SavedPlan, max_age: timedelta
+    ) -> tuple[PipelinePlan, CommitMetadata]:
         """Return the plan that applies a saved plan, and the metadata of its commits."""
-        by = replace(self._by, plan=saved.digest)
+        by, now = replace(self._by, plan=saved.digest), datetime.now(tz=timezone.utc)
         if saved.left is None:
-            return plan_saved(*opened, saved, metadata=by), by
-        plan = plan_saved_failover(*opened, saved)
+            return plan_saved(*opened, saved, now=now, metadata=by, max_age=max_age), by
+        plan = plan_saved_failover(*opened, saved, now=now, max_age=max_age)
         return plan, replace(by, tool=f"failover ({by.tool})")
 
     def restore(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
@@ -23,7 +23,7 @@ from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.receipt import GroupReceipt, Receipt
-from airflow_kafka_offsets.model.saved_plan import FORM, Names, SavedPlan
+from airflow_kafka_offsets.model.saved_plan import FORM, MAX_AGE, Names, SavedPlan
 from airflow_kafka_offsets.model.text import describe_type, shorten
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text
@@ -147,14 +147,17 @@ def plan_saved(
     checkpoint: SparkCheckpoint | None,
     saved: SavedPlan,
     *,
+    now: datetime,
     metadata: CommitMetadata,
+    max_age: timedelta | None = MAX_AGE,
 ) -> PipelinePlan:
     """
     Plan to apply a saved plan, with exactly its offsets.
 
     If an earlier try of the plan was interrupted, any later try of it finishes the move.
 
-    :raises PlanRefusedError: if something has changed, see :meth:`SavedPlan.check`.
+    :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
+    :raises PlanRefusedError: if the plan is too old, or something has changed, see :meth:`SavedPlan.check`.
     """
     if saved.left is not None:
         raise PlanRefusedError(
@@ -175,15 +178,16 @@ def plan_saved(
         policy=saved.policy,
         allow_new_cluster=saved.allow_new_cluster,
     )
-    groups = []
+    groups, begun = [], plan.checkpoint_plan is not None and plan.checkpoint_plan.resumes
     for group in plan.group_plans:
         mine = offsets_before(saved.digest, saved.receipt.group(group.group_id), group.commits)
+        begun = begun or bool(mine)
         group = group if plan.archive else group.with_before(mine)
         groups.append(with_saved_parts(group, saved))
     plan = replace(
         plan, group_plans=groups, provenance={"plan": saved.digest, "names": saved.names.as_json()}
     )
-    saved.check(plan)
+    saved.check(plan, now, max_age, begun=begun)
     return plan
 
 
@@ -192,7 +196,9 @@ def plan_saved_failover(
     checkpoint: SparkCheckpoint | None,
     saved: SavedPlan,
     *,
+    now: datetime,
     metadata: CommitMetadata = NO_METADATA,
+    max_age: timedelta | None = MAX_AGE,
 ) -> FailoverPlan:
     """
     Plan to apply the saved plan of a failover, with exactly its offsets.
@@ -201,7 +207,7 @@ def plan_saved_failover(
     failover that was interrupted.
 
     :param metadata: of the task that applies the plan.
-    :raises PlanRefusedError: as in :func:`plan_saved`.
+    :param max_age: as in :func:`plan_saved`, also the error.
     """
     if saved.left is None or saved.checkpoint is None or checkpoint is None:
         raise PlanRefusedError(
@@ -218,7 +224,7 @@ def plan_saved_failover(
     groups = [with_saved_parts(group, saved) for group in plan.group_plans]
     named = saved.target_names.as_json()  # for a restore
     plan = replace(plan, group_plans=groups, provenance={"plan": saved.digest, "names": named})
-    saved.check(plan)
+    saved.check(plan, now, max_age, begun=begun is not None)
     return plan
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from datetime import datetime, timedelta, timezone
 from typing import Any, ClassVar
 
 from airflow.sdk import Context, XComArg
@@ -16,6 +17,7 @@ from airflow_kafka_offsets.model.failover_plan import DeletedPolicy, FailoverPol
 from airflow_kafka_offsets.model.lineage import Operation
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_switch
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE
 from airflow_kafka_offsets.moves.failover import plan_failover
 from airflow_kafka_offsets.moves.saved import plan_saved_failover
 from airflow_kafka_offsets.operators.base import Parser
@@ -65,6 +67,8 @@ class FailOverOperator(PlannedMoveOperator):
         text, or the URI of a file. The task writes the plan's offsets, with the plan's permissions, and does
         not ask the old cluster. It refuses the plan if the checkpoint, a group, or a topic of the mirror has
         changed since. Without ``group_id`` the plan also names the pipeline and the mirror. (templated)
+    :param max_age: largest age of ``plan``: a timedelta, seconds, or text such as ``8h``; a day by default.
+        (templated)
     :param approval: the output of an :class:`~airflow_kafka_offsets.operators.approve.ApprovePlanOperator`
         for ``plan``. The plan is refused unless a person has approved it. Receipt and commits have the user
         and the time. (templated)
@@ -94,6 +98,7 @@ class FailOverOperator(PlannedMoveOperator):
         ask_source: bool | str = True,
         plan_only: bool | str = False,
         plan: Mapping[str, Any] | str | XComArg | None = None,
+        max_age: timedelta | float | str = MAX_AGE,
         approval: Mapping[str, Any] | str | XComArg | None = None,
         allow_self_approval: bool | str = True,
         max_active_tis_per_dag: int | None = 1,
@@ -106,6 +111,7 @@ class FailOverOperator(PlannedMoveOperator):
         self.ask_source = ask_source
         self.plan_only = plan_only
         self.plan: Any = plan
+        self.max_age = max_age
         self.approval: Any = approval
         self.allow_self_approval = allow_self_approval
         if self.group_id is not None:
@@ -132,7 +138,10 @@ class FailOverOperator(PlannedMoveOperator):
             target = clients.enter_context(self.open_client(mirror.kafka_config_id))
             move = MoveContext(context, target, checkpoint, metadata)
             if approved is not None:
-                plan = plan_saved_failover(target, checkpoint, approved.saved, metadata=metadata)
+                now, max_age = datetime.now(tz=timezone.utc), self.parse_parameter("max_age")
+                plan = plan_saved_failover(
+                    target, checkpoint, approved.saved, now=now, metadata=metadata, max_age=max_age
+                )
                 stamped, metadata = approved.stamp(plan, metadata)
                 return self.apply_pipeline_plan(move._replace(metadata=metadata), stamped)
             source = self._source(clients) if self.parse_parameter("ask_source") else None

@@ -12,7 +12,7 @@ from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.approval import Approval
 from airflow_kafka_offsets.model.checkpoint_policy import POLICY
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.parameters import parse_switch, timestamp_ms
+from airflow_kafka_offsets.model.parameters import parse_duration, parse_switch, timestamp_ms
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan_markdown import plan_markdown
 from airflow_kafka_offsets.model.saved_plan import Names, SavedPlan
@@ -68,6 +68,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
         **PipelineMovingOperator.parsers,
         "plan_only": parse_switch,
         "plan": check_plan,
+        "max_age": parse_duration,
         "approval": Approval.parse,
         "allow_self_approval": parse_switch,
     }
@@ -96,7 +97,7 @@ class PlannedMoveOperator(PipelineMovingOperator):
         """Check also that no parameter is ignored with or without a plan, or without an approval."""
         super().check_parameters()
         if self.plan is None:
-            self.refuse_unused("without plan", "approval", "allow_self_approval")
+            self.refuse_unused("without plan", "approval", "allow_self_approval", "max_age")
             if not is_template(self.plan_only) and self.parse_parameter("plan_only"):
                 self.refuse_unused_unless_default("with plan_only, which moves nothing", *self.for_moves)
         else:

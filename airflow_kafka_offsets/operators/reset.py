@@ -24,6 +24,7 @@ from airflow_kafka_offsets.model.parameters import (
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.place import RESETS, Place
 from airflow_kafka_offsets.model.recovery_tasks import RecoveryTasks
+from airflow_kafka_offsets.model.saved_plan import MAX_AGE
 from airflow_kafka_offsets.moves.recovery import plan_without_move
 from airflow_kafka_offsets.moves.reset import plan_reset
 from airflow_kafka_offsets.moves.saved import plan_saved
@@ -122,6 +123,8 @@ class ResetOffsetsOperator(PlannedMoveOperator):
         plan's permissions. It refuses the plan if group, checkpoint, cluster or topic have changed since; a
         log start that has moved does not matter while the log has every offset. Without ``group_id`` the plan
         also names the pipeline. (templated)
+    :param max_age: largest age of ``plan``: a timedelta, seconds, or text such as ``8h``; a day by default.
+        (templated)
     :param approval: the output of an :class:`~airflow_kafka_offsets.operators.approve.ApprovePlanOperator`
         for ``plan``. The plan is refused unless a person has approved it. Receipt and commits have the user
         and the time. (templated)
@@ -159,6 +162,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
         allow_new_cluster: bool | str = False,
         plan_only: bool | str = False,
         plan: Mapping[str, Any] | str | XComArg | None = None,
+        max_age: timedelta | float | str = MAX_AGE,
         approval: Mapping[str, Any] | str | XComArg | None = None,
         allow_self_approval: bool | str = True,
         stop_after_failure: bool | str = False,
@@ -179,6 +183,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
         self.allow_new_cluster = allow_new_cluster
         self.plan_only = plan_only
         self.plan: Any = plan
+        self.max_age = max_age
         self.approval: Any = approval
         self.allow_self_approval = allow_self_approval
         self.stop_after_failure = stop_after_failure
@@ -284,8 +289,10 @@ class ResetOffsetsOperator(PlannedMoveOperator):
     ) -> tuple[PipelinePlan, CommitMetadata]:
         """Return the plan of the move, and the metadata of its commits."""
         _, client, checkpoint, metadata = move
+        now = datetime.now(tz=timezone.utc)
         if isinstance(target, ApprovedPlan):
-            plan = plan_saved(client, checkpoint, target.saved, metadata=metadata)
+            max_age = self.parse_parameter("max_age")
+            plan = plan_saved(client, checkpoint, target.saved, now=now, metadata=metadata, max_age=max_age)
             return target.stamp(plan, metadata)
         metadata = replace(metadata, request=digest(repr(target), length=12))
         plan = plan_reset(
@@ -293,7 +300,7 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             checkpoint,
             self.selection(),
             target,
-            now=datetime.now(tz=timezone.utc),
+            now=now,
             metadata=metadata,
             interrupted=interrupted,
             **self._permissions(),

@@ -282,7 +282,7 @@ def test_a_saved_plan_of_offsets_does_not_mind_a_late_commit_to_the_earlier_topi
     made = plan_reset(pipeline.client, checkpoint, group, Place("offset", 20), now=Clock.now())
     names = Names("etl", "orders", str(pipeline.query.root) if with_checkpoint else None)
     saved = save_plan(pipeline.client, checkpoint, made, names, now=Clock.now())
-    plan = plan_saved(pipeline.client, checkpoint, saved, metadata=by_next_step("reset"))
+    plan = plan_saved(pipeline.client, checkpoint, saved, now=Clock.now(), metadata=by_next_step("reset"))
     plan.check()
     assert plan.group_plans[0].after == {ORDERS: 20}
 

@@ -99,6 +99,7 @@ with DAG("orders", schedule=[watched], default_args=dict(orders)) as dag:
     approved = ResetOffsetsOperator(
         task_id="approved",
         plan=reset.output,
+        max_age="8h",
         approval=approve.output,
         allow_self_approval=False,
         **orders,

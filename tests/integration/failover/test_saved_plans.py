@@ -103,7 +103,7 @@ def test_a_plan_names_its_pipeline_and_is_applied_once_and_taken_back(pipeline):
     assert pipeline.at() == {TopicPartition(pipeline.topic, number): at for number, at in READ.items()}
 
 
-def test_a_failover_that_was_interrupted_is_finished(pipeline, monkeypatch):
+def test_a_failover_that_was_interrupted_is_finished_at_any_age(pipeline, monkeypatch):
     plan = pipeline.plan()
     with monkeypatch.context() as broken:
         broken.setattr("airflow_kafka_offsets.moves.apply.commit_groups", die)
@@ -114,7 +114,7 @@ def test_a_failover_that_was_interrupted_is_finished(pipeline, monkeypatch):
     # Another request does not finish it.
     with pytest.raises(MoveUnfinishedError, match="was begun and not finished"):
         FailOverOperator(task_id="other", quiet_period=0, **pipeline.names).execute({"ti": TaskInstance()})
-    receipt = apply(plan)
+    receipt = apply(plan, max_age="0s")
     assert receipt["after"] == plan["after"]
     assert pipeline.committed() == READ
 
@@ -223,6 +223,9 @@ def test_the_command_line_saves_a_plan_and_applies_it(cli, saved, pipeline, mirr
 
 def test_the_command_line_refuses_a_plan_that_does_not_hold_any_more(cli, saved, pipeline, mirrored):
     to = ("--to-bootstrap-server", mirrored.target, "--quiet-period", "0")
+    done = cli("failover", "apply", "--plan", saved, *to, "--max-age", "0s")
+    assert done.code == 1
+    assert "--max-age is 0" in done.err
     done = cli("group", "reset", "--plan", saved, "--bootstrap-server", mirrored.target)
     assert done.code == 1
     assert "failover apply --plan" in done.err

@@ -113,3 +113,12 @@ def test_a_file_that_is_no_plan_or_is_not_there_is_named(cli, tmp_path):
     assert "a-secret" not in done.err
     gone = cli("group", "reset", "--plan", tmp_path / "gone")
     assert (gone.code, "there is no such file" in gone.err) == (2, True)
+
+
+def test_a_plan_that_is_too_old_is_refused(apply, plan, query):
+    value = json.loads(plan.read_text())
+    plan.write_text(json.dumps({**value, "created": "2026-01-01T00:00:00+00:00"}))
+    done = apply()
+    assert (done.code, query.stands()) == (1, READ)
+    assert "and --max-age is 1 d: plan again" in done.err
+    assert apply("--execute --max-age 9999d").code == 0

@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -423,13 +424,14 @@ def test_a_partition_that_topics_leaves_out_must_not_be_on_the_mirror_also_once_
     plan = pipeline.plan(topics="orders")
     names = Names("etl", "orders", pipeline.query.location, mirror=MIRROR.as_json())
     saved = save_plan(pipeline.mirror, pipeline.checkpoint, plan, names)
-    assert plan_saved_failover(pipeline.mirror, pipeline.checkpoint, saved).refusals == []
+    now = datetime.now(tz=timezone.utc)
+    assert plan_saved_failover(pipeline.mirror, pipeline.checkpoint, saved, now=now).refusals == []
     pipeline.brokers["mirror"].create("payments")
     says = "leaves out payments-0, which the mirror has under the same"
     assert says in pipeline.check(topics="orders").failures(None, None)[0]
     for again in (
         pipeline.plan(topics="orders"),
-        plan_saved_failover(pipeline.mirror, pipeline.checkpoint, saved),
+        plan_saved_failover(pipeline.mirror, pipeline.checkpoint, saved, now=now),
     ):
         with pytest.raises(PlanRefusedError, match=says):
             again.check()

@@ -68,8 +68,8 @@ class Pipeline:
         # As it comes through XCom, or out of a file.
         return SavedPlan.parse(json.loads(json.dumps(saved.value)))
 
-    def carry_out(self, saved, by=TASK, **how):
-        plan = plan_saved(self.client, self.checkpoint, saved, metadata=by, **how)
+    def carry_out(self, saved, by=TASK, now=NOW, **how):
+        plan = plan_saved(self.client, self.checkpoint, saved, now=now, metadata=by, **how)
         return apply_pipeline(self.client, plan, replace(by, plan=saved.digest), self.checkpoint, 0)
 
     def at(self):
@@ -215,6 +215,16 @@ def test_another_cluster_is_refused(pipeline):
         pipeline.carry_out(saved)
 
 
+def test_a_plan_that_is_too_old_is_refused_unless_it_was_begun(groups_only):
+    saved, later = groups_only.plan(), NOW + timedelta(days=2)
+    with pytest.raises(PlanRefusedError, match="was made 2 d ago, and max_age is 1 d"):
+        groups_only.carry_out(saved, now=later)
+    groups_only.client.commit("g", {FIRST: 40}, CommitMetadata(plan=saved.digest).text())
+    receipt = groups_only.carry_out(saved, now=later)
+    assert groups_only.at() == [40, 50]
+    assert receipt["before"] == {"orders": {"0": 50, "1": 60}}
+
+
 @pytest.mark.parametrize("by", [TASK, CommitMetadata(tool="group reset")])
 def test_a_plan_that_was_interrupted_between_checkpoint_and_group_is_finished_by_anybody(
     with_checkpoint, by, killed
@@ -223,7 +233,7 @@ def test_a_plan_that_was_interrupted_between_checkpoint_and_group_is_finished_by
     with killed():
         with_checkpoint.carry_out(saved)
     assert with_checkpoint.at() == ([50, 60], [40, 50])
-    receipt = with_checkpoint.carry_out(saved, by)
+    receipt = with_checkpoint.carry_out(saved, by, now=NOW + timedelta(days=9))
     assert with_checkpoint.at() == both(with_checkpoint, 40, 50)
     assert receipt["before"] == {"orders": {"0": 50, "1": 60}}
     assert receipt["checkpoint"]["before"] == {"0": {"orders": {"0": 50, "1": 60}}}

@@ -123,6 +123,7 @@ def test_a_plan_that_occurs_twice_is_refused():
         ({"allow_stateful": True}, "allow_stateful would be ignored with plan"),
         ({"topics": "orders"}, "topics would be ignored without group_id"),
         ({"allow_self_approval": False}, "allow_self_approval would be ignored without approval"),
+        ({"max_age": "soon"}, "max_age=.soon.: expected seconds"),
         ({"plan": {"group_id": "g"}}, "plan: found .*; expected a plan"),
     ],
 )

@@ -48,7 +48,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "idle_after": {"on_idle_partition": "ignore"},
     "allow_stale": {"restore_when": "always", "receipt": "{{ 'receipt' }}"},
     "from_file": {"receipt": None},
-    **dict.fromkeys(("plan", "approval", "allow_self_approval"), WITH_PLAN),
+    **dict.fromkeys(("plan", "max_age", "approval", "allow_self_approval"), WITH_PLAN),
     "timezone": {"every": "hour"},
 }
 CONTEXT: Any = {"nothing": None, "ti": None}
@@ -110,7 +110,7 @@ OPERATORS = [each for each in GIVEN if issubclass(each, OffsetsOperator)]
 def test_an_object_that_no_literal_may_be_is_refused_before_anything_is_read(operator):
     # These are refused for the values in ALONE already.
     for name in set(operator.template_fields).difference(
-        RESETS, WITH_PLAN, ("allow_self_approval", "allow_stale")
+        RESETS, WITH_PLAN, ("max_age", "allow_self_approval", "allow_stale")
     ):
         given = GIVEN[operator] | alone_with(operator, name) | {name: "{{ [] }}"}
         task = rendered(operator, native=True, **given)
