@@ -3,7 +3,7 @@ Many Spark jobs, each with a checkpoint and a group, listed in a file beside thi
 
 If the jobs run outside of Airflow, their offsets are committed every ten minutes. If Airflow starts the jobs,
 each job is followed by its commit. A failed pipeline does not affect the others, and is retried separately.
-The check then reports all pipelines together.
+A check beside the commits reports all pipelines together.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ with DAG("pipelines_from_yaml", schedule="*/10 * * * *", catchup=False, max_acti
         task_id="commit", max_active_tis_per_dagrun=8, outlets=[each for p in pipelines for each in p.assets]
     ).expand_kwargs([dict(pipeline) for pipeline in pipelines])
 
-    check = CheckOffsetDriftOperator(
-        task_id="check", pipelines=pipelines, grace="30m", trigger_rule="all_done"
-    )
-    commit >> check
+    # Beside the commits: the last task decides the state of the run, and a commit may fail without drift.
+    check = CheckOffsetDriftOperator(task_id="check", pipelines=pipelines, grace="30m")
 # --8<-- [end:yaml]
 
 # --8<-- [start:jobs]

@@ -154,7 +154,7 @@ def _begin(
 ) -> None:
     """Archive the files to overwrite, unless an interrupted try did, and let no other move begin."""
     if plan.resumes:
-        _check_planned(checkpoint, plan)
+        _refuse_changed(checkpoint, plan)
         if last_check is not None:
             last_check()
         return
@@ -163,7 +163,7 @@ def _begin(
         claim = Claim(checkpoint, name)
     try:
         claim.check(undoes=undoes)
-        _check_planned(checkpoint, plan)
+        _refuse_changed(checkpoint, plan)
     except (Exception, KeyboardInterrupt):
         with suppress(Exception):
             claim.withdraw()
@@ -173,7 +173,7 @@ def _begin(
     try:
         claim.check(undoes=undoes)
         # A slow storage takes long to archive the files, and the query may run again.
-        _check_planned(checkpoint, plan)
+        _refuse_changed(checkpoint, plan)
         if last_check is not None:
             last_check()
     except (Exception, KeyboardInterrupt):
@@ -194,7 +194,7 @@ def _explained(state: str) -> Iterator[None]:
         raise error.append(state) from error.__cause__
 
 
-def _check_planned(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
+def _refuse_changed(checkpoint: SparkCheckpoint, plan: CheckpointPlan) -> None:
     """Refuse a checkpoint that has changed since the plan was made."""
     planned, committed = checkpoint.listed()
     if (frozenset(planned), frozenset(committed)) != plan.batches or any(

@@ -101,7 +101,7 @@ def write_archive(
         "by": made_by.as_json(),
         "nonce": nonce,
         "logs": plan.log_ids.as_json(),
-        **({"left": plan.left.as_json()} if plan.left else {}),
+        **({"left": plan.left_logs.as_json()} if plan.left_logs else {}),
         "before": sources_json(plan.before),
         "after": sources_json(plan.after),
         "files": {
@@ -264,7 +264,7 @@ def _archive(location: str, name: str, manifest: object, *, done: bool, undone: 
         after=read_sources(field("after", dict), "after", describe=describe_type),
         files=files,
         log_ids=LogIds.parse(field("logs", dict, NoneType), describe=describe_type),
-        left=LogIds.parse(field("left", dict, NoneType), "left", describe=describe_type),
+        left_logs=LogIds.parse(field("left", dict, NoneType), "left", describe=describe_type),
         done=done,
         undone=undone,
     )

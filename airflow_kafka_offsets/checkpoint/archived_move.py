@@ -84,27 +84,22 @@ class ArchivedMove(CheckpointPlan):
     @property
     def is_failover(self) -> bool:
         """Whether it was a move to another cluster, and not the restore of one."""
-        return self.kind == "failover" or (self.left.is_other_cluster(self.log_ids) and not self.copies)
+        return self.kind == "failover" or (self.left_logs.is_other_cluster(self.log_ids) and not self.copies)
 
     @property
-    def leaves_logs(self) -> bool:
+    def changes_logs(self) -> bool:
         """Whether it was a move to another cluster, or in a topic that was created again; no restore."""
-        return self.is_failover or (bool(self.left) and not self.copies)
+        return self.is_failover or (bool(self.left_logs) and not self.copies)
 
     @property
     def logs_before(self) -> LogIds:
         """The ids of the logs that its offsets before belong to, as far as they are known."""
-        return self.left if self.is_failover else self.log_ids | self.left
-
-    @property
-    def fails_over(self) -> bool:
-        """Whether it moves the query to another cluster, and was not taken back."""
-        return self.is_failover and not self.undone
+        return self.left_logs if self.is_failover else self.log_ids | self.left_logs
 
     @property
     def has_failed_over(self) -> bool:
-        """Whether it has moved the query to another cluster, or still may."""
-        return self.fails_over and not self.abandoned
+        """Whether it has moved the query to another cluster, or still may, and was not taken back."""
+        return self.is_failover and not (self.undone or self.abandoned)
 
     def concerns(self, topics: Collection[str]) -> bool:
         """Whether it has moved one of these topics, or may have; without topics, always."""

@@ -104,7 +104,7 @@ class ArchivedMoves:
             if not each.undone and (each.undoes is None or archive_number(each.undoes) < after):
                 yield each
 
-    def on_cluster(self, topics: Collection[str] = ()) -> ArchivedMove | None:
+    def newest_with_cluster(self, topics: Collection[str] = ()) -> ArchivedMove | None:
         """
         Return the query's newest move that names its cluster; no failover that was taken back or abandoned.
 
@@ -113,7 +113,7 @@ class ArchivedMoves:
         found = (each for each in self.of_query if each.has_failed_over or not each.is_failover)
         return next((each for each in found if each.log_ids.cluster and each.concerns(topics)), None)
 
-    def rewriting(self, batch_id: int | None) -> list[ArchivedMove]:
+    def rewrites_of_batch(self, batch_id: int | None) -> list[ArchivedMove]:
         """Return the moves that have rewritten the file of the newest batch since Spark wrote it."""
         if batch_id is None:
             return []
@@ -123,7 +123,7 @@ class ArchivedMoves:
             *takewhile(lambda each: path in each.files or each.newest_planned >= batch_id, self.of_query)
         ]
         # A move may have written the same offsets, which are those of other records.
-        same = [each for each in moves if each.leaves_logs and each.batch_id == batch_id]
+        same = [each for each in moves if each.changes_logs and each.batch_id == batch_id]
         data = self.checkpoint.read_file(path) if moves else None
         return same + ([] if data is None else moves_of_batch(moves, batch_id, data))
 
@@ -253,7 +253,9 @@ class ArchivedMoves:
 
     def failover_refusals(self, batch_id: int) -> list[str]:
         """Return why the query cannot go back to a batch: its offsets are of another cluster or topic."""
-        leaving = (each for each in self.of_query if each.leaves_logs and not (each.undone or each.abandoned))
+        leaving = (
+            each for each in self.of_query if each.changes_logs and not (each.undone or each.abandoned)
+        )
         failover = next((each for each in leaving if each.batch_id > batch_id), None)
         if failover is None:
             return []

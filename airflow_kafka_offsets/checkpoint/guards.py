@@ -22,21 +22,10 @@ _INSTEAD = {
 """fsspec's schemes of drivers that rename no file over another -> which location to give."""
 
 
-def orphan_refusals(state: FinishedState) -> list[str]:
-    """Return why the newest batch is not known: a commit without its offsets is newer."""
-    orphans = sorted(number for number in state.committed if number > state.batch_id)
-    if not orphans:
-        return []
-    return [
-        f"{state.location}: found commits/{orphans[-1]} without offsets/{orphans[-1]}; "
-        "expected both or the offsets alone: files were removed by hand; put them back first"
-    ]
-
-
 def restart_refusals(state: FinishedState) -> list[str]:
     """Return why Spark would not start from the checkpoint, or would start from other offsets."""
     location, newest = state.location, state.batch_id
-    refusals = orphan_refusals(state)
+    refusals = state.orphans
     # At start Spark also reads the batch before the newest one, to find where the newest one began.
     if newest > 0 and newest - 1 not in state.planned:
         refusals.append(
@@ -195,7 +184,7 @@ def unfinished_refusals(state: FinishedState, batch_id: int) -> list[str]:
     ]
 
 
-def _unloadable(state: FinishedState, batch_id: int, files: StateFiles) -> list[str]:
+def _unloadable_refusals(state: FinishedState, batch_id: int, files: StateFiles) -> list[str]:
     """Return why Spark could not load the state after a batch; name the batches where it could."""
     startable = {
         number for number in state.planned & state.committed if not number or number - 1 in state.planned
@@ -254,5 +243,5 @@ def truncate_refusals(
     if not state.entry.metadata:
         refusals.append(f"{location}: is of continuous mode: checkpoints of continuous mode cannot be moved")
     if is_stateful(checkpoint):
-        refusals += _unloadable(state, batch_id, files)
+        refusals += _unloadable_refusals(state, batch_id, files)
     return refusals + _sink_refusals(checkpoint, state, batch_id + 1, "truncating", policy)

@@ -59,7 +59,7 @@ def plan_seek(
     undoes: str | None = None,
     request: str = "",
     keep_pending_batch: bool = False,
-    left: LogIds = UNKNOWN_LOGS,
+    left_logs: LogIds = UNKNOWN_LOGS,
 ) -> CheckpointPlan:
     """
     Plan to let the query continue from other offsets.
@@ -70,7 +70,7 @@ def plan_seek(
         target keep their offsets.
     :param request: identifies the request; by default a digest of the targets.
     :param keep_pending_batch: whether an unfinished batch that began at the targets may stay.
-    :param left: the id of the cluster that the query leaves; unknown ids if it stays where it is. The file of
+    :param left_logs: ids of the logs that the query leaves; unknown ids if it stays where it is. The file of
         the newest batch is then written even if it stays the same, as in a failover.
     """
     policy = policy or CheckpointPolicy()
@@ -88,11 +88,11 @@ def plan_seek(
         refusals += pending_refusals(checkpoint, state, policy)
     # Newest first: after each removal the previous batch is the newest, and its files are complete.
     steps = [Step(f"offsets/{number}", None) for number in reversed(discarded)]
-    if (after != before or left) and not refusals:
+    if (after != before or left_logs) and not refusals:
         steps.append(Step(f"offsets/{state.batch_id}", state.entry.with_offsets(after).encode()))
     without = [source.source for source in state.sources if source.offsets is None]
     notes = (f"source {', '.join(without)} has no Kafka offsets and stays as it is",) if without else ()
-    more: Any = {"discarded": discarded, "undoes": undoes, "notes": notes, "left": left}
+    more: Any = {"discarded": discarded, "undoes": undoes, "notes": notes, "left_logs": left_logs}
     return _plan(ArchivedMoves(checkpoint), state, kind, after, steps, request, refusals, **more)
 
 
@@ -128,12 +128,12 @@ def plan_truncate(
     return _plan(moves, state, "truncate", after, steps, request, refusals, **more)
 
 
-def plan_put_back_archive(
+def plan_checkpoint_restore(
     checkpoint: SparkCheckpoint,
     archive: str | None = None,
     policy: CheckpointPolicy | None = None,
     *,
-    left: LogIds = UNKNOWN_LOGS,
+    left_logs: LogIds = UNKNOWN_LOGS,
 ) -> CheckpointPlan:
     """
     Plan to take a move back.
@@ -142,7 +142,7 @@ def plan_put_back_archive(
     leaves its cluster, what the move has moved goes back to its offsets before the move.
 
     :param archive: name of the archive; by default the newest move that was not taken back.
-    :param left: as in :func:`plan_seek`.
+    :param left_logs: as in :func:`plan_seek`.
     :raises PlanRefusedError: if the archive is of another query, or of the time before a failover.
     """
     moves = ArchivedMoves(checkpoint)
@@ -162,8 +162,8 @@ def plan_put_back_archive(
     lost = newest not in state.committed and f"commits/{newest}" not in archived.files
     moved = begun or archived.carried or lost or moves.has_run_since(archived)
     refuse_past_failover(moves, archived, moved=bool(moved))
-    if moved or left:
-        how: Any = {"undoes": archived.name, "request": request, "left": left}
+    if moved or left_logs:
+        how: Any = {"undoes": archived.name, "request": request, "left_logs": left_logs}
         groups, _ = moves.group_offsets(archived)
         # The query may have read on in the others, whose groups stay where they are.
         back = archived.offsets_moved({tp for positions in groups.values() for tp in positions})
@@ -172,11 +172,11 @@ def plan_put_back_archive(
         )
     known = [Step(path, read_copy(checkpoint, archived, path)) for path in archived.files]
     # The archive of a restore records that the query returns to other logs, also without a change.
-    steps = [step for step in known if archived.leaves_logs or checkpoint.read_file(step.path) != step.data]
+    steps = [step for step in known if archived.changes_logs or checkpoint.read_file(step.path) != step.data]
     # First remove files, newest first; then write files, oldest first.
-    steps.sort(key=_put_back_order)
-    left = archived.log_ids if archived.is_failover else UNKNOWN_LOGS
-    more: Any = {"copies": True, "log_ids": archived.logs_before, "left": left}
+    steps.sort(key=_restore_order)
+    left_logs = archived.log_ids if archived.is_failover else UNKNOWN_LOGS
+    more: Any = {"copies": True, "log_ids": archived.logs_before, "left_logs": left_logs}
     return _plan(moves, state, "restore", archived.before, steps, request, undoes=archived.name, **more)
 
 
@@ -192,14 +192,14 @@ def refuse_past_failover(moves: ArchivedMoves, archived: ArchivedMove, *, moved:
             f"{location}: move {archived} was interrupted before it changed the checkpoint, and the "
             "query has run since: there is nothing to take back"
         )
-    if archived.leaves_mirror:
+    if archived.undoes_failover:
         raise PlanRefusedError(
             f"{location}: {archived.name} has taken a move to another cluster back, and cannot be taken back "
             "itself: move the query there again"
         )
     others = (each for each in moves.of_query if each.undoes != archived.name)
     later = (each for each in others if each.has_failed_over and each.number > archived.number)
-    failover = archived if archived.fails_over and moved else next(later, None)
+    failover = archived if archived.has_failed_over and moved else next(later, None)
     if failover is not None and (moved or not archived.undone):
         raise PlanRefusedError(
             f"{location}: move {failover} has moved the query to another cluster or topic, where the offsets "
@@ -215,7 +215,7 @@ def plan_checkpoint_failover(
     *,
     request: str,
     log_ids: LogIds,
-    left: LogIds = UNKNOWN_LOGS,
+    left_logs: LogIds = UNKNOWN_LOGS,
     again: str = "",
     refusals: Sequence[str] = (),
     state: FinishedState | None = None,
@@ -227,7 +227,7 @@ def plan_checkpoint_failover(
     cluster.
 
     :param targets: source -> all of its offsets on the new cluster, with the topic names of that cluster.
-    :param log_ids: ids of the new cluster and its topics, and ``left`` those of the old one.
+    :param log_ids: ids of the new cluster and its topics, and ``left_logs`` those of the old one.
     :param again: sentence about the records that may be read again; empty if no record may be.
     :param state: the state with the position of the targets; by default the present one.
     """
@@ -244,7 +244,7 @@ def plan_checkpoint_failover(
     after = {source: targets.get(source, offsets) for source, offsets in before.items()}
     if not found:
         steps.append(Step(f"offsets/{state.batch_id}", state.entry.with_offsets(after).encode()))
-    more: Any = {"discarded": state.pending, "log_ids": log_ids, "left": left}
+    more: Any = {"discarded": state.pending, "log_ids": log_ids, "left_logs": left_logs}
     return _plan(ArchivedMoves(checkpoint), state, "failover", after, steps, request, found, **more)
 
 
@@ -284,7 +284,7 @@ def _plan(
     return plan if begun is None else begun.resume(plan)
 
 
-def _put_back_order(step: Step) -> tuple[int, int, bool]:
+def _restore_order(step: Step) -> tuple[int, int, bool]:
     # commits/N is removed before offsets/N, and written after it: in between, Spark would run batch N.
     directory, _, number = step.path.partition("/")
     if step.data is None:

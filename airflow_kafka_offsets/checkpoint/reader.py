@@ -114,6 +114,10 @@ class SparkCheckpoint:
     def _read(self) -> CheckpointState:
         query_id = self.query_id()
         planned, committed = map(frozenset, self.listed())
+        last = max(planned, default=-1)
+        # Batches that were planned and finished since offsets was listed are left out.
+        if max(committed, default=-1) > last and self.has("offsets", max(committed)):
+            committed = frozenset(number for number in committed if number <= last)
         batch_id = max(planned & committed, default=None)
         if batch_id is None:
             return CheckpointState(self.location, query_id, None, planned, committed, None)

@@ -102,15 +102,35 @@ class CheckpointState:
         return {source.source: source.offsets for source in self.sources if source.offsets is not None}
 
     @property
-    def skipped(self) -> str:
-        """A warning that names the skipped batches; empty without them."""
-        if not self.skipped_batch_ids:
-            return ""
-        return (
-            f"{self.location}: commits/ lacks batch {join_first(self.skipped_batch_ids)}, before batch "
-            f"{self.batch_id}: a copy was incomplete, or files were removed. Spark runs only the newest "
-            "batch again, so it may have skipped their records; to read them, move the checkpoint back"
-        )
+    def warnings(self) -> list[str]:
+        """Sentences about batches that Spark may have skipped, or that keep it from starting."""
+        skipped = self.skipped_batch_ids
+        return [
+            *self.orphans,
+            *(
+                [
+                    f"{self.location}: commits/ lacks batch {join_first(skipped)}, before batch "
+                    f"{self.batch_id}: a copy was incomplete, or files were removed. Spark runs only the "
+                    "newest batch again, so it may have skipped their records; to read them, move the "
+                    "checkpoint back"
+                ]
+                if skipped
+                else []
+            ),
+        ]
+
+    @property
+    def orphans(self) -> list[str]:
+        """A sentence about the newest batch that has a file in ``commits/`` only, if there is one."""
+        # A job that was in a batch while a restore discarded it writes such a file at the batch's end.
+        newest = max(self.committed - self.planned, default=-1)
+        if self.batch_id is None or newest < self.batch_id:
+            return []
+        return [
+            f"{self.location}: found commits/{newest} without offsets/{newest}, and Spark does not start "
+            f"from it: if a job ran during a move, stop the job and remove commits/{newest} and its "
+            f".{newest}.crc; if files were removed by hand, put them back"
+        ]
 
     @property
     def without_kafka(self) -> str | None:

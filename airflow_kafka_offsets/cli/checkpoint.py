@@ -127,9 +127,9 @@ def checkpoint_restore(
     see "group restore". Without --execute the command shows its plan and changes nothing.
     """
     from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-    from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
+    from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore
     from airflow_kafka_offsets.model.receipt import Receipt
-    from airflow_kafka_offsets.moves.stale import refuse_stale
+    from airflow_kafka_offsets.moves.stale import with_stale_refusal
 
     moves = ArchivedMoves(checkpoint)
     kept = moves.find(archive)
@@ -139,8 +139,8 @@ def checkpoint_restore(
             f"{moves.restore_command(kept.name)} moves both",
             err=True,
         )
-    plan = refuse_stale(
-        PipelinePlan((), plan_put_back_archive(checkpoint, kept.name, execution.policy)),
+    plan = with_stale_refusal(
+        PipelinePlan((), plan_checkpoint_restore(checkpoint, kept.name, execution.policy)),
         Receipt((), kept),
         checkpoint=checkpoint,
         archive=kept,

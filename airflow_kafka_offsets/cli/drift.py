@@ -17,7 +17,7 @@ from airflow_kafka_offsets.cli.connections import (
     open_checkpoint,
     pipeline_or_file_options,
 )
-from airflow_kafka_offsets.cli.execution import REFUSED, UNCHECKED, print_result
+from airflow_kafka_offsets.cli.execution import REFUSED, UNCHECKED, output_error, print_error, print_result
 from airflow_kafka_offsets.cli.options import (
     EXISTING_FILE,
     OptionWording,
@@ -49,13 +49,16 @@ class CheckCommand(StrictCommand):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; exit 3 after an error that is not a usage error."""
         try:
-            return super().invoke(ctx)
-        except UsageError:
-            raise
-        except KafkaOffsetsError as error:
-            print_result(ctx.params["output"], {**self.unchecked, "error": str(error)}, ())
-            click.echo(f"Error: {error}", err=True)
-            raise SystemExit(UNCHECKED) from error
+            try:
+                return super().invoke(ctx)
+            except UsageError:
+                raise
+            except KafkaOffsetsError as error:
+                print_error(f"Error: {error}")
+                print_result(ctx.params["output"], {**self.unchecked, "error": str(error)}, ())
+        except OSError as error:  # of the output: exit 1 would mean that the check has found something
+            print_error(f"Error: {output_error(error)}")
+        raise SystemExit(UNCHECKED)
 
 
 def naming_keys(context: click.Context) -> AbstractContextManager[None]:

@@ -46,7 +46,7 @@ def plan_command(
     file: Path, place: Place, execution: Execution, max_active: int, broker: BrokerOptions, **policies: Any
 ) -> None:
     """Plan to move each pipeline of FILE to the same target. Nothing is moved."""
-    from airflow_kafka_offsets.moves.fleet import plan_resets
+    from airflow_kafka_offsets.moves.fleet import plan_fleet_resets
 
     every = read_names(file)
     with_checkpoint = all(names.checkpoint_location for names in every)
@@ -56,7 +56,7 @@ def plan_command(
     with state.locked():
         state.refuse_begun("plan others in a file of their own")
         how = {**policies, "policy": execution.policy, "at_once": max_active}
-        fleet = Fleet.of(plan_resets(every, open_one, place, **how))
+        fleet = Fleet.of(plan_fleet_resets(every, open_one, place, **how))
         state.write(fleet)
     _show_plan(fleet, state, execution)
 
@@ -90,7 +90,7 @@ def plan_failover_command(
     A pipeline that cannot be moved is named, and left out of the plan; exit 1 then. Options of the broker
     name the cluster to leave; for the commands that follow they name the mirror.
     """
-    from airflow_kafka_offsets.moves.fleet import check_disjoint, plan_failovers, refused_by_all
+    from airflow_kafka_offsets.moves.fleet import check_disjoint, failures_error, plan_fleet_failovers
 
     every = read_names(file)
     for names in every:
@@ -109,9 +109,9 @@ def plan_failover_command(
         if any(member.plan.log_ids.cluster not in ("", mirror.cluster_id()) for member in begun):
             state.refuse_begun(_OWN_FILE)
         allowed = replace(policy, checkpoint=execution.policy)
-        plans, failures = plan_failovers(every, checkpoint_of, clients, policy=allowed)
+        plans, failures = plan_fleet_failovers(every, checkpoint_of, clients, policy=allowed)
         if not plans:
-            raise refused_by_all(failures)
+            raise failures_error(failures)
         fleet = Fleet.of(plans, failures, begun)
         check_disjoint([member.plan for member in fleet.members])
         state.write(fleet)
@@ -125,7 +125,7 @@ def _begun_failovers(state: StateFile, *, rest: bool) -> list[Member]:
     """Return the pipelines that have begun to fail over, which stay in the plan; refuse any other move."""
     begun = state.begun()
     # Pipelines that were reset must not be left out of the plan.
-    if any(member.plan.left is None for member in begun):
+    if any(member.plan.left_logs is None for member in begun):
         state.refuse_begun(_OWN_FILE)
     elif not rest:
         state.refuse_begun("give --rest to plan the others")

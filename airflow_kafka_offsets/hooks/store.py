@@ -33,7 +33,7 @@ def stored_offsets(
     try:
         from sqlalchemy.exc import DBAPIError
 
-        from airflow_kafka_offsets.readings.database_errors import driver_error_text, may_pass
+        from airflow_kafka_offsets.readings.database_errors import driver_error_text, is_temporary
         from airflow_kafka_offsets.spark.stores import SqlOffsetStore
     except ImportError as error:
         raise without_sqlalchemy(error) from error
@@ -43,7 +43,7 @@ def stored_offsets(
         offsets, saved_at = store.load(pipeline), store.saved_at(pipeline)
     except DBAPIError as error:
         reason = driver_error_text(error)
-        if may_pass(error):
+        if is_temporary(error):
             raise StorageUnavailableError(
                 f"connection {conn_id!r}: table {table!r} could not be read ({reason}): check that the "
                 "database is up"

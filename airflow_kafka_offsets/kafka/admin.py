@@ -126,7 +126,7 @@ class Admin(AdminProcess):
         ]
         with suppress(BrokerError):
             again = call.with_timeout(_SETTLED)
-            self.ask_each(again, name, dict.fromkeys(unknown), settled, passing=TEMPORARY)
+            self.ask_each(again, name, dict.fromkeys(unknown), settled, temporary=TEMPORARY)
         missing = dict.fromkeys(topic for topic in unknown if topic not in settled)
         return found | settled | self.ask_each(call, name, missing)
 
@@ -145,7 +145,7 @@ class Admin(AdminProcess):
         wanted: Mapping[str, Any],
         found: dict[str, tuple[Any, Failure | None]] | None = None,
         *,
-        passing: Collection[str] = RETRIABLE,
+        temporary: Collection[str] = RETRIABLE,
         first_attempt: float = math.inf,
         most_crashes: float = CRASHES,
     ) -> dict[str, tuple[Any, Failure | None]]:
@@ -153,7 +153,7 @@ class Admin(AdminProcess):
         Make a call that has one result for each name; repeat it for names whose failure is temporary.
 
         :param found: receives the results, even if the call fails in the end.
-        :param passing: codes of temporary failures.
+        :param temporary: codes of temporary failures.
         :param first_attempt: as in :meth:`AdminProcess.run`; ``most_crashes`` likewise.
         """
         found = {} if found is None else found
@@ -164,7 +164,7 @@ class Admin(AdminProcess):
             results = self.run(call, name, todo, first_attempt=seconds, most_crashes=most_crashes)
             for each, (value, failed) in results.items():
                 failure = self.read_failure(failed)
-                if failure is not None and failure.code in passing:
+                if failure is not None and failure.code in temporary:
                     again = failure
                 else:
                     found[each] = (value, failure)

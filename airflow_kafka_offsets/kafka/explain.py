@@ -19,10 +19,11 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
+    DENIED,
     FINAL,
-    GUARDED,
     NO_LEADER,
     NO_TOKEN,
+    NOT_SENT,
     OCCUPIED,
     RETRIABLE,
     UNKNOWN_PARTITION,
@@ -143,7 +144,7 @@ class Call(Deadline):
     def _denial(self, cause: Failure, needs: Right) -> str:
         if cause.remedy:
             return f"{cause.text}: {cause.remedy}"
-        if cause.code in GUARDED:
+        if cause.code in DENIED:
             right = remedy_for(cause.code, needs)
             return f"the broker at {self.servers} does not allow it to this user ({cause}): {right}"
         if cause.code == "_SSL":
@@ -159,10 +160,10 @@ class Call(Deadline):
 
 def remedy_for(code: str, needs: Right = "Read") -> str:
     """Return the remedy for an error; ``needs`` is the right that the call needs."""
-    if code in GUARDED:
+    if code in DENIED:
         right = "DescribeConfigs" if code == "CLUSTER_AUTHORIZATION_FAILED" else needs
         included = _INCLUDED.get(code, "") if right == "Describe" else ""
-        return f"grant it {right} on {GUARDED[code]}{included}"
+        return f"grant it {right} on {DENIED[code]}{included}"
     if code in UNKNOWN_PARTITION:
         return "correct the topic, or the connection"
     return "try again" if code in RETRIABLE else _REMEDIES.get(code, "check the broker's log")
@@ -190,8 +191,10 @@ def commit_error(
     :param retriable: whether all failures are temporary.
     :param reason: the error that ended the attempts.
     """
-    codes = sorted({failure.code for failure in failures.values()})
-    first = next(iter(failures.values()))
+    unsent = {tp: failure for tp, failure in failures.items() if failure == NOT_SENT}
+    refused = {tp: failure for tp, failure in failures.items() if tp not in unsent}
+    codes = sorted({failure.code for failure in refused.values()})
+    first = next(iter(refused.values()))
     outcome = describe_outcome(offsets, written, uncertain=uncertain)
     if not ACTIVE_GROUP.isdisjoint(codes):
         return active_group_error(group_id, (), codes[0]).append(outcome)
@@ -204,12 +207,14 @@ def commit_error(
     reasons = []
     for code in codes:
         # Grouped by code: 5,000 partitions usually fail for the same reason, and each would repeat it.
-        those = {tp: failure for tp, failure in failures.items() if failure.code == code}
+        those = {tp: failure for tp, failure in refused.items() if failure.code == code}
         reasons.append(f"{summarize(those)}: {next(iter(those.values()))}")
+    if unsent:
+        reasons.append(f"{summarize(unsent)}: {NOT_SENT.text}")
     return CommitError(
         f"committing to group {group_id!r}: {len(failures)} of {len(offsets)} partitions were not committed "
         f"({'; '.join(reasons)}): {'; '.join(dict.fromkeys(map(remedy_for, codes)))}; {outcome}",
-        failed={tp: failure.code for tp, failure in failures.items()},
+        failed={tp: failure.code for tp, failure in {**refused, **unsent}.items()},
         written=written,
         retriable=retriable,
     )

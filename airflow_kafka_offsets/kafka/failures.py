@@ -52,7 +52,7 @@ OCCUPIED = "_WINDOW_COMMIT"
 NO_TOKEN = "_NO_TOKEN"  # noqa: S105  # a code
 """The token service gives no token, so no broker was asked. librdkafka does not have this code."""
 
-OF_WHOLE_GROUP = ACTIVE_GROUP | _codes(
+NOTHING_WRITTEN = ACTIVE_GROUP | _codes(
     "_WAIT_COORD COORDINATOR_LOAD_IN_PROGRESS GROUP_AUTHORIZATION_FAILED GROUP_ID_NOT_FOUND INVALID_GROUP_ID"
 )
 """After these errors no part of a commit was done."""
@@ -66,14 +66,14 @@ After these errors a commit may have been done: the request or only its response
 has written the commit, but its replicas did not confirm it in time. Kafka shows the commit once they do.
 """
 
-GUARDED = {
+DENIED = {
     "GROUP_AUTHORIZATION_FAILED": "the group",
     "TOPIC_AUTHORIZATION_FAILED": "the topics",
     "CLUSTER_AUTHORIZATION_FAILED": "the cluster",
 }
-"""What the missing right applies to."""
+"""Error codes of a missing right -> what it applies to."""
 
-FINAL = GUARDED.keys() | _codes(
+FINAL = DENIED.keys() | _codes(
     "_AUTHENTICATION _SSL ILLEGAL_SASL_STATE SASL_AUTHENTICATION_FAILED UNSUPPORTED_SASL_MECHANISM"
 )
 """Errors that waiting does not fix: if one is reported in the background, the call ends."""
@@ -155,6 +155,8 @@ class Failure(NamedTuple):
 
 
 UNANSWERED = Failure("_TIMED_OUT", "no answer for this partition")
+NOT_SENT = Failure("NOT_SENT", "not sent after that")
+"""Of partitions whose request was not sent, because an earlier request of the same commit was refused."""
 
 
 class CallError(Exception):  # never raised outside of this package

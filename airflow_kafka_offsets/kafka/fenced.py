@@ -60,7 +60,7 @@ class FencedCommit(GroupWrite):
         super().__init__(session, admin, group_id, offsets, metadata, offsets_to_commit)
         self._offsets_to_commit = offsets_to_commit
 
-    def _left(self, found: Commits) -> Offsets:
+    def _offsets_to_write(self, found: Commits) -> Offsets:
         return self._offsets_to_commit(found)
 
     def write_once(self, call: Call, seconds: float) -> None:
@@ -98,7 +98,7 @@ class FencedCommit(GroupWrite):
         return send_commit(self._member.connection, part, self._texts, min(ATTEMPT, call.seconds_left))
 
     def _read_back(self, call: Call) -> None:
-        if lost := self._left(self._read(call, self._offsets)).keys():
+        if lost := self._offsets_to_write(self._read(call, self._offsets)).keys():
             self._written = {tp: offset for tp, offset in self._written.items() if tp not in lost}
             self._unsure |= lost
             raise CallError(Failure("_RETRY", "the offsets read back are not those that were committed"))

@@ -42,7 +42,7 @@ class GroupCalls:
 
         with self._session.begin_call("describing groups") as call:
             try:
-                return retry_until(call, attempt, passing=[OCCUPIED])
+                return retry_until(call, attempt, temporary=[OCCUPIED])
             except CallError as error:
                 group = f"describing group {error.failure.text!r}"
                 raise call.with_text(group).explain(error.failure) from None

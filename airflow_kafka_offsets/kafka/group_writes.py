@@ -25,11 +25,11 @@ from airflow_kafka_offsets.kafka.explain import (
 )
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
+    NOT_SENT,
+    NOTHING_WRITTEN,
     OCCUPIED,
-    OF_WHOLE_GROUP,
     TEMPORARY,
     TOPIC_HIDDEN,
-    UNANSWERED,
     UNCERTAIN,
     UNKNOWN_PARTITION,
     BackgroundErrors,
@@ -110,7 +110,7 @@ class GroupWrite:
         except CallError as error:
             reason = self.explain(call, error.failure)
         except (GroupMovedError, PlanRefusedError) as error:
-            # Callers take these two errors for a plan of which nothing was written.
+            # For callers these two errors mean that nothing was written.
             if not (self._written or self._unsure):
                 raise
             raise rest_refused_error(
@@ -188,10 +188,10 @@ class GroupWrite:
         self._before = self._before or found
         self._mark_found(found)
         own = {tp: self._before.get(tp) for tp in self._written if self._is_ours(tp, found.get(tp))}
-        todo = self._left({**found, **own})
+        todo = self._offsets_to_write({**found, **own})
         self._todo = {tp: offset for tp, offset in todo.items() if tp not in self._written}
 
-    def _left(self, found: Commits) -> Offsets:
+    def _offsets_to_write(self, found: Commits) -> Offsets:
         """Return the offsets to write over the group's commits."""
         if self._check is not None:
             self._check(found)
@@ -230,7 +230,7 @@ class GroupWrite:
         codes = {failure.code for failure in failures.values()}
         # Another client may have committed the same offsets to a topic that this user must not commit to.
         one_topic = len({tp.topic for tp in results}) == 1
-        if codes - (OF_WHOLE_GROUP | UNCERTAIN | ({TOPIC_HIDDEN} if one_topic else set())):
+        if codes - (NOTHING_WRITTEN | UNCERTAIN | ({TOPIC_HIDDEN} if one_topic else set())):
             unsure = {*self._unsure}
             # Until they were read back.
             self._unsure |= failures.keys()
@@ -279,7 +279,7 @@ class GroupWrite:
             self._group_id,
             self._offsets,
             sorted(self._written),
-            {tp: self._failures.get(tp, UNANSWERED) for tp in self._todo},
+            {tp: self._failures.get(tp, NOT_SENT) for tp in self._todo},
             partial(self.explain, call),
             uncertain=bool(self._unsure),
             retriable=not self._refused,

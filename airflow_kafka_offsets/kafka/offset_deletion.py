@@ -36,8 +36,8 @@ _NAMES = {
 _UPPER = ("sasl_mechanism", "security_protocol")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _HOST_CHECK = "ssl.endpoint.identification.algorithm"
-_GUARDED = ("sasl.", "ssl.", "enable.", "oauth_cb")
-"""Prefixes of the settings for authentication and trust."""
+_SECURITY_PREFIXES = ("sasl.", "ssl.", "enable.", "oauth_cb")
+"""Of the settings for authentication and trust."""
 _TOOL = "delete the offsets with kafka-consumer-groups --delete-offsets"
 
 
@@ -97,7 +97,7 @@ def translate_settings(config: Mapping[str, Any]) -> dict[str, Any]:
             settings[_NAMES[key]] = value
         elif key == _HOST_CHECK:
             settings["ssl_check_hostname"] = value != "none"
-        elif key.startswith(_GUARDED):
+        elif key.startswith(_SECURITY_PREFIXES):
             raise UsageError(
                 f"kafka-python, which deletes single offsets, does not have the setting {key} of this "
                 f"connection: {_TOOL}"

@@ -1,4 +1,4 @@
-"""Protocols for reading offsets and for commits, which each client follows, also that in a Spark driver."""
+"""What each client can do: read offsets and commit them, also from a Spark driver."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def retry_until(
     deadline: Deadline,
     attempt: Callable[[float], T],
     background_errors: Callable[[], BackgroundErrors] = BackgroundErrors,
-    passing: Collection[str] = (),
+    temporary: Collection[str] = (),
     first_attempt: float = _FIRST_ATTEMPT,
 ) -> T:
     """
@@ -31,18 +31,18 @@ def retry_until(
     :param attempt: makes the call; takes the seconds of this attempt.
     :param background_errors: returns the errors that the client reported in the background; a cause that
         waiting does not fix ends the call.
-    :param passing: codes that are temporary for this call, in addition to those that always are.
+    :param temporary: codes that are temporary for this call, in addition to those that always are.
     :param first_attempt: seconds of the first attempt; each later one may take twice as long.
     """
 
     def again(error: BaseException) -> bool:
-        if not isinstance(error, CallError) or error.failure.code not in passes:
+        if not isinstance(error, CallError) or error.failure.code not in codes:
             return False
         seen = background_errors()
         seen.probe(error.failure, deadline.seconds_left)
         return seen.fatal is None
 
-    passes = TEMPORARY | frozenset(passing)
+    codes = TEMPORARY | frozenset(temporary)
     # Random, so that clients do not all reconnect to a restarted broker at the same moment.
     backoff = wait_random_exponential(multiplier=0.1, max=2.0)
     numbers = count()

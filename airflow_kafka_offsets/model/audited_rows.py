@@ -158,7 +158,7 @@ def whole_number(value: object, column: str) -> int:
     )
 
 
-def range_of(ranges: Mapping[TopicPartition, OffsetRange]) -> OffsetRange:
+def enclosing_range(ranges: Mapping[TopicPartition, OffsetRange]) -> OffsetRange:
     """Return the lowest start and the highest end of all partitions."""
     return OffsetRange(min(each.start for each in ranges.values()), max(each.end for each in ranges.values()))
 

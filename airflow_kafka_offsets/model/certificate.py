@@ -47,7 +47,7 @@ REASONS: Mapping[Reason, str] = {
     "too_many": "the table differs at too many places: audit a window of fewer records",
 }
 
-_PASSING: frozenset[Reason] = frozenset({"open_transaction", "not_read"})
+_TEMPORARY: frozenset[Reason] = frozenset({"open_transaction", "not_read"})
 """Reasons that a retry of the task may remove."""
 
 COUNTS = ("offsets", "rows", "lost", "doubled", "foreign", "without_record", "undecided")
@@ -222,8 +222,8 @@ class Certificate:
                 "; delete the additional rows, or limit the audit to the rows that this window's job has "
                 "written, and audit the table again"
             )
-        passes = self.verdict == "undecided" and self.undecided.keys() <= _PASSING
-        raise AuditError(text, retriable=passes)
+        temporary = self.verdict == "undecided" and self.undecided.keys() <= _TEMPORARY
+        raise AuditError(text, retriable=temporary)
 
     @classmethod
     def parse(

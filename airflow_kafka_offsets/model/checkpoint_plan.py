@@ -67,8 +67,8 @@ class CheckpointPlan:
         finish.
     :param times: the timestamps of records at offsets of the plan, as far as they are known.
     :param log_ids: ids of the cluster and the topics that the offsets belong to, as far as they are known.
-    :param left: for a move to another cluster, or in a topic that was created again, ids of the cluster and
-        the topics that the offsets belonged to before.
+    :param left_logs: for a move to another cluster, or in a topic that was created again, ids of the cluster
+        and the topics that the offsets belonged to before.
     """
 
     kind: MoveKind
@@ -95,12 +95,12 @@ class CheckpointPlan:
     recovery: bool = False
     times: TimesByOffset = field(default_factory=dict, repr=False)
     log_ids: LogIds = UNKNOWN_LOGS
-    left: LogIds = UNKNOWN_LOGS
+    left_logs: LogIds = UNKNOWN_LOGS
 
     @property
-    def leaves_mirror(self) -> bool:
-        """Whether it takes a failover back: its offsets count on the cluster that was left then."""
-        return self.copies and bool(self.left)
+    def undoes_failover(self) -> bool:
+        """Whether it takes a failover back: its offsets belong to the cluster that the failover left."""
+        return self.copies and bool(self.left_logs)
 
     @property
     def number(self) -> int | None:

@@ -195,7 +195,7 @@ class CommitMetadata:
 
     def is_same_instance(self, earlier: CommitMetadata) -> bool:
         """Whether any try of this task since it was last cleared made an earlier commit or move."""
-        # Without a token, two of them are of different tasks.
+        # Two commits without a token may be of different tasks.
         return bool(self.token) and self.token == earlier.token
 
     def is_same_task(self, earlier: CommitMetadata) -> bool:

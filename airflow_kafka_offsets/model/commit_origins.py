@@ -1,4 +1,4 @@
-"""What a group's last commits say: the query, the logs and the moves that they are of."""
+"""What a group's last commits say about their query, their logs and the moves before them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def committer_text(commit: Commit | None) -> str:
     return str(metadata) + (f" at {iso_time(at * 1_000)}" if 0 < at < 1 << 36 else "")
 
 
-def foreign_query(group_id: str, commits: Commits, query: str) -> str | None:
+def other_query_refusal(group_id: str, commits: Commits, query: str) -> str | None:
     """
     Return why a query must not commit to a group that follows another query; ``None`` if it may.
 
@@ -74,8 +74,8 @@ def check_group_follows(group_id: str, commits: Commits, query: str, current: Lo
     :param query: the query that commits; empty if it may replace another query in the group.
     :param current: ids of the logs that the connection leads to; unknown ids match every id.
     """
-    other = foreign_query(group_id, commits, query) if query else None
-    PlanRefusedError.raise_if([other] if other else foreign_logs(group_id, commits, current))
+    other = other_query_refusal(group_id, commits, query) if query else None
+    PlanRefusedError.raise_if([other] if other else commit_log_refusals(group_id, commits, current))
 
 
 def newest_move(commits: Commits, query: str) -> int:
@@ -84,23 +84,26 @@ def newest_move(commits: Commits, query: str) -> int:
     return max((by.move or 0 for by in made if by.query == query), default=0)
 
 
-def moves_elsewhere(commits: Commits, query: str, batch: int | None, ends: Offsets, began: float) -> set[int]:
+def moves_after_batch(
+    commits: Commits, query: str, batch: int | None, ends: Offsets, began: float
+) -> set[int]:
     """
-    Return the numbers of moves of a query's checkpoint after a batch to other offsets than its ends.
+    Return the numbers of a checkpoint's moves after a batch: later commits differ from the batch's ends.
 
-    :param began: when the run with the batch began: a later commit of a later batch that is behind these ends
-        has followed a move.
+    :param began: when the run with the batch began; a commit before that says nothing about later batches.
     """
-    return {
-        by.move
-        for tp, commit in commits.items()
-        if commit is not None and commit.offset != ends[tp] and (by := CommitMetadata.of(commit))
-        if by.move and by.query == query and by.batch is not None and batch is not None
+    found: set[int] = set()
+    for tp, commit in commits.items():
+        by = CommitMetadata.of(commit)
+        if commit is None or batch is None or by.batch is None or by.query != query or not by.move:
+            continue
         # With the listener the query may have finished the batch between two of its readings.
-        if (by.batch == batch and by.tool != LISTENER)
+        same_batch = by.batch == batch and by.tool != LISTENER and commit.offset != ends[tp]
         # After a truncation, batches have earlier numbers again.
-        or (by.batch > batch and commit.offset < ends[tp] and (by.at or 0) >= began)
-    }
+        went_back = by.batch > batch and commit.offset < ends[tp] and (by.at or 0) >= began
+        if same_batch or went_back:
+            found.add(by.move)
+    return found
 
 
 def log_ids_of(commits: Commits, current: LogIds) -> LogIds:
@@ -116,7 +119,7 @@ def log_ids_of(commits: Commits, current: LogIds) -> LogIds:
     return LogIds(cluster, topics)
 
 
-def foreign_logs(
+def commit_log_refusals(
     group_id: str, commits: Commits, current: LogIds, *, old_offsets: bool = True, remedy: str = ""
 ) -> list[str]:
     """

@@ -26,7 +26,7 @@ def digest(*parts: object, length: int = 16) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
-def partition_set(partitions: Iterable[tuple[str, int]]) -> str | None:
+def partitions_digest(partitions: Iterable[tuple[str, int]]) -> str | None:
     """
     Return a fingerprint of a set of partitions, for sums: those over other partitions are not comparable.
 

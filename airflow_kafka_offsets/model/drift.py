@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headroom, headrooms_json, unknown_lines
+from airflow_kafka_offsets.model.headroom import NO_HEADROOM, Headroom, headrooms_json, reason_lines
 from airflow_kafka_offsets.model.lag import Lag
 from airflow_kafka_offsets.model.offsets import TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import LONGEST_GRACE, duration_text, parse_duration
@@ -20,8 +20,8 @@ from airflow_kafka_offsets.model.table import align_rows, offset_cell
 from airflow_kafka_offsets.model.text import plural
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 
-PASSING: tuple[Verdict, ...] = ("group behind", "no commit")
-"""Verdicts that the next run of the committing task corrects."""
+COMMIT_DUE: tuple[Verdict, ...] = ("group behind", "no commit")
+"""Verdicts that the next commit of the task corrects."""
 
 _CHANGED_BY_MOVES: tuple[Verdict, ...] = ("group behind", "group ahead", "no commit")
 
@@ -40,8 +40,8 @@ class NewestBatch:
     """The batch that is running or was interrupted; it is not compared."""
     ended_at: datetime | None = None
     """When the committed batch ended; ``None`` if unknown."""
-    skipped: str = ""
-    """A sentence about batches that may have been skipped before it, if any."""
+    warnings: Sequence[str] = ()
+    """Sentences about batches that may have been skipped, or that keep Spark from starting."""
 
     def __str__(self) -> str:
         name = "no batch has finished" if self.batch_id is None else f"batch {self.batch_id}"
@@ -77,7 +77,7 @@ class DriftReport:
     @property
     def within_grace(self) -> bool:
         """Whether a verdict does not count as drift because the batch has just ended."""
-        return any(self._is_passing(entry) for entry in self.partitions)
+        return any(self._is_within_grace(entry) for entry in self.partitions)
 
     @cached_property
     def drift(self) -> dict[Verdict, list[PartitionState]]:
@@ -86,7 +86,7 @@ class DriftReport:
         for entry in self.partitions:
             # The entry is judged as if the commit had been made: another verdict, such as one about headroom,
             # may then apply, and that verdict counts.
-            judged = entry._replace(committed=entry.checkpoint) if self._is_passing(entry) else entry
+            judged = entry._replace(committed=entry.checkpoint) if self._is_within_grace(entry) else entry
             if judged.drifted:
                 found.setdefault(judged.verdict, []).append(entry)
         return found
@@ -131,7 +131,7 @@ class DriftReport:
     @property
     def warnings(self) -> list[str]:
         """Conditions that may become drift."""
-        found = [self.batch.skipped] if self.batch.skipped else []
+        found = [*self.batch.warnings]
         age, kept = self.last_commit_age_seconds, (self.retention_minutes or 0) * 60
         # The warning starts at half of the retention, so that there is time to act.
         if age is None or not kept or 2 * age <= kept:
@@ -214,7 +214,7 @@ class DriftReport:
         lines = [self.summary(), *(align_rows(rows) if self.partitions else ())]
         if self.within_grace:
             lines += [f"within grace: the batch ended less than {self.grace} ago, its commit may follow"]
-        lines += unknown_lines(self.headroom)
+        lines += reason_lines(self.headroom)
         return "\n".join([*lines, *self.advice, *(f"warning: {warning}" for warning in self.warnings)])
 
     @property
@@ -230,11 +230,11 @@ class DriftReport:
         first = f"finish or undo move {self.unfinished_move} first, then check again"
         return {**remedies(), **dict.fromkeys(_CHANGED_BY_MOVES, first)}
 
-    def _is_passing(self, entry: PartitionState) -> bool:
+    def _is_within_grace(self, entry: PartitionState) -> bool:
         ended_at = self.batch.ended_at
         # Clocks differ: a batch may seem to end slightly in the future, but not by an hour.
         just_ended = ended_at is not None and abs(self.checked_at - ended_at) < self.grace
-        return just_ended and entry.verdict in PASSING and entry.topic_partition not in self.overdue
+        return just_ended and entry.verdict in COMMIT_DUE and entry.topic_partition not in self.overdue
 
 
 def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def reports_json(reports: Iterable[DriftReport]) -> dict[str, Any]:
 
 def _row_json(entry: PartitionState) -> dict[str, Any]:
     """Return plain JSON with the same keys for every verdict."""
-    headroom = entry.headroom.as_json() if entry.headroom else UNCOUNTED if entry.min_headroom else {}
+    headroom = entry.headroom.as_json() if entry.headroom else NO_HEADROOM if entry.min_headroom else {}
     return {
         **entry.topic_partition._asdict(),
         "checkpoint": entry.checkpoint,

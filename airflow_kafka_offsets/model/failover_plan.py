@@ -103,7 +103,7 @@ class FailoverPlan(PipelinePlan):
     def make_receipt(self, *, plan_only: bool = False, verified: bool = False) -> dict[str, Any]:
         """Return the receipt, with the translation under ``failover``."""
         value = super().make_receipt(plan_only=plan_only, verified=verified)
-        left = {} if self.checkpoint_plan is None else {"left": self.checkpoint_plan.left.as_json()}
+        left = {} if self.checkpoint_plan is None else {"left": self.checkpoint_plan.left_logs.as_json()}
         return {**value, "failover": {**self.as_json(), **left}}
 
     def archive_files(self) -> dict[str, str]:
@@ -142,9 +142,9 @@ class FailoverPlan(PipelinePlan):
         header = ["SOURCE", "TOPIC", "PARTITION", "FROM", "MIRROR-TOPIC", "TO", "TRANSLATION", "NOT-MIRRORED"]
         shown, more = _shown(self.translated)
         rows = [header, *(_row(each) for each in shown)]
-        left, entered = (ids.cluster or "(unknown)" for ids in (of.left, of.log_ids))
+        left, entered = (ids.cluster or "(unknown)" for ids in (of.left_logs, of.log_ids))
         way = f"from cluster {left} to {entered}"
-        if left == entered and of.left.cluster:
+        if left == entered and of.left_logs.cluster:
             way = f"to other topics of cluster {left}"
         if self.was is not None:
             saved = self.provenance.get("plan")

@@ -109,7 +109,7 @@ class Fleet:
     @property
     def fails_over(self) -> bool:
         """Whether the pipelines move to a mirror."""
-        return any(member.plan.left is not None for member in self.members)
+        return any(member.plan.left_logs is not None for member in self.members)
 
     @property
     def digest(self) -> str:

@@ -89,7 +89,7 @@ class GroupSelection:
         for source, offsets in sources.items():
             for tp, offset in sorted(offsets.items()):
                 group = self.group_of(source, tp.topic)
-                if tp not in self.scope or group is None:  # see misnamed
+                if tp not in self.scope or group is None:  # refused below
                     continue
                 if (group, tp) in holder:
                     twice.setdefault((group, holder[group, tp], source), []).append(tp)
@@ -147,12 +147,12 @@ class GroupSelection:
         self, planned: Collection[TopicPartition], asked: Mapping[str, object]
     ) -> tuple[GroupSelection, list[str]]:
         """
-        Remove the names that the plan of a window was asked for and has left out: topics without commits.
+        Remove the names of topics without commits: the plan of the window has named and skipped them.
 
-        A name that the plan was not asked for is kept, and :meth:`assign_offsets` refuses it.
+        A name that the plan did not have is kept, and :meth:`assign_offsets` refuses it.
 
         :param planned: the partitions of the window.
-        :param asked: the window's source: ``topics``, ``topics_pattern`` and ``group_id`` of the plan.
+        :param asked: the names in the plan: ``topics``, ``topics_pattern`` and ``group_id``.
         :return: the remaining selection, and the removed names.
         :raises PlanRefusedError: if no name remains.
         """
@@ -216,7 +216,7 @@ class GroupSelection:
                 f"{parameter} names {_quoted(missing)}, but {parameter_text('group_id')} has no such key (it "
                 f"has {_join_names(sorted(self._mapping))}): correct the name, or add a key for the topic"
             ]
-        refusals = [] if self.group_id is None else self._ungrouped(sources, origin, topics)
+        refusals = [] if self.group_id is None else self._key_refusals(sources, origin, topics)
         # A checkpoint has them only after the source's first batch; a window or a file never changes.
         later = ", or wait until the query has read from it" if origin == CHECKPOINT else ""
         if missing:
@@ -234,7 +234,7 @@ class GroupSelection:
             )
         return refusals
 
-    def _ungrouped(self, sources: Sources, origin: str, topics: Sequence[str]) -> list[str]:
+    def _key_refusals(self, sources: Sources, origin: str, topics: Sequence[str]) -> list[str]:
         """Return topics without a key, and keys without a topic."""
         query, named = origin == CHECKPOINT, self._grouped_topics(sources)
         grouped = {topic for _, topic, group in named if group is not None}

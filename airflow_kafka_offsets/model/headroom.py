@@ -180,7 +180,7 @@ class Headroom:
 
 Headrooms = Mapping[TopicPartition, Headroom]
 
-UNCOUNTED: dict[str, Any] = dict.fromkeys(("headroom", "headroom_state", "headroom_reason"))
+NO_HEADROOM: dict[str, Any] = dict.fromkeys(("headroom", "headroom_state", "headroom_reason"))
 """JSON of a partition without a position, which has no headroom."""
 
 
@@ -258,7 +258,7 @@ def headrooms_json(headrooms: Collection[Headroom]) -> dict[str, Any]:
     return {"headroom": min(known, default=None), "headroom_state": worst}
 
 
-def unknown_lines(headrooms: Headrooms) -> list[str]:
+def reason_lines(headrooms: Headrooms) -> list[str]:
     """Return a line for each reason that explains an unknown or a measured headroom."""
     reasons: dict[tuple[str, str], list[TopicPartition]] = {}
     for tp, found in headrooms.items():

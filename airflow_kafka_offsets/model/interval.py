@@ -68,8 +68,8 @@ class IntervalSchedule:
 
     :param every: as it was given, without surrounding whitespace.
     :param zone: name of the time zone whose clock the intervals follow.
-    :param cron: their starts, unless they have a fixed length.
-    :param length: their fixed length; they are counted from 1970-01-01T00:00 UTC.
+    :param cron: when intervals start; empty if they have a fixed length.
+    :param length: the fixed length; intervals are counted from 1970-01-01T00:00 UTC.
     """
 
     every: str
@@ -118,10 +118,10 @@ class IntervalSchedule:
         with suppress(ValueError, OverflowError):
             if _KEY.fullmatch(text):
                 shown = datetime.fromisoformat(text)
-                found = self.containing(self._moment(shown))
+                found = self.containing(self._to_utc(shown))
                 # A day's key must not select an hour: a shortened key must not cover more than the interval.
-                names = timedelta(**{_SHORTENED[len(text)]: 1}) if len(text) in _SHORTENED else timedelta(0)
-                if found.key == shown.strftime(KEY_FORMAT) and self._moment(shown + names) <= found.end:
+                covered = timedelta(**{_SHORTENED[len(text)]: 1}) if len(text) in _SHORTENED else timedelta()
+                if found.key == shown.strftime(KEY_FORMAT) and self._to_utc(shown + covered) <= found.end:
                     return found
         now = datetime.now(tz=timezone.utc)
         schedule = f"{parameter_text('every', self.every)} in {self.zone}"
@@ -153,8 +153,8 @@ class IntervalSchedule:
         start an interval too. So these moments wait for the next shown time: no later time is before it.
         """
         waiting: dict[datetime, datetime] = {}
-        for shown in self._shown(moment):
-            at = self._moment(shown)
+        for shown in self._clock_times(moment):
+            at = self._to_utc(shown)
             there = at.astimezone(self._tz).replace(tzinfo=None) == shown
             if there or at not in waiting:
                 waiting[at] = shown
@@ -162,7 +162,7 @@ class IntervalSchedule:
                 for known in sorted(each for each in waiting if each <= at):
                     yield waiting.pop(known), known
 
-    def _shown(self, moment: datetime) -> Iterator[datetime]:
+    def _clock_times(self, moment: datetime) -> Iterator[datetime]:
         # Airflow requires croniter; a Spark driver has neither, and needs neither.
         from croniter import CroniterBadDateError, croniter
 
@@ -177,7 +177,7 @@ class IntervalSchedule:
             while True:
                 yield ticks.get_next(datetime)
 
-    def _moment(self, shown: datetime) -> datetime:
+    def _to_utc(self, shown: datetime) -> datetime:
         # A time that is shown twice means the first one; a skipped time counts from before the change
         # (PEP 495).
         return shown.replace(tzinfo=self._tz, fold=0).astimezone(timezone.utc)

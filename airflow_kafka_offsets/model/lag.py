@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any
 
 from airflow_kafka_offsets.errors import NoCommitError
-from airflow_kafka_offsets.model.headroom import UNCOUNTED, Headrooms, headrooms_json, unknown_lines
+from airflow_kafka_offsets.model.headroom import NO_HEADROOM, Headrooms, headrooms_json, reason_lines
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
 from airflow_kafka_offsets.model.parameters import MissingCommitPolicy, duration_text
 from airflow_kafka_offsets.model.partition_state import PartitionState, measured_headrooms
@@ -176,7 +176,7 @@ class Lag:
         if self.has_time_lags:
             value["time_lag"] = row.time_lag or (0.0 if lag == 0 else None)
         if self.has_headroom:
-            value |= UNCOUNTED if row.headroom is None else row.headroom.as_json()
+            value |= NO_HEADROOM if row.headroom is None else row.headroom.as_json()
         return value
 
     def table(self, limit: int | None = None, *, durations: bool = True) -> str:
@@ -214,7 +214,7 @@ class Lag:
             rest = self.total - sum(row.lag or 0 for row in shown)
             more = len(self.partitions) - len(shown)
             lines.append(f"... and {plural(more, 'more partition')} with a total lag of {rest:,}")
-        lines += unknown_lines(self.headroom or {})
+        lines += reason_lines(self.headroom or {})
         return "\n".join(lines)
 
 

@@ -55,7 +55,7 @@ def parse_sync(key: bytes | None, value: bytes | None) -> tuple[TopicPartition, 
     return TopicPartition(topic, number), sync
 
 
-def in_this_log(syncs: Iterable[OffsetSync]) -> list[OffsetSync]:
+def syncs_of_this_log(syncs: Iterable[OffsetSync]) -> list[OffsetSync]:
     """
     Return those of one partition's syncs, in the order of the topic, that belong to the mirror's present log.
 
@@ -75,14 +75,14 @@ class Bracket:
     """
     The range of offsets on the mirror for a position of the source.
 
-    The *place* of a position is the offset on the mirror of the first record at or after the position.
+    Its *mirrored offset* is the offset on the mirror of the first record at or after the position.
 
     :param position: the next offset to read on the source.
     :param before: the last usable sync at or before the position, if any.
     :param after: the first usable sync at or after the position, if any.
     :param log: the mirror's log.
     :param repeated: most records before the position that a restarted mirror has copied again after the
-        place.
+        mirrored offset.
     """
 
     position: int
@@ -94,24 +94,24 @@ class Bracket:
     @property
     def low(self) -> int:
         """
-        The lowest offset that the place may have. Reading from here loses no record.
+        The lowest possible mirrored offset. Reading from here loses no record.
 
-        It is below the log start if the mirror may have deleted the place.
+        It is below the log start if the mirror may have deleted the record there.
         """
         if self.before is not None:
             return self.before.downstream + (self.before.upstream < self.position)
         if self.after is None:
             return self.log.start
-        # Each record between the place and the sync has its own offset on the source.
+        # Each record between the mirrored offset and the sync has its own offset on the source.
         lowest = self.after.downstream - (self.after.upstream - self.position)
         return min(self.log.start, max(0, lowest))
 
     @property
     def high(self) -> int:
-        """The highest offset that the place may have."""
+        """The highest possible mirrored offset."""
         last = self.log.end if self.after is None else self.after.downstream
         if self.before is not None:
-            # Each record that was copied has one offset on the source, so the place cannot be further on.
+            # Each record that was copied has one offset on the source, so it cannot be further on.
             last = min(last, self.before.downstream + self.position - self.before.upstream)
         return max(last, self.low)
 
@@ -145,8 +145,8 @@ def bracket(syncs: Iterable[OffsetSync], position: int, log: LogRange) -> Bracke
             before = sync
         if after is not None:
             break
-    place = log.start if before is None else before.downstream
-    return Bracket(position, before, after, log, _repeated(ordered, restarts, position, place, log))
+    reached = log.start if before is None else before.downstream
+    return Bracket(position, before, after, log, _repeated(ordered, restarts, position, reached, log))
 
 
 def next_upstream(syncs: Iterable[OffsetSync], end: int) -> int | None:
@@ -191,14 +191,14 @@ def _usable(
 
 
 def _repeated(
-    ordered: Sequence[OffsetSync], restarts: Sequence[int], position: int, place: int, log: LogRange
+    ordered: Sequence[OffsetSync], restarts: Sequence[int], position: int, reached: int, log: LogRange
 ) -> int:
     """Return the most records before a position that the mirror may have copied again after an offset."""
     found = 0
     for number in restarts:
         restart, last = ordered[number], ordered[number - 1]
-        if restart.upstream >= position or restart.downstream <= place:
+        if restart.upstream >= position or restart.downstream <= reached:
             continue
         passed = (sync.downstream for sync in ordered[number:] if sync.upstream >= position)
-        found += next(passed, log.end) - max(last.downstream + 1, place)
+        found += next(passed, log.end) - max(last.downstream + 1, reached)
     return found

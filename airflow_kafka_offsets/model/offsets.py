@@ -171,7 +171,7 @@ def furthest_behind(
     return lowest if partitions is None else {tp: lowest.get(tp) for tp in partitions}
 
 
-def short_of(
+def remaining_offsets(
     positions: Positions, target: Mapping[TopicPartition, int], logs: Logs, tolerance: int = 0
 ) -> Offsets:
     """

@@ -63,7 +63,7 @@ class Pace:
         return f"{self.read:,} of {self.first_backlog:,} read, {rate}{left}"
 
 
-class Remainder(NamedTuple):
+class PolledBacklog(NamedTuple):
     """The backlog at one poll."""
 
     at: float
@@ -85,14 +85,14 @@ class ProgressHistory:
     """
 
     first: int = 0
-    last: Remainder | None = None
-    falls: tuple[Remainder, ...] = ()
+    last: PolledBacklog | None = None
+    falls: tuple[PolledBacklog, ...] = ()
 
     def after_poll(self, at: float, amounts: Sequence[int]) -> ProgressHistory:
         """Record a poll; without amounts the backlog is unknown, and the history restarts."""
         if not amounts:
             return ProgressHistory()
-        this, last = Remainder(at, tuple(amounts)), self.last
+        this, last = PolledBacklog(at, tuple(amounts)), self.last
         # The clock went back, or the partitions have changed.
         if last is None or at <= last.at or len(last.amounts) != len(amounts):
             return ProgressHistory(amounts[0], this)
@@ -148,7 +148,7 @@ class ProgressHistory:
         """Read the result of :meth:`as_json`; any other value gives an empty history."""
         try:
             last, *falls = (
-                Remainder(float(at), tuple(int(amount) for amount in amounts), int(rise))
+                PolledBacklog(float(at), tuple(int(amount) for amount in amounts), int(rise))
                 for at, amounts, rise in (value["last"], *value["falls"])  # type: ignore[index]
             )
             first = int(value["first"])  # type: ignore[index]
@@ -177,6 +177,6 @@ def estimate_text(seconds: float) -> str:
     return "a minute" if seconds >= 45 else "half a minute" if seconds >= 20 else "a few seconds"
 
 
-def _rate(falls: Sequence[Remainder], which: int) -> float:
+def _rate(falls: Sequence[PolledBacklog], which: int) -> float:
     first, last = falls[0], falls[-1]
     return (first.amounts[which] - last.amounts[which]) / (last.at - first.at)

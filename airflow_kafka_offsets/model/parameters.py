@@ -175,7 +175,7 @@ def parse_pattern(value: object, parameter: str) -> re.Pattern[str]:
 
 
 def parse_count(value: object, parameter: str, *, minimum: int = 0) -> int | None:
-    """Parse a number of records: an int or its digits; ``"1e3"`` and ``10.0`` are refused."""
+    """Parse a whole number: an int or its digits; ``"1e3"`` and ``10.0`` are refused."""
     text = value.strip() if isinstance(value, str) else ""
     number = int(text) if re.fullmatch(r"[0-9]{1,18}", text) else value
     if number is None or (isinstance(number, int) and not isinstance(number, bool) and number >= minimum):

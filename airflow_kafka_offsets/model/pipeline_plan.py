@@ -64,11 +64,11 @@ class PipelinePlan:
         batch = {"query_id": checkpoint.query_id, "batch_id": checkpoint.batch_id}
         where = {"checkpoint": checkpoint.location, **batch}
         # A group's plan has its topics' ids, the checkpoint's those of its newest move: they may differ.
-        ids = [group_plan.log_ids for group_plan in group_plans if not checkpoint.leaves_mirror]
+        ids = [group_plan.log_ids for group_plan in group_plans if not checkpoint.undoes_failover]
         return cls(
             [
                 replace(
-                    plan.with_note(plan.of_other_query(checkpoint.query_id), OTHER_QUERY),
+                    plan.with_note(plan.partitions_of_other_query(checkpoint.query_id), OTHER_QUERY),
                     source={**plan.source, **where},
                 )
                 for plan in group_plans
@@ -123,7 +123,7 @@ class PipelinePlan:
         """Whether an earlier try has already written a part of the plan."""
         checkpoint = self.checkpoint_plan
         moved = checkpoint is not None and (checkpoint.resumes or checkpoint.carried)
-        return moved or any(plan.planned_on != plan.before for plan in self.group_plans)
+        return moved or any(plan.committed != plan.before for plan in self.group_plans)
 
     def tables(self) -> list[str]:
         """Return each part as lines for a log; in a refused move, each heading says so."""

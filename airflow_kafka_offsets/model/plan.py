@@ -166,7 +166,7 @@ class OffsetPlan:
         return {move.topic_partition: move.before for move in self.moves}
 
     @cached_property
-    def planned_on(self) -> Positions:
+    def committed(self) -> Positions:
         """The committed offsets of the same partitions when the plan was made."""
         return committed_offsets({tp: self.commits.get(tp) for tp in self.after})
 
@@ -214,16 +214,16 @@ class OffsetPlan:
         names = list(partitions)
         return replace(self, notes=(*self.notes, f"{remark}: {summarize(names)}")) if names else self
 
-    def of_other_query(self, query: str) -> list[TopicPartition]:
+    def partitions_of_other_query(self, query: str) -> list[TopicPartition]:
         """Return the partitions whose last commit is of another query."""
         made = {tp: CommitMetadata.of(self.commits.get(tp)).query for tp in self.after}
         return [tp for tp, maker in made.items() if maker not in ("", query)]
 
     def check_not_moved(self, commits: Commits) -> None:
         """Raise a GroupMovedError if the group has moved since the plan was made."""
-        # Compared with `planned_on`, because `before` may be from an interrupted try.
+        # Compared with `committed`, because `before` may be from an interrupted try.
         now = committed_offsets(commits)
-        moved = [tp for tp, offset in self.planned_on.items() if tp in now and now[tp] != offset]
+        moved = [tp for tp, offset in self.committed.items() if tp in now and now[tp] != offset]
         if moved:
             by = CommitMetadata.of(commits[min(moved)])
             raise GroupMovedError(

@@ -21,7 +21,7 @@ TOPICS = 10
 def plan_markdown(saved: SavedPlan) -> str:
     """Return a plan as Markdown: groups and checkpoint, before and after, and the effects of the move."""
     found = Estimate.parse(saved.value["estimate"])
-    at_most = "" if saved.left is None else "at most "
+    at_most = "" if saved.left_logs is None else "at most "
     rows = [
         ("Moves", _moves(saved)),
         ("From", _from(saved)),
@@ -115,12 +115,12 @@ def _discarded(saved: SavedPlan) -> str:
 
 
 def _from(saved: SavedPlan) -> str:
-    return _times(saved, "before") if saved.left is None else _cluster(saved.left)
+    return _times(saved, "before") if saved.left_logs is None else _cluster(saved.left_logs)
 
 
 def _to(saved: SavedPlan) -> str:
     times = _times(saved, "after")
-    return times if saved.left is None else f"{_cluster(saved.log_ids)}: {times}"
+    return times if saved.left_logs is None else f"{_cluster(saved.log_ids)}: {times}"
 
 
 def _cluster(ids: LogIds) -> str:
@@ -129,7 +129,7 @@ def _cluster(ids: LogIds) -> str:
 
 def _translation(saved: SavedPlan) -> list[tuple[str, str]]:
     found = saved.value.get("failover")
-    if saved.left is None or not isinstance(found, Mapping):
+    if saved.left_logs is None or not isinstance(found, Mapping):
         return []
     unmirrored = found.get("unmirrored")
     most = f"at most {plural(unmirrored, 'record')}" if unmirrored else "none"
@@ -175,7 +175,7 @@ def _state(saved: SavedPlan, again: int) -> str:
         return ""
     if not saved.value.get("stateful"):
         return "the query keeps no state"
-    if saved.left is None:
+    if saved.left_logs is None:
         return "stays as it is: records that are read again are counted twice"
     return "moves along: records that are read again are counted twice" if again else "moves along"
 

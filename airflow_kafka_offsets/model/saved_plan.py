@@ -63,7 +63,7 @@ class SavedPlan:
 
     :param policy: permissions of the plan, which also hold when it is applied.
     :param value: the plan as plain JSON.
-    :param left: for a failover, ids of the cluster and the topics that the checkpoint leaves; else ``None``.
+    :param left_logs: for a failover, ids of the cluster and topics that the checkpoint leaves; else ``None``.
     """
 
     names: Names
@@ -72,7 +72,7 @@ class SavedPlan:
     allow_new_cluster: bool
     created: datetime
     value: Mapping[str, Any]
-    left: LogIds | None = None
+    left_logs: LogIds | None = None
     allow_running_mirror: bool = False
 
     @classmethod
@@ -125,8 +125,8 @@ class SavedPlan:
                 # On the command line a mirror has no connection id.
                 given = {"kafka_config_id": "-", **mirror} if isinstance(mirror, Mapping) else mirror
                 Mirror.parse(given, "names.mirror")
-            fails_over = checkpoint is not None and checkpoint.kind == "failover"
-            left = value["failover"]["left"] if fails_over else None
+            is_failover = checkpoint is not None and checkpoint.kind == "failover"
+            left = value["failover"]["left"] if is_failover else None
             # The digest covers the other values.
             return cls(
                 Names(**{name: names.get(name) for name in Names._fields}),
@@ -181,7 +181,7 @@ class SavedPlan:
     def target_names(self) -> Names:
         """The names of the pipeline after the move: a failover moves its groups to the mirror."""
         on_mirror = (self.names.mirror or {}).get("kafka_config_id")
-        if self.left is None or not on_mirror:
+        if self.left_logs is None or not on_mirror:
             return self.names
         return self.names._replace(kafka_config_id=on_mirror)
 
@@ -197,8 +197,8 @@ class SavedPlan:
             for group in sorted(self.groups, key=lambda group: group.group_id)
         ]
         allowed = {**asdict(self.policy), "allow_new_cluster": self.allow_new_cluster}
-        left = self.left
-        failover = [] if left is None else ["failover", left.as_json(), self.allow_running_mirror]
+        left_logs = self.left_logs
+        failover = [] if left_logs is None else ["failover", left_logs.as_json(), self.allow_running_mirror]
         return digest(groups, self.log_ids.as_json(), moved, allowed, *failover)
 
     def name_refusals(

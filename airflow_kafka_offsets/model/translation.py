@@ -1,13 +1,13 @@
 """
 Translation of a position on the source to an offset on the mirror.
 
-A position is the next offset to read. Its *place* is the offset on the mirror of the first record that was
-copied from the position or after it. MirrorMaker's syncs (:mod:`airflow_kafka_offsets.model.offset_syncs`)
-give a range for the place. The copy of the last record that the query read, if it is in this range, gives the
-place itself.
+A position is the next offset to read. Its *mirrored offset* is the offset on the mirror of the first record
+that was copied from the position or after it. MirrorMaker's syncs
+(:mod:`airflow_kafka_offsets.model.offset_syncs`) give a range for it. The copy of the last record that the
+query read, if it is in this range, gives the mirrored offset itself.
 
-A translation is never after the place, so that no record is lost. It has the most records that are read
-again.
+A translation is never after that offset, so that no record is lost. ``again`` is how many records are read
+again at most.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LastRead(NamedTuple):
     """Whether no record nearby before it has the same timestamp, key and value."""
 
     @property
-    def place(self) -> int:
+    def next_offset(self) -> int:
         """The offset after the record, or the position if a mirror may have copied records in between."""
         return self.position if self.others else self.identity.offset + 1
 
@@ -145,7 +145,7 @@ SEARCHES = 3
 @dataclass(frozen=True)
 class Evidence:
     """
-    What is known about the place of a position.
+    What is known about the mirrored offset of a position.
 
     :param position: the next offset to read on the source.
     :param log: the mirror's log.
@@ -180,7 +180,7 @@ class Evidence:
             if found.exact or found.offset is None:
                 return None
         last = reads[sorted(reads, reverse=True)[done]]
-        return Search(last, *bracket(self.syncs, last.place, self.log).search)
+        return Search(last, *bracket(self.syncs, last.next_offset, self.log).search)
 
     def with_search(self, search: Search) -> Evidence:
         """Return the evidence with the result of one more search."""
@@ -193,14 +193,14 @@ class Evidence:
         pairs = self._pairs()
         every = [*self.syncs, *pairs]
         newest = next((each for each in self.searches if each.read.position == self.position), None)
-        others, place = (0, self.position) if newest is None else (newest.read.others, newest.read.place)
+        others, at = (0, self.position) if newest is None else (newest.read.others, newest.read.next_offset)
         uncopied = 0
         if self.source is not None:
             copied = next_upstream(every, self.log.end) or 0
-            uncopied = max(0, place - max(self.source.start, copied))
+            uncopied = max(0, at - max(self.source.start, copied))
         if newest and (by_record := self._by_record(newest, uncopied, same_records=bool(pairs))):
             return by_record
-        found = bracket(every, place, self.log)
+        found = bracket(every, at, self.log)
         # If the search found several equal records, the first one is safe: it is not after the right one.
         if newest and (copies := newest.found_between(*found.search)):
             return _after_the_first(found, copies, others + uncopied)
@@ -223,17 +223,17 @@ class Evidence:
             if each.read.position < self.position
         }
         return [
-            OffsetSync(upstream, place.offset - 1)
-            for upstream, place in found.items()
-            if place is not None and place.offset is not None
+            OffsetSync(upstream, copy.offset - 1)
+            for upstream, copy in found.items()
+            if copy is not None and copy.offset is not None
         ]
 
     def _by_record(
         self, search: Search, uncopied: int = 0, *, same_records: bool = False
     ) -> Translation | None:
-        """Return the place after the copy of a record; ``None`` if the search does not give it."""
+        """Return the offset after the copy of a record; ``None`` if the search does not give it."""
         last = search.read
-        found = bracket(self.syncs, last.place, self.log)
+        found = bracket(self.syncs, last.next_offset, self.log)
         if not search.covers(*found.search):
             return None
         copies = search.found_between(*found.search)
@@ -266,7 +266,7 @@ class Evidence:
 
 
 def _after_the_first(found: Bracket, copies: Sequence[int], others: int) -> Translation:
-    """Return the place after the first equal record; one of these is the last record that the query read."""
+    """Return the offset after the first equal record; one of these is the last record that the query read."""
     by_syncs = _by_syncs(found, others, None)
     if (
         by_syncs.again == others + found.repeated

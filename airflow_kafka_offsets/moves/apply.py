@@ -22,7 +22,7 @@ from airflow_kafka_offsets.checkpoint.apply_move import (
     verify_checkpoint,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.commit_origins import foreign_query
+from airflow_kafka_offsets.model.commit_origins import other_query_refusal
 from airflow_kafka_offsets.model.offsets import committed_offsets
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
 from airflow_kafka_offsets.model.plan import OffsetPlan, check_read_back
@@ -100,7 +100,7 @@ def apply_pipeline(
         check_logs_again(client, plan)
         # An interrupted try of the same move may already have written to some groups.
         for group_plan in () if moved.resumes else groups:
-            group_plan.check_not_moved(client.committed(group_plan.group_id, group_plan.planned_on))
+            group_plan.check_not_moved(client.committed(group_plan.group_id, group_plan.committed))
 
     def write(client: OffsetsClient, plan: OffsetPlan, texts: Mapping[str, str]) -> None:
         check_not_over(checkpoint, moved)
@@ -114,7 +114,7 @@ def apply_pipeline(
         for each in groups if moved.steps else ():
             now = client.committed(each.group_id, each.after)
             if committed_offsets(now) != each.after:
-                if foreign_query(each.group_id, now, stamped.query):
+                if other_query_refusal(each.group_id, now, stamped.query):
                     check_read_back(each.group_id, each.after, committed_offsets(now))
                 log.warning("Group %r was committed in the meantime: committing it again", each.group_id)
                 commit_groups(client, [each], stamped, write)

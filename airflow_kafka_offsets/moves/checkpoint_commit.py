@@ -133,7 +133,7 @@ def _skipped_refusals(group_plan: OffsetPlan, query: str, read_first: Callable[[
 
     :param read_first: returns where the query began.
     """
-    taken_over = set(group_plan.of_other_query(query))
+    taken_over = set(group_plan.partitions_of_other_query(query))
     if not taken_over:
         return []
     way_out = "to take the group over anyway, first commit to it the offsets at which the query began"
@@ -189,7 +189,7 @@ def _read(checkpoint: SparkCheckpoint) -> CheckpointState:
         raise PlanRefusedError(state.no_kafka_offsets)
     if (pending := state.pending_batch_id) is not None:
         log.info("Batch %d is pending: Spark will run it again, so its offsets are not committed", pending)
-    if state.skipped:
-        log.warning("%s", state.skipped)
+    for warning in state.warnings:
+        log.warning("%s", warning)
     log.info("Checkpoint %s: query %s, batch %d", state.location, state.query_id, state.batch_id)
     return state

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import NoCommitError, PlanRefusedError
 from airflow_kafka_offsets.kafka.groups import GroupDescription
-from airflow_kafka_offsets.model.commit_origins import foreign_query
+from airflow_kafka_offsets.model.commit_origins import other_query_refusal
 from airflow_kafka_offsets.model.offsets import Commit, Positions, TopicPartition, committed_offsets
 from airflow_kafka_offsets.model.text import join_first
 from airflow_kafka_offsets.model.topics import TopicScope
@@ -101,7 +101,7 @@ def plan_left_topics(
     _on_broker(client, scope)
     there = [name for name, group in client.describe_groups(group_ids).items() if group.state != "Dead"]
     found = {group_id: plan_offset_deletion(client, group_id, scope) for group_id in there}
-    others = () if query is None else [foreign_query(name, commits, query) for name, commits in found.items()]
+    others = [] if query is None else [other_query_refusal(*each, query) for each in found.items()]
     PlanRefusedError.raise_if([f"{parameter_text(scope.parameter)}: {other}" for other in others if other])
     left = {group_id: committed_offsets(commits) for group_id, commits in found.items() if commits}
     if left:

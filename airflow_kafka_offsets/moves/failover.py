@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.archive import read_attachment
-from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
+from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover
-from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.errors import CheckpointError, OffsetsFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.failover_plan import (
@@ -33,10 +34,10 @@ from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
 from airflow_kafka_offsets.readings.failover import (
-    gather_evidence,
+    complete_failover_data,
+    kept_failover_data,
     left_out_refusals,
     names_key,
-    read_kept,
     selected_sources,
     translate_sources,
 )
@@ -79,37 +80,37 @@ def plan_failover(
     state = checkpoint.read_finished()
     sources = movable_sources(state)
     by_group = selection.assign_offsets(sources)
-    kept, notes = read_kept(checkpoint)
+    kept, notes = kept_failover_data(checkpoint)
     clients = [target] if source is None else [target, source]
     recorded = recorded_cluster(checkpoint, kept, clients, by_group)
-    left = _cluster_to_leave(source, checkpoint, entered, recorded, mirror)
-    usable = kept.on(left.cluster)
+    left_logs = _cluster_to_leave(source, checkpoint, entered, recorded, mirror)
+    usable = kept.on(left_logs.cluster)
     if kept.at and not usable.at:
         notes.append(f"the data kept beside the checkpoint is ignored: it is of cluster {kept.cluster}")
     moving = selected_sources(selection, sources)
-    renames = left.cluster == entered
+    renames = left_logs.cluster == entered
     if renames:
         moving = renamed_sources(mirror, sources, moving)
-        evidence, logs, missing = gather_records(target, moving, usable)
-        translated = translate_sources(target, mirror, moving, evidence, logs, copies=False)
+        data, logs, missing = gather_records(target, moving, usable)
+        translated = translate_sources(target, mirror, moving, data, logs, copies=False)
         translated = compare_partition_counts(target, translated)
     else:
-        evidence, logs, missing = gather_evidence(source, target, mirror, moving, usable)
-        translated = translate_sources(target, mirror, moving, evidence, logs)
+        data, logs, missing = complete_failover_data(source, target, mirror, moving, usable)
+        translated = translate_sources(target, mirror, moving, data, logs)
     if policy.on_unknown == "earliest":
         translated = [each.or_from_start() for each in translated]
-    groups = _plan_groups(target, selection, translated, policy, left)
+    groups = _plan_groups(target, selection, translated, policy, left_logs)
     notes = [*missing, *notes, *uncommitted_groups(target if renames else source, by_group, groups)]
     after = _sources_after(selection, sources, translated, groups)
     refusals = _refusals(translated)
     ids = known_log_ids(target, {each.mirrored.topic for each in translated})
     if source is not None:
-        left = known_log_ids(source, {each.partition.topic for each in translated}, leaves=True)
+        left_logs = known_log_ids(source, {each.partition.topic for each in translated}, leaves=True)
     if renames:
         refusals += unread_refusals(target, mirror, moving, after)
     else:
         refusals += left_out_refusals(target, sources, selection.scope)
-        if running := running_mirror(target, selection.group_ids, left.cluster, ids.cluster):
+        if running := running_mirror(target, selection.group_ids, left_logs.cluster, ids.cluster):
             (notes if policy.allow_running_mirror else refusals).append(running)
     moved = plan_checkpoint_failover(
         checkpoint,
@@ -117,7 +118,7 @@ def plan_failover(
         policy.checkpoint,
         request=request,
         log_ids=ids,
-        left=left,
+        left_logs=left_logs,
         again=again_text(translated),
         refusals=refusals,
         state=state,
@@ -138,7 +139,7 @@ def begun_failover(checkpoint: SparkCheckpoint, request: str) -> ArchivedMove | 
     if unfinished := moves.begun_by(request):
         return unfinished
     newest = moves.newest
-    if newest is None or not newest.fails_over or newest.request != request:
+    if newest is None or not newest.has_failed_over or newest.request != request:
         return None
     return None if moves.has_run_since(newest) else newest
 
@@ -196,7 +197,7 @@ def _plan_groups(
     selection: GroupSelection,
     translated: Collection[TranslatedPartition],
     policy: FailoverPolicy,
-    left: LogIds,
+    left_logs: LogIds,
 ) -> list[OffsetPlan]:
     """Return the plans of the groups on the mirror; no plans if a position is unknown, which is refused."""
     offsets: dict[str, Offsets] = {}
@@ -209,7 +210,7 @@ def _plan_groups(
         f"the mirror has deleted these records: set {parameter_text('on_out_of_range', 'clamp')} to "
         "continue from its log start"
     )
-    return known_group_plans(target, offsets, left, policy.on_out_of_range, if_lost)
+    return known_group_plans(target, offsets, left_logs, policy.on_out_of_range, if_lost)
 
 
 def _sources_after(
@@ -238,7 +239,7 @@ def _sources_after(
 def known_group_plans(
     target: OffsetsClient,
     offsets: Mapping[str, Offsets],
-    left: LogIds,
+    left_logs: LogIds,
     on_out_of_range: OutOfRangePolicy = "fail",
     if_lost: str | None = None,
     remedy: str = "",
@@ -251,7 +252,7 @@ def known_group_plans(
     return plan_commits(
         target,
         offsets,
-        source={"failover": left.cluster},
+        source={"failover": left_logs.cluster},
         on_out_of_range=on_out_of_range,
         # MirrorMaker copies the metadata of commits, so that these commits name the old cluster.
         log_check=LogCheck(allow_new_cluster=True, remedy=remedy),
@@ -267,7 +268,7 @@ def resume_failover(
     moves = ArchivedMoves(checkpoint)
     before, after = moves.group_offsets(move)
     undo = f"undo the failover: {moves.restore_command(move.name)}"
-    plans = known_group_plans(target, after, move.left, remedy=undo)
+    plans = known_group_plans(target, after, move.left_logs, remedy=undo)
     ids = known_log_ids(target, {tp.topic for offsets in move.after.values() for tp in offsets})
     moved = plan_checkpoint_failover(
         checkpoint,
@@ -275,10 +276,27 @@ def resume_failover(
         replace(policy, allow_stateful=True),
         request=move.request,
         log_ids=move.log_ids,
-        left=move.left,
+        left_logs=move.left_logs,
         refusals=other_logs_refusals(f"the failover (archive {move.name})", move.log_ids, ids),
     )
-    was = load_json(
-        read_attachment(checkpoint, move, FAILOVER_FILE) or "{}", FAILOVER_FILE, describe=describe_type
-    )
+    was = _kept_translation(checkpoint, move, undo)
     return replace(FailoverPlan.combine(plans, move.resume(moved)), was=was).with_before(before)
+
+
+def _kept_translation(checkpoint: SparkCheckpoint, move: ArchivedMove, undo: str) -> Mapping[str, Any]:
+    """
+    Return the translation in a failover's archive, as plain JSON.
+
+    :raises CheckpointError: if it is gone or was changed; ``undo`` is a remedy.
+    """
+    text = read_attachment(checkpoint, move, FAILOVER_FILE)
+    try:
+        found = load_json(text or "null", FAILOVER_FILE, describe=describe_type)
+    except OffsetsFormatError:
+        found = None
+    if isinstance(found, Mapping) and isinstance(found.get("kinds"), Mapping):
+        return found
+    raise CheckpointError(
+        f"{checkpoint.name(f'{DIRECTORY}/{move.name}/{FAILOVER_FILE}')}: is "
+        f"{'gone' if text is None else 'changed'} since it was kept: put it back, or {undo}"
+    )

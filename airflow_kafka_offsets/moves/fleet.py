@@ -67,13 +67,13 @@ def call_each(
     open_one: Callable[[S], T],
     at_once: int = AT_ONCE,
     *,
-    none_without_all: bool = False,
+    all_must_open: bool = False,
 ) -> list[R]:
     """
     Call a function for each pipeline with what is opened for it, or the error; several at a time.
 
     :param open_one: is called in this thread, see :data:`Open`.
-    :param none_without_all: whether to pass only those that cannot be opened, if there are any.
+    :param all_must_open: whether to pass only those that cannot be opened, if there are any.
     """
 
     def open_or_error(pipeline: S) -> T | KafkaOffsetsError:
@@ -83,13 +83,13 @@ def call_each(
             return error
 
     opened = [(each, open_or_error(each)) for each in pipelines]
-    if none_without_all:
+    if all_must_open:
         opened = [each for each in opened if isinstance(each[1], KafkaOffsetsError)] or opened
     with ThreadPoolExecutor(min(at_once, len(opened) or 1)) as threads:
         return list(threads.map(lambda each: function(*each), opened))
 
 
-def plan_resets(
+def plan_fleet_resets(
     pipelines: Sequence[Names],
     open_one: Open,
     place: Place,
@@ -118,12 +118,12 @@ def plan_resets(
 
     plans, failures = _plan_each(pipelines, open_one, plan, at_once)
     if failures:
-        raise refused_by_all(failures)
+        raise failures_error(failures)
     check_disjoint(plans)
     return plans
 
 
-def plan_failovers(
+def plan_fleet_failovers(
     pipelines: Sequence[Names],
     open_checkpoint: Callable[[Names], SparkCheckpoint],
     clients: Sequence[BothClusters],
@@ -181,7 +181,7 @@ def _plan_each(
     return plans, [each for each in found if isinstance(each, Failure)]
 
 
-def refused_by_all(failures: Sequence[Failure]) -> PlanRefusedError:
+def failures_error(failures: Sequence[Failure]) -> PlanRefusedError:
     """Return the error of pipelines that cannot be moved, with the reason of each."""
     retriable = all(each.error.retriable for each in failures)
     reasons = [
@@ -251,7 +251,7 @@ class FleetMoves:
     ) -> tuple[PipelinePlan, CommitMetadata]:
         """Return the plan that applies a saved plan, and the metadata of its commits."""
         by, now = replace(self._by, plan=saved.digest), datetime.now(tz=timezone.utc)
-        if saved.left is None:
+        if saved.left_logs is None:
             return plan_saved(*opened, saved, now=now, metadata=by, max_age=max_age), by
         plan = plan_saved_failover(*opened, saved, now=now, max_age=max_age)
         return plan, replace(by, tool=f"failover ({by.tool})")
@@ -278,7 +278,11 @@ class FleetMoves:
             made = newest_move_of(member.plan, checkpoint)
             # Another command may have taken it back, perhaps without the groups. After a failover, these are
             # on the mirror, which the query has left.
-            if made is not None and made.undone and (made.is_failover or not _holds(client, receipt)):
+            if (
+                made is not None
+                and made.undone
+                and (made.is_failover or not _has_commits_to_undo(client, receipt))
+            ):
                 return {"stage": "restored"}
             selection = GroupSelection.parse(names.group_id, names.topics)
             how: dict[str, Any] = {"policy": policy or member.plan.policy, "metadata": self._by, **allowed}
@@ -332,7 +336,7 @@ class FleetMoves:
             return self._open(members[number].plan.target_names)
 
         # What cannot be opened is known before the first move, and would stop a reset half-way.
-        found = call_each(attempt, numbers, open_one, at_once, none_without_all=stop_after_failure)
+        found = call_each(attempt, numbers, open_one, at_once, all_must_open=stop_after_failure)
         return [each for each in found if each is not None]
 
     def _note(self, number: int, **changes: Any) -> None:
@@ -342,7 +346,7 @@ class FleetMoves:
             self._keep(self.fleet)
 
 
-def _holds(client: OffsetsClient, receipt: Receipt) -> bool:
+def _has_commits_to_undo(client: OffsetsClient, receipt: Receipt) -> bool:
     """Return whether a group still has commits of a plan that can be taken back."""
     return any(
         offset not in (None, group.after[tp])

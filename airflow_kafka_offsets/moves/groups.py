@@ -10,7 +10,7 @@ from typing import Any
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import GroupMovedError, PlanRefusedError, UnknownTopicPartitionError
 from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
-from airflow_kafka_offsets.model.commit_origins import foreign_query, is_partly_moved, log_ids_of
+from airflow_kafka_offsets.model.commit_origins import is_partly_moved, log_ids_of, other_query_refusal
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     Commits,
@@ -75,7 +75,7 @@ def plan_commits(
     group_plans = []
     for group_id, offsets in targets.items():
         committed = client.committed(group_id, offsets)
-        foreign = None if query is None else foreign_query(group_id, committed, query)
+        foreign = None if query is None else other_query_refusal(group_id, committed, query)
         members = _kind_refusals(client, group_id, committed) if active is None else active.get(group_id, [])
         logs_differ = log_check.position_refusals(client, offsets, ids, group_id, committed)
         plan = OffsetPlan.make(
@@ -207,7 +207,9 @@ def plan_group_resets(
     return _restorable(group_plans)
 
 
-def plan_resets_to(client: OffsetsClient, targets: Mapping[str, Offsets], **how: Any) -> list[OffsetPlan]:
+def plan_group_resets_to(
+    client: OffsetsClient, targets: Mapping[str, Offsets], **how: Any
+) -> list[OffsetPlan]:
     """Plan the reset of groups that have targets; ``how`` as in :func:`plan_commits`."""
     targets = {group_id: offsets for group_id, offsets in targets.items() if offsets}
     return _restorable(plan_commits(client, targets, refuse_active=True, **how))

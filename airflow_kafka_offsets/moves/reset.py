@@ -26,7 +26,7 @@ from airflow_kafka_offsets.model.place import Place
 from airflow_kafka_offsets.model.plan import OffsetPlan
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import dag_text, parameter_error, parameter_text
-from airflow_kafka_offsets.moves.groups import plan_group_resets, plan_positions, plan_resets_to
+from airflow_kafka_offsets.moves.groups import plan_group_resets, plan_group_resets_to, plan_positions
 from airflow_kafka_offsets.readings.known_moves import KnownMoves
 from airflow_kafka_offsets.readings.log_checks import LogCheck, current_logs_refusals, known_log_ids
 from airflow_kafka_offsets.readings.places import explicit_offsets
@@ -79,7 +79,9 @@ def plan_reset(
     reset = _CheckpointReset(client, checkpoint, selection, request, policy)
     repeatable = place.kind == "shift" or not (place.traits.relative or place.traits.starts_from_commits)
     earlier = reset.earlier_move(metadata, repeatable=repeatable, cleared=interrupted)
-    plan_groups_to = partial(plan_resets_to, client, source=place.as_json(), on_out_of_range=on_out_of_range)
+    plan_groups_to = partial(
+        plan_group_resets_to, client, source=place.as_json(), on_out_of_range=on_out_of_range
+    )
     if earlier is not None and earlier.request == request:
         return reset.resume(earlier, plan_groups_to, allow_new_cluster=allow_new_cluster)
     if earlier is None:
@@ -116,7 +118,7 @@ def plan_reset_to(
     """
     # The plan takes no topics and no on_out_of_range.
     log_check = LogCheck(allow_new_cluster, remedy="plan again", old_offsets=False)
-    plan_groups_to = partial(plan_resets_to, client, source={})
+    plan_groups_to = partial(plan_group_resets_to, client, source={})
     if checkpoint is None:
         return PipelinePlan(plan_groups_to(targets, log_check=log_check))
     reset = _CheckpointReset(client, checkpoint, selection, digest("plan", metadata.plan), policy)
@@ -205,9 +207,9 @@ class _CheckpointReset:
     def _rest(self, begun: ArchivedMove, groups: Sequence[OffsetPlan]) -> CheckpointPlan:
         """Plan the checkpoint's part of a move that has begun."""
         if not self.moves.has_run_since(begun):
-            return replace(begun.resume(self._seek(groups)), left=begun.left)
+            return replace(begun.resume(self._seek(groups)), left_logs=begun.left_logs)
         plan = self._seek(groups, keep_pending_batch=True)
-        plan = replace(plan, before=begun.before, carried=True, left=begun.left)
+        plan = replace(plan, before=begun.before, carried=True, left_logs=begun.left_logs)
         if not plan.steps and plan.after == begun.after:
             # The query has started a batch at the target, and has not finished it.
             plan = replace(plan, archive=begun.name, resumes=True, repeats=begun.is_over)
@@ -224,11 +226,11 @@ class _CheckpointReset:
 
         :param earlier: this task's own move, from whose end the reset moves on.
         """
-        left = log_check.logs_left(self._client, self.sources, groups)
-        plan = self._seek(groups, left=left)
+        left_logs = log_check.left_logs(self._client, self.sources, groups)
+        plan = self._seek(groups, left_logs=left_logs)
         if earlier is None:
             return PipelinePlan.combine(groups, plan)
-        plan = replace(plan, before=earlier.before, carried=True, left=left or earlier.left)
+        plan = replace(plan, before=earlier.before, carried=True, left_logs=left_logs or earlier.left_logs)
         return PipelinePlan.combine(groups, plan).with_before(self.moves.group_offsets(earlier)[0])
 
     def _seek(self, groups: Sequence[OffsetPlan], **how: Any) -> CheckpointPlan:
@@ -278,7 +280,7 @@ def plan_checkpoint_seek(
         return PipelinePlan((), replace(plan, log_ids=unfinished.log_ids))
     everything = {tp for offsets in sources.values() for tp in offsets}
     MisnamedError.raise_if(GroupSelection(None, scope).unmatched_names(sources, partitions=True))
-    log_check = target_check = LogCheck(allow_new_cluster, moves=moves, state=state, only_whole=True)
+    log_check = target_check = LogCheck(allow_new_cluster, moves=moves, state=state, whole_logs_only=True)
     starts: Mapping[str, Offsets] = sources if place.traits.starts_from_commits else {}
     if place.batch_id is None:
         named = explicit_offsets(client, place, "", scope, within=everything, log_check=log_check)
@@ -312,8 +314,8 @@ def plan_checkpoint_seek(
                 log_ids=ids,
             )
     targets = {source: source_plan.after for source, source_plan in source_plans.items()}
-    left = log_check.logs_left(client, sources, source_plans.values())
-    checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request, left=left)
+    left_logs = log_check.left_logs(client, sources, source_plans.values())
+    checkpoint_plan = plan_seek(checkpoint, targets, policy, request=request, left_logs=left_logs)
     return PipelinePlan((), checkpoint_plan.with_group_plans(source_plans.values()))
 
 
@@ -332,7 +334,7 @@ def _batch_end(
     ends = finished_batch_ends(moves.checkpoint, batch_id)
     offsets = source_offsets_at_batch(batch_id, ends, state.kafka_offsets, scope)
     earlier = replace(state, batch_id=batch_id, entry=moves.checkpoint.entry(batch_id))
-    return offsets, replace(log_check, state=earlier, only_whole=True)
+    return offsets, replace(log_check, state=earlier, whole_logs_only=True)
 
 
 def movable_sources(state: CheckpointState) -> dict[str, Offsets]:

@@ -9,7 +9,11 @@ from typing import Any
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.archived_move import ArchivedMove
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, refuse_past_failover
+from airflow_kafka_offsets.checkpoint.plan_move import (
+    plan_checkpoint_restore,
+    plan_seek,
+    refuse_past_failover,
+)
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -32,7 +36,7 @@ from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.moves.groups import plan_commits
 from airflow_kafka_offsets.moves.reset import movable_sources
-from airflow_kafka_offsets.moves.stale import refuse_stale
+from airflow_kafka_offsets.moves.stale import with_stale_refusal
 from airflow_kafka_offsets.readings.log_checks import LogCheck, current_logs_refusals, known_log_ids
 from airflow_kafka_offsets.readings.places import read_file
 from airflow_kafka_offsets.readings.positions import partitions_in_scope
@@ -60,7 +64,7 @@ def plan_restore_receipt(
     :param on_no_commit: for a partition that had no commit: ``skip`` leaves the partition alone, ``earliest``
         moves it to its log start.
     :param allow_stale: whether to undo a move that other moves or commits have followed, see
-        :func:`~airflow_kafka_offsets.moves.stale.refuse_stale`.
+        :func:`~airflow_kafka_offsets.moves.stale.with_stale_refusal`.
     """
     if receipt.plan_only:
         raise PlanRefusedError(
@@ -72,9 +76,9 @@ def plan_restore_receipt(
     recorded = receipt.log_ids
     if archive is not None and not archive.is_failover:
         # The offsets before a move may be of an earlier topic than those after it.
-        recorded |= archive.left
+        recorded |= archive.left_logs
     log_check = LogCheck(allow_new_cluster, f"the {origin}", recorded, moves)
-    if archive is not None and archive.fails_over:
+    if archive is not None and archive.has_failed_over:
         # The groups are on the mirror, and the offsets count on the cluster that the query goes back to.
         log_check = replace(log_check, moves=None)
     before = {group.group_id: group.before for group in receipt.groups if group.before}
@@ -84,7 +88,7 @@ def plan_restore_receipt(
     else:
         back = moved.offsets_moved({tp for positions in before.values() for tp in positions})
         plan = _with_checkpoint(client, group_plans, moves, back, archive, on_out_of_range, policy, log_check)
-    return refuse_stale(
+    return with_stale_refusal(
         plan,
         receipt,
         checkpoint=checkpoint,
@@ -119,13 +123,13 @@ def _move_to_undo(
     if archive is None:
         return None
     # The offsets before a failover count on the cluster that the query is on again.
-    if archive.undone and archive.left.is_other_cluster(archive.log_ids):
+    if archive.undone and archive.left_logs.is_other_cluster(archive.log_ids):
         raise PlanRefusedError(
-            f"move {archive} was taken back already, to cluster {shorten(archive.left.cluster)}: there is "
-            "nothing to restore"
+            f"move {archive} was taken back already, to cluster "
+            f"{shorten(archive.left_logs.cluster)}: there is nothing to restore"
         )
     refuse_past_failover(moves, archive)
-    if archive.fails_over:
+    if archive.has_failed_over:
         # An interrupted restore of a failover is finished on the mirror, which the receipt names.
         mirror = LogIds(receipt.log_ids.cluster)
         remedy = "move the pipeline back with a failover in the other direction"
@@ -244,8 +248,8 @@ def plan_restore_file(
             f"{uri} has no partition of the checkpoint {checkpoint.location}: leave out "
             f"{parameter_text('checkpoint_location')} to move the group alone, or correct the file"
         )
-    left = replace(log_check, state=state).logs_left(client, sources, group_plans)
-    checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", left=left)
+    left_logs = replace(log_check, state=state).left_logs(client, sources, group_plans)
+    checkpoint_plan = plan_seek(checkpoint, targets, policy, kind="restore", left_logs=left_logs)
     group_plans = [
         group_plan.with_note(
             [tp for tp in group_plan.after if tp not in reached],
@@ -283,9 +287,9 @@ def _with_checkpoint(
 ) -> PipelinePlan:
     """Return the plan of the groups, and of the checkpoint back to its offsets before the move."""
     checkpoint = moves.checkpoint
-    if archive is not None and archive.fails_over:
+    if archive is not None and archive.has_failed_over:
         # Its offsets of before count on another cluster: files come back as they were, or it is refused.
-        restored = plan_put_back_archive(checkpoint, archive.name, policy)
+        restored = plan_checkpoint_restore(checkpoint, archive.name, policy)
     else:
         undoes = None if archive is None or archive.undone else archive.name
         now = checkpoint.read().kafka_offsets
@@ -305,12 +309,13 @@ def _with_checkpoint(
             for source, offsets in before.items()
         }
         targets = {source: source_plan.after for source, source_plan in compared.items()}
-        left = log_check.logs_left(client, now, [*compared.values(), *group_plans])
+        left_logs = log_check.left_logs(client, now, [*compared.values(), *group_plans])
         # If offsets were clamped, they differ from the archived files, so the restore is a seek.
         if undoes is not None and targets == before:
-            restored = plan_put_back_archive(checkpoint, undoes, policy, left=left)
+            restored = plan_checkpoint_restore(checkpoint, undoes, policy, left_logs=left_logs)
         else:
-            restored = plan_seek(checkpoint, targets, policy, kind="restore", undoes=undoes, left=left)
+            how: Any = {"undoes": undoes, "left_logs": left_logs}
+            restored = plan_seek(checkpoint, targets, policy, kind="restore", **how)
         restored = restored.with_group_plans(compared.values())
     plan = PipelinePlan.combine(group_plans, restored)
     if restored.resumes:

@@ -159,7 +159,7 @@ def plan_saved(
     :param max_age: largest age of the plan; a plan whose move has started is finished at any age.
     :raises PlanRefusedError: if the plan is too old, or something has changed, see :meth:`SavedPlan.check`.
     """
-    if saved.left is not None:
+    if saved.left_logs is not None:
         raise PlanRefusedError(
             f"plan {saved.digest[:8]} is of a failover, and not of a reset: "
             f"{dag_text('give it to FailOverOperator', 'apply it with failover apply --plan')}"
@@ -209,7 +209,7 @@ def plan_saved_failover(
     :param metadata: of the task that applies the plan.
     :param max_age: as in :func:`plan_saved`, also the error.
     """
-    if saved.left is None or saved.checkpoint is None or checkpoint is None:
+    if saved.left_logs is None or saved.checkpoint is None or checkpoint is None:
         raise PlanRefusedError(
             f"plan {saved.digest[:8]} is of a reset, and not of a failover: "
             f"{dag_text('give it to ResetOffsetsOperator', 'apply it with group reset --plan')}"
@@ -218,7 +218,7 @@ def plan_saved_failover(
     request = digest("failover", "plan", saved.digest)
     begun = begun_failover(checkpoint, request)
     if begun is None:
-        plan = _plan_failover_again(target, checkpoint, saved, saved.checkpoint, saved.left, request)
+        plan = _plan_failover_again(target, checkpoint, saved, saved.checkpoint, saved.left_logs, request)
     else:
         plan = resume_failover(begun, target, checkpoint, saved.policy)
     groups = [with_saved_parts(group, saved) for group in plan.group_plans]
@@ -252,15 +252,15 @@ def _plan_failover_again(
     checkpoint: SparkCheckpoint,
     saved: SavedPlan,
     move: CheckpointPlan,
-    left: LogIds,
+    left_logs: LogIds,
     request: str,
 ) -> FailoverPlan:
     ids = known_log_ids(target, set(saved.log_ids.topics))
     refusals = []
-    running = running_mirror(target, tuple(saved.targets), left.cluster, ids.cluster)
+    running = running_mirror(target, tuple(saved.targets), left_logs.cluster, ids.cluster)
     if running and not saved.allow_running_mirror:
         refusals.append(running)
-    if left.cluster and left.cluster == ids.cluster:
+    if left_logs.cluster and left_logs.cluster == ids.cluster:
         refusals += _unread_topic_refusals(target, saved, move)
     else:
         refusals += left_out_refusals(target, move.before, TopicScope.parse(saved.names.topics))
@@ -271,10 +271,10 @@ def _plan_failover_again(
         replace(saved.policy, allow_stateful=True),
         request=request,
         log_ids=ids,
-        left=left,
+        left_logs=left_logs,
         refusals=refusals,
     )
-    groups = known_group_plans(target, saved.targets, left, remedy="plan again")
+    groups = known_group_plans(target, saved.targets, left_logs, remedy="plan again")
     plan = FailoverPlan.combine(groups, moved)
     return replace(plan, was=saved.value["failover"])
 

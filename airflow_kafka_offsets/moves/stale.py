@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.wording import parameter_text
 K = TypeVar("K")
 
 
-def refuse_stale(
+def with_stale_refusal(
     plan: PipelinePlan,
     receipt: Receipt,
     *,
@@ -81,7 +81,7 @@ def _changes(plan: PipelinePlan) -> list[tuple[int, int]]:
     """Return the current and the restored offsets that differ: the query's, else its groups'."""
     restore, groups = plan.checkpoint_plan, plan.group_plans
     query = (flat(restore.before if restore else {}), flat(restore.after if restore else {}))
-    of_groups = (flat({each.group_id: each.planned_on for each in groups}), flat(offsets_after(groups)))
+    of_groups = (flat({each.group_id: each.committed for each in groups}), flat(offsets_after(groups)))
     return _differing(*query) or _differing(*of_groups)
 
 
@@ -103,7 +103,7 @@ def _commits_of_others(
     :param maker: the run and task that made the move, if known: an earlier try of it is no later move.
     :param same_run: whether a commit without a run, such as one from a Spark cluster, counts as this run's.
     """
-    now, back = group_plan.planned_on, group_plan.after
+    now, back = group_plan.committed, group_plan.after
     beyond = moved_on(now, back, moved_to)
     of_others: dict[str, list[TopicPartition]] = {}
     for tp in back:

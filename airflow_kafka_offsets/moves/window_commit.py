@@ -95,7 +95,7 @@ def apply_window(
         part = _part(window, plan)
         check = partial(check_not_read_by_others, part, plan.group_id, metadata)
         # If the group was at the end before, the plan has already compared it.
-        again = all(at == part.end[tp] for tp, at in plan.planned_on.items())
+        again = all(at == part.end[tp] for tp, at in plan.committed.items())
         moved = commit_window(
             client, plan.group_id, part, texts, fenced=fenced, check=None if again else check
         )

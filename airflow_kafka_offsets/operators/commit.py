@@ -167,7 +167,7 @@ class CommitOffsetsOperator(MovingOperator):
                     move = MoveContext(context, client, checkpoint, metadata)
                     receipt = self._apply(move, plan, apply_position, known_moves=known_moves)
             if mirror is not None:
-                self._keep_readiness(client, checkpoint, mirror)
+                self._keep_failover_data(client, checkpoint, mirror)
         return receipt
 
     def _commit_given(self, context: Context) -> dict[str, Any]:
@@ -258,17 +258,17 @@ class CommitOffsetsOperator(MovingOperator):
     def _log_deleted(self, groups: Mapping[str, Positions]) -> None:
         self.log.info("Deleting these offsets of group %s:\n%s", ", ".join(groups), format_csv(groups))
 
-    def _keep_readiness(self, client: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror) -> None:
+    def _keep_failover_data(self, client: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror) -> None:
         """Keep the data for a failover; an error here does not fail the task, whose offsets are committed."""
-        from airflow_kafka_offsets.checkpoint.readiness_file import write_readiness
+        from airflow_kafka_offsets.checkpoint.failover_data_file import write_failover_data
         from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
-        from airflow_kafka_offsets.readings.failover import gather_readiness
+        from airflow_kafka_offsets.readings.failover import gather_failover_data
 
         try:
             hook = KafkaOffsetsHook(mirror.kafka_config_id, timeout=_MIRROR_TIMEOUT)
             with hook.get_offsets_client(total=_MIRROR_TIMEOUT) as target:
-                kept = gather_readiness(client, target, checkpoint, mirror)
-            write_readiness(checkpoint, kept)
+                kept = gather_failover_data(client, target, checkpoint, mirror)
+            write_failover_data(checkpoint, kept)
             error = kept.error
         except Exception as raised:  # noqa: BLE001 - the offsets are committed
             error = f"{type(raised).__name__}: {raised}"

@@ -74,7 +74,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
     def execute(self, context: Context) -> Any:
         """Plan each pipeline, and return the plans."""
         # It also plans failovers, which need the Kafka client: a DAG file must not load it.
-        from airflow_kafka_offsets.moves.fleet import plan_resets
+        from airflow_kafka_offsets.moves.fleet import plan_fleet_resets
 
         with self.run_checked(), ExitStack() as clients:
             place = read_place(*exactly_one({name: getattr(self, name) for name in RESETS}))
@@ -85,7 +85,7 @@ class PlanResetsOperator(ResetOffsetsOperator):
                 client = client_of(str(names.kafka_config_id))
                 return client, spark_checkpoint(location, conn_id) if location else None
 
-            plans = plan_resets(
+            plans = plan_fleet_resets(
                 [Names.of(pipeline) for pipeline in named_pipelines(self)],
                 open_one,
                 place,

@@ -33,8 +33,8 @@ from airflow_kafka_offsets.operators.moving import MoveContext
 from airflow_kafka_offsets.operators.planned_move import ApprovedPlan, PlannedMoveOperator
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.readings.places import read_place
-from airflow_kafka_offsets.task.before_images import BeforeImages
 from airflow_kafka_offsets.task.mapped import is_being_mapped
+from airflow_kafka_offsets.task.move_memory import MoveMemory
 from airflow_kafka_offsets.task.parameter_checks import is_template, with_task_name
 from airflow_kafka_offsets.task.run_tasks import (
     check_restore,
@@ -242,10 +242,10 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             for restore in restores:
                 # Checked before anything is moved: an invalid restore would not take the move back.
                 check_restore(restore)
-            images = BeforeImages(context)
+            memory = MoveMemory(context)
             work = RecoveryTasks({}, {})
             if not plan_only:
-                work = tasks_after_reset(context, self, moved=images.moved)
+                work = tasks_after_reset(context, self, moved=memory.moved)
             target = self.approved_plan(context) or read_place(
                 *exactly_one({name: getattr(self, name) for name in RESETS})
             )
@@ -253,23 +253,23 @@ class ResetOffsetsOperator(PlannedMoveOperator):
             with self.open_client() as client:
                 move = MoveContext(context, client, checkpoint, metadata)
                 if work.succeeded:
-                    return self._move_nothing(move, work.succeeded, images.moved_checkpoint)
+                    return self._move_nothing(move, work.succeeded, memory.moved_checkpoint)
                 # If a recovery is cleared before its work was committed, the pipeline is still at the offsets
                 # of its reset.
-                interrupted = images.interrupted or bool(work.states)
+                interrupted = memory.interrupted or bool(work.states)
                 plan, metadata = self._plan(move, target, interrupted)
                 if restores and plan.checkpoint_plan is not None:
                     plan = replace(plan, checkpoint_plan=replace(plan.checkpoint_plan, recovery=True))
                 if plan_only:
                     return self.save_shown_plan(move, plan, **self.parse_parameters("allow_new_cluster"))
                 refuse_renamed(self, plan, metadata)
-                plan = images.with_first_offsets(plan, client, metadata, has_followers=bool(work.states))
+                plan = memory.with_first_offsets(plan, client, metadata, has_followers=bool(work.states))
                 # A checkpoint's archive shows whether an earlier try has moved.
                 if checkpoint is None and isinstance(target, Place) and target.traits.relative:
-                    plan = images.refuse_unknown(plan, client, metadata)
+                    plan = memory.refuse_unknown(plan, client, metadata)
                 if self.parse_parameter("stop_after_failure") and not plan.begun:
                     refuse_after_failure(context)
-                return self._apply(move._replace(metadata=metadata), plan, images)
+                return self._apply(move._replace(metadata=metadata), plan, memory)
 
     def _move_nothing(self, move: MoveContext, done: Sequence[str], moved: str | None) -> dict[str, Any]:
         """Return the receipt of a cleared reset whose records were read by tasks that were not cleared."""
@@ -307,17 +307,17 @@ class ResetOffsetsOperator(PlannedMoveOperator):
         )
         return plan, metadata
 
-    def _apply(self, move: MoveContext, plan: PipelinePlan, images: BeforeImages) -> dict[str, Any]:
+    def _apply(self, move: MoveContext, plan: PipelinePlan, memory: MoveMemory) -> dict[str, Any]:
         """Apply a plan, and keep the overwritten offsets for later tries of the task."""
         # A refused plan writes nothing, and must not replace offsets that an earlier try has kept.
         if not plan.refusals:
-            images.keep(plan)
+            memory.keep(plan)
         try:
             receipt = self.apply_pipeline_plan(move, plan)
         except GroupMovedError as error:
             if move.checkpoint is None and not (error.progress and error.progress.written):
-                images.forget()  # nothing was written
+                memory.forget()  # nothing was written
             raise
         # After the receipt, so that a try that dies before this line counts as interrupted.
-        images.finish()
+        memory.finish()
         return receipt

@@ -25,10 +25,10 @@ _CLOCKS = 1_000
 
 
 def newer_record_refusals(
-    client: OffsetsClient, offsets: Offsets, read_at: int, *, only_whole: bool = False
+    client: OffsetsClient, offsets: Offsets, read_at: int, *, whole_logs_only: bool = False
 ) -> list[str]:
     """Return why a batch cannot have read these logs up to its end offsets, see :func:`newer_records`."""
-    newer = newer_records(client, offsets, read_at, only_whole=only_whole)
+    newer = newer_records(client, offsets, read_at, whole_logs_only=whole_logs_only)
     if not newer:
         return []
     whole = [tp for tp, at in newer.items() if at is None]
@@ -47,7 +47,7 @@ def newer_record_refusals(
 
 
 def newer_records(
-    client: OffsetsReader, offsets: Offsets, read_at: int, *, only_whole: bool = False
+    client: OffsetsReader, offsets: Offsets, read_at: int, *, whole_logs_only: bool = False
 ) -> dict[TopicPartition, int | None]:
     """
     Return the partitions whose current log a batch cannot have read: its records are newer than the batch.
@@ -55,13 +55,13 @@ def newer_records(
     The proof is that all records of the log, or the record before the offset, are newer than the batch.
     Without these records (retention), or if their timestamps are in the future, nothing is proven.
 
-    :param only_whole: whether only all records are a proof: in real-time mode, or with a producer's clock
-        that is ahead, the last record of each batch is newer than the batch.
+    :param whole_logs_only: whether only all records are a proof: in real-time mode, or with a producer's
+        clock that is ahead, the last record of each batch is newer than the batch.
     :return: partition -> timestamp of the record before the offset; ``None`` if all records are newer.
     """
     since, now = read_at + _CLOCKS, now_ms() + _CLOCKS
     later = _first_later(client, offsets, since)
-    single = {tp: offsets[tp] for tp, first in later.items() if first and not only_whole}
+    single = {tp: offsets[tp] for tp, first in later.items() if first and not whole_logs_only}
     times = _times_before(client, single)
     newer: dict[TopicPartition, int | None] = {tp: at for tp, at in times.items() if since <= at <= now}
     return newer | dict.fromkeys(_newer_logs(client, later, now))
@@ -71,7 +71,7 @@ def recreated_since(
     client: PositionsReader,
     batches: Iterable[OffsetLogEntry],
     positions: Collection[TopicPartition],
-    silent: Offsets,
+    unconfirmed: Offsets,
 ) -> list[TopicPartition]:
     """
     Return the partitions that were created again after a batch had read them.
@@ -79,11 +79,11 @@ def recreated_since(
     The proof is that all records of the log are newer than the first batch that had read some.
 
     :param batches: Spark's plans of batches, oldest first.
-    :param silent: the positions that no commit confirms; one that is confirmed shows the topic of all, and
-        one at 0 has skipped no record.
+    :param unconfirmed: the positions that no commit confirms. A confirmed one shows that its topic is the
+        same; one at 0 has skipped no record.
     """
-    confirmed = {tp.topic for tp in positions if tp not in silent}
-    wanted = {tp for tp, at in silent.items() if at and tp.topic not in confirmed}
+    confirmed = {tp.topic for tp in positions if tp not in unconfirmed}
+    wanted = {tp for tp, at in unconfirmed.items() if at and tp.topic not in confirmed}
     found = list[TopicPartition]()
     for batch in batches:
         if not wanted:

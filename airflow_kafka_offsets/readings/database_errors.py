@@ -12,7 +12,7 @@ def driver_error_text(error: DBAPIError) -> str:
     return shorten(str(error.orig).partition("\n")[0], 300)
 
 
-def may_pass(error: DBAPIError) -> bool:
+def is_temporary(error: DBAPIError) -> bool:
     """Whether an error may pass without a change, because the database is down or busy."""
     # Drivers raise an OperationalError also for a missing right, a wrong name or a wrong statement.
     of_sqlite = str(error.orig).startswith(("no such", "near", "ambiguous"))

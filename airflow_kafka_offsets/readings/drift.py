@@ -20,7 +20,13 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.commit_origins import log_ids_of
-from airflow_kafka_offsets.model.drift import PASSING, REPORT_VERSION, DriftReport, NewestBatch, reports_json
+from airflow_kafka_offsets.model.drift import (
+    COMMIT_DUE,
+    REPORT_VERSION,
+    DriftReport,
+    NewestBatch,
+    reports_json,
+)
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import Commits, Logs, Offsets, TopicPartition, committed_offsets
@@ -94,7 +100,7 @@ def pipeline_drift(
             rooms = read_headrooms(client, offsets_to_read(states), logs, kept, min_headroom=min_headroom)
             states = tuple(each._replace(headroom=rooms.get(each.topic_partition)) for each in states)
         overdue = frozenset[TopicPartition]()
-        if grace and any(each.verdict in PASSING for each in states):
+        if grace and any(each.verdict in COMMIT_DUE for each in states):
             due = _due_offsets(moves, state, checked_at - grace)
             overdue = _overdue(group, selection, due, commits, wanted)
         reports.append(
@@ -260,7 +266,7 @@ def newest_batch(checkpoint: SparkCheckpoint, state: CheckpointState) -> NewestB
             # The batch was planned before it ended, so the grace can only be shorter.
             ended_at = datetime.fromtimestamp(state.batch_timestamp_ms / 1000, tz=timezone.utc)
     known = (state.location, state.query_id, state.batch_id, state.pending_batch_id)
-    return NewestBatch(*known, ended_at, state.skipped)
+    return NewestBatch(*known, ended_at, state.warnings)
 
 
 @dataclass(frozen=True)

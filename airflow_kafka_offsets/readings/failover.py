@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.readiness_file import read_readiness
+from airflow_kafka_offsets.checkpoint.failover_data_file import read_failover_data
 from airflow_kafka_offsets.errors import (
     BrokerAuthenticationError,
     KafkaOffsetsError,
@@ -16,20 +16,20 @@ from airflow_kafka_offsets.errors import (
     OffsetsFormatError,
     PlanRefusedError,
 )
+from airflow_kafka_offsets.model.failover_data import FailoverData
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror, source_aliases
 from airflow_kafka_offsets.model.offset_syncs import Syncs, next_upstream
 from airflow_kafka_offsets.model.offsets import LogRange, Logs, Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import shorten, size_error
 from airflow_kafka_offsets.model.topics import TopicScope
 from airflow_kafka_offsets.model.translation import Evidence, LastRead, Translation
 from airflow_kafka_offsets.model.wording import dag_text, parameter_text
 from airflow_kafka_offsets.readings.mirror import (
+    find_copies,
     find_syncs_topic,
     last_reads,
-    look_for,
     mirror_key,
     mirrored_ids,
     read_syncs,
@@ -50,29 +50,29 @@ def selected_sources(selection: GroupSelection, sources: Mapping[str, Offsets]) 
     }
 
 
-def read_kept(checkpoint: SparkCheckpoint) -> tuple[Readiness, list[str]]:
+def kept_failover_data(checkpoint: SparkCheckpoint) -> tuple[FailoverData, list[str]]:
     """Return the data kept beside the checkpoint, and notes about missing data."""
     try:
-        kept = read_readiness(checkpoint)
+        kept = read_failover_data(checkpoint)
     except OffsetsFormatError as error:
-        return Readiness(), [str(error)]
+        return FailoverData(), [str(error)]
     what, query_id = "the data kept beside the checkpoint", checkpoint.query_id()
     if not kept.may_be_of(query_id):
         other = f"it is of query {shorten(kept.query_id)}, and the checkpoint is of query {query_id}"
-        return Readiness(), [f"{what} is ignored: {other}"]
+        return FailoverData(), [f"{what} is ignored: {other}"]
     notes = [f"{what} is incomplete: {kept.error}"] if kept.error else []
     if kept.at and not kept.query_id:
         notes.append(f"{what} names no query: if the checkpoint was replaced, it may be of the old query")
     return kept, notes
 
 
-def gather_evidence(
+def complete_failover_data(
     source: OffsetsClient | None,
     target: OffsetsClient,
     mirror: Mirror,
     sources: Mapping[str, Offsets],
-    kept: Readiness,
-) -> tuple[Readiness, Logs, list[str]]:
+    kept: FailoverData,
+) -> tuple[FailoverData, Logs, list[str]]:
     """
     Read the syncs and the last records before positions; without the source, use the kept data.
 
@@ -177,7 +177,7 @@ def existing_logs(client: OffsetsClient, partitions: Collection[TopicPartition])
     return client.log_ranges(there), notes
 
 
-def _fallback_note(kept: Readiness) -> str:
+def _fallback_note(kept: FailoverData) -> str:
     if not kept.at:
         return "no commit has kept data beside the checkpoint"
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(kept.at))
@@ -188,7 +188,7 @@ def translate_sources(
     target: OffsetsClient,
     mirror: Mirror,
     sources: Mapping[str, Offsets],
-    kept: Readiness,
+    kept: FailoverData,
     logs: Logs | None = None,
     *,
     copies: bool = True,
@@ -271,28 +271,30 @@ def _search(
         left = end - time.monotonic()
         if left <= 0:
             break
-        results = look_for(target, {mirror.partition(tp): each for tp, each in wanted.items()}, within=left)
+        results = find_copies(
+            target, {mirror.partition(tp): each for tp, each in wanted.items()}, within=left
+        )
         found |= {tp: found[tp].with_search(results[mirror.partition(tp)]) for tp in wanted}
         searches = {tp: found[tp].next_search() for tp in wanted}
     return found
 
 
-def gather_readiness(
+def gather_failover_data(
     source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
-) -> Readiness:
+) -> FailoverData:
     """
     Read the last records before a checkpoint's position, and the syncs around it.
 
     :return: the data to keep; its ``error``, which is kept too, names the parts that could not be read.
     """
     try:
-        known = read_readiness(checkpoint)
+        known = read_failover_data(checkpoint)
     except OffsetsFormatError as error:
         log.warning("The file is replaced: %s", error)
-        known = Readiness()
+        known = FailoverData()
     state = checkpoint.read()
     sources, cluster = state.kafka_offsets, source.cluster_id()
-    known = known.on(cluster) if known.may_be_of(state.query_id) else Readiness()
+    known = known.on(cluster) if known.may_be_of(state.query_id) else FailoverData()
     partitions = {tp for offsets in sources.values() for tp in offsets}
     read: Mapping[TopicPartition, Sequence[LastRead]] = {}
     errors: list[str] = []
@@ -319,7 +321,7 @@ def _read_syncs(
     source: OffsetsClient,
     target: OffsetsClient,
     mirror: Mirror,
-    known: Readiness,
+    known: FailoverData,
     partitions: set[TopicPartition],
 ) -> tuple[Syncs, Mapping[str, str]]:
     """Return the new syncs, and the ids of the mirror's topics."""

@@ -250,13 +250,13 @@ class CompletedIntervals(NamedTuple):
 
 def end_after_reset(times: RecordProgress, schedule: IntervalSchedule, end: datetime) -> datetime:
     """Return the end of the intervals that are still complete; ``end`` unless a position has moved back."""
-    first = times.taken_back(timestamp_ms(end))
+    first = times.rewound_to(timestamp_ms(end))
     if first is None:
         return end
     read = schedule.containing(_moment(first)).start
     probe = schedule.containing(read).end
     while read < probe < end:
-        if times.taken_back(timestamp_ms(probe)) is not None:
+        if times.rewound_to(timestamp_ms(probe)) is not None:
             end = probe
         else:
             read = probe

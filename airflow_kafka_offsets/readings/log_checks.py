@@ -13,7 +13,7 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient, OffsetsReader
 from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError, SetupError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.commit_metadata import LISTENER, NO_METADATA, CommitMetadata
-from airflow_kafka_offsets.model.commit_origins import foreign_logs, log_ids_of
+from airflow_kafka_offsets.model.commit_origins import commit_log_refusals, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commits, Offsets, TopicPartition, flat, summarize
 from airflow_kafka_offsets.model.wording import parameter_text
@@ -76,7 +76,7 @@ class LogCheck:
         commits do not name a cluster.
     :param state: the checkpoint's state with the offsets, to compare the times of records.
     :param read_at: when the offsets of a store were saved.
-    :param only_whole: see :func:`newer_records`; for offsets that no commit of the group confirms.
+    :param whole_logs_only: see :func:`newer_records`; for offsets that no commit of the group confirms.
     """
 
     allow_new_cluster: bool = False
@@ -86,7 +86,7 @@ class LogCheck:
     remedy: str = ""
     state: CheckpointState | None = None
     read_at: int | None = None
-    only_whole: bool = False
+    whole_logs_only: bool = False
     old_offsets: bool = True
 
     def refusals(self, current: LogIds, group_id: str = "", commits: Commits | None = None) -> list[str]:
@@ -98,7 +98,9 @@ class LogCheck:
         others = (
             other_logs_refusals(self.what, self.recorded, current, remedy=self.remedy)
             if self.recorded
-            else foreign_logs(group_id, commits, current, old_offsets=self.old_offsets, remedy=self.remedy)
+            else commit_log_refusals(
+                group_id, commits, current, old_offsets=self.old_offsets, remedy=self.remedy
+            )
         )
         return others or self._other_cluster(current, commits)
 
@@ -120,19 +122,21 @@ class LogCheck:
         if refusals or self.allow_new_cluster or not self.old_offsets:
             return refusals
         commits = commits or {}
-        silent = (
-            positions if self.only_whole else unconfirmed(positions, commits, of_store=self.moves is None)
+        unconfirmed = (
+            positions
+            if self.whole_logs_only
+            else unconfirmed_positions(positions, commits, of_store=self.moves is None)
         )
         if self.moves is None:
-            return [] if self.read_at is None else newer_record_refusals(client, silent, self.read_at)
+            return [] if self.read_at is None else newer_record_refusals(client, unconfirmed, self.read_at)
         moved = moved_topics(self.moves, {tp: commits.get(tp) for tp in positions})
         again = moved.recreated_topics(current)
         found = other_logs_refusals(_newest_move_text(self.moves, again), moved, current)
         if found:
             return found
-        for read_at, last, ends in self.by_last_move(silent):
-            found += newer_record_refusals(client, ends, read_at, only_whole=self.only_whole)
-            if not found and not self.only_whole:
+        for read_at, last, ends in self.by_last_move(unconfirmed):
+            found += newer_record_refusals(client, ends, read_at, whole_logs_only=self.whole_logs_only)
+            if not found and not self.whole_logs_only:
                 gone_on = recreated_since(client, self.moves.batches_after(last), positions, ends)
                 found += [_recreated_text(self.moves, gone_on)] if gone_on else []
         return found
@@ -147,14 +151,14 @@ class LogCheck:
         if self.moves is None or self.state is None or (read_at := self.state.batch_timestamp_ms) is None:
             return []
         found: dict[int, dict[TopicPartition, int]] = {}
-        rewriting = self.moves.rewriting(self.state.batch_id)
+        rewrites_of_batch = self.moves.rewrites_of_batch(self.state.batch_id)
         for topic, partitions in groupby(sorted(positions), key=attrgetter("topic")):
-            if not any(move.concerns([topic]) for move in rewriting):
+            if not any(move.concerns([topic]) for move in rewrites_of_batch):
                 ends = found.setdefault(self.moves.last_written([topic]), {})
                 ends.update((tp, positions[tp]) for tp in partitions)
         return [(read_at, last, ends) for last, ends in found.items()]
 
-    def logs_left(
+    def left_logs(
         self, client: OffsetsClient, sources: Mapping[str, Offsets], plans: Iterable[OffsetPlan]
     ) -> LogIds:
         """
@@ -174,16 +178,16 @@ class LogCheck:
         moved = moved_topics(self.moves, commits)
         again = {topic: moved.topics[topic] for topic in moved.recreated_topics(current)}
         here = {tp: at for (_, tp), at in flat(sources).items() if tp in commits}
-        silent = {tp: at for tp, at in here.items() if tp.topic not in moved.topics}
-        for read_at, _, ends in self.by_last_move(unconfirmed(silent, commits)):
-            newer = newer_records(client, ends, read_at, only_whole=True)
+        unmoved = {tp: at for tp, at in here.items() if tp.topic not in moved.topics}
+        for read_at, _, ends in self.by_last_move(unconfirmed_positions(unmoved, commits)):
+            newer = newer_records(client, ends, read_at, whole_logs_only=True)
             again |= {tp.topic: "unknown" for tp in newer}
         return LogIds(current.cluster, again) if again else UNKNOWN_LOGS
 
     def _other_cluster(self, current: LogIds, commits: Commits) -> list[str]:
         """Return why a checkpoint counts elsewhere, unless its query has committed its group here since."""
         topics = {tp.topic for tp in commits}
-        if self.moves is None or (archive := self.moves.on_cluster(topics)) is None:
+        if self.moves is None or (archive := self.moves.newest_with_cluster(topics)) is None:
             return []
         if newest_cluster(self.moves, commits) == current.cluster:
             return []
@@ -199,7 +203,7 @@ def newest_cluster(moves: ArchivedMoves, commits: Commits) -> str:
     the checkpoint, say nothing about it, and neither do those of the move itself: a move that takes a
     failover back commits the group on the mirror, which the pipeline leaves.
     """
-    archive = moves.on_cluster({tp.topic for tp in commits})
+    archive = moves.newest_with_cluster({tp.topic for tp in commits})
     made = map(CommitMetadata.of, commits.values())
     since = [each for each in made if each.cluster and _follows(each, archive)]
     if archive is not None and not since:
@@ -210,7 +214,7 @@ def newest_cluster(moves: ArchivedMoves, commits: Commits) -> str:
 def moved_topics(moves: ArchivedMoves, commits: Commits) -> LogIds:
     """Return the topic ids of a checkpoint's newest moves, without topics that the query committed since."""
     topics = {tp.topic for tp in commits}
-    moved = {topic: found for topic in topics if (found := moves.on_cluster([topic])) is not None}
+    moved = {topic: found for topic in topics if (found := moves.newest_with_cluster([topic])) is not None}
     since = {
         tp.topic
         for tp, commit in commits.items()
@@ -220,7 +224,7 @@ def moved_topics(moves: ArchivedMoves, commits: Commits) -> LogIds:
     return LogIds("", {topic: found for topic, found in ids.items() if found and topic not in since})
 
 
-def unconfirmed(positions: Offsets, commits: Commits, *, of_store: bool = False) -> Offsets:
+def unconfirmed_positions(positions: Offsets, commits: Commits, *, of_store: bool = False) -> Offsets:
     """
     Return the positions of a query, or of a job's own store, that no commit confirms.
 
@@ -248,14 +252,14 @@ def recreated_partitions(
     commits: Commits,
     now: LogIds,
     *,
-    only_whole: bool = False,
+    whole_logs_only: bool = False,
 ) -> set[TopicPartition]:
     """
     Return the partitions whose topic was created again since a checkpoint, or the group's commit, was in it.
 
     :param offsets: the checkpoint's, in partitions that the broker has.
     :param now: the present ids of the logs.
-    :param only_whole: see :func:`newer_records`.
+    :param whole_logs_only: see :func:`newer_records`.
     """
     every = {tp: commits.get(tp) for tp in {*commits, *offsets}}
     since_move = moved_topics(moves, every).recreated_topics(now)
@@ -264,9 +268,9 @@ def recreated_partitions(
         for tp, commit in every.items()
         if tp.topic in since_move or log_ids_of({tp: commit}, now).recreated_topics(now)
     }
-    silent = {tp: at for tp, at in unconfirmed(offsets, commits).items() if tp not in found}
-    for read_at, last, ends in LogCheck(moves=moves, state=state).by_last_move(silent):
-        found |= newer_records(client, ends, read_at, only_whole=only_whole).keys()
+    unconfirmed = {tp: at for tp, at in unconfirmed_positions(offsets, commits).items() if tp not in found}
+    for read_at, last, ends in LogCheck(moves=moves, state=state).by_last_move(unconfirmed):
+        found |= newer_records(client, ends, read_at, whole_logs_only=whole_logs_only).keys()
         found.update(recreated_since(client, moves.batches_after(last), offsets, ends))
     return found
 
@@ -289,7 +293,7 @@ def _follows(made: CommitMetadata, archive: ArchivedMove | None) -> bool:
 
 
 def _newest_move_text(moves: ArchivedMoves, topics: Collection[str]) -> str:
-    archive = moves.on_cluster(topics)
+    archive = moves.newest_with_cluster(topics)
     name = "" if archive is None else f" (archive {archive.name})"
     return f"the newest move of {moves.checkpoint.location}{name}"
 
@@ -299,14 +303,14 @@ def check_logs_again(client: OffsetsClient, plan: PipelinePlan) -> None:
     # Sources of one topic, and their groups, may have different offsets.
     targets: set[tuple[TopicPartition, int]] = set()
     then = UNKNOWN_LOGS
-    if (moved := plan.checkpoint_plan) is not None and not moved.leaves_mirror:
+    if (moved := plan.checkpoint_plan) is not None and not moved.undoes_failover:
         then = moved.log_ids
         for source, offsets in moved.after.items():
             # Unchanged offsets are not checked: retention may have deleted their records long ago.
             targets |= offsets.items() - moved.before.get(source, {}).items()
     for group_plan in plan.group_plans:
         targets |= group_plan.after.items()
-        then |= group_plan.log_ids if moved is not None and moved.leaves_mirror else UNKNOWN_LOGS
+        then |= group_plan.log_ids if moved is not None and moved.undoes_failover else UNKNOWN_LOGS
     now = known_log_ids(client, {tp.topic for tp, _ in targets})
     PlanRefusedError.raise_if(other_logs_refusals("the plan", then, now))
     logs = client.log_ranges({tp for tp, _ in targets})

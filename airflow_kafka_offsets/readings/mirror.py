@@ -11,7 +11,7 @@ from airflow_kafka_offsets.errors import BrokerError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.headroom import CLEANUP
 from airflow_kafka_offsets.model.mirror import SYNCS_TOPIC, Mirror, source_aliases
-from airflow_kafka_offsets.model.offset_syncs import OffsetSync, Syncs, in_this_log, parse_sync
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync, Syncs, parse_sync, syncs_of_this_log
 from airflow_kafka_offsets.model.offsets import IsolationLevel, Logs, OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.translation import LastRead, RecordIdentity, Search, record_digest
@@ -86,7 +86,7 @@ def read_syncs(
     start = max(log_range.start, since if since <= log_range.end else 0, log_range.end - most)
     reached = client.read_records({where: OffsetRange(start, log_range.end)}, take, within=within)[where]
     whole = reached >= log_range.end and start <= max(log_range.start, since)
-    return Syncs({tp: in_this_log(each) for tp, each in found.items()}, topic, reached, whole)
+    return Syncs({tp: syncs_of_this_log(each) for tp, each in found.items()}, topic, reached, whole)
 
 
 def last_reads(
@@ -164,7 +164,7 @@ def _compacted(client: OffsetsClient, topics: Collection[str]) -> set[str]:
     }
 
 
-def look_for(
+def find_copies(
     client: OffsetsClient, searches: Mapping[TopicPartition, Search], *, within: float = 60.0
 ) -> dict[TopicPartition, Search]:
     """
@@ -207,14 +207,14 @@ def look_for(
     }
 
 
-def _is_copied(client: OffsetsClient, group: str, left: str, entered: str) -> bool:
+def _is_copied(client: OffsetsClient, group: str, old: str, mirror: str) -> bool:
     """Whether a group has commits that were made on the old cluster and copied to the mirror."""
     made = map(CommitMetadata.of, client.committed_everywhere(group).values())
     clusters = {each.cluster for each in made if each.cluster}
-    return bool(clusters - {entered}) and (not left or left in clusters)
+    return bool(clusters - {mirror}) and (not old or old in clusters)
 
 
-def _workers(client: OffsetsClient) -> list[str]:
+def _running_workers(client: OffsetsClient) -> list[str]:
     """
     Return the groups of MirrorMaker's workers that are running now.
 
@@ -231,14 +231,14 @@ def _workers(client: OffsetsClient) -> list[str]:
         return []
 
 
-def running_mirror(client: OffsetsClient, groups: Collection[str], left: str, entered: str) -> str | None:
+def running_mirror(client: OffsetsClient, groups: Collection[str], old: str, mirror: str) -> str | None:
     """
     Return why groups must not be moved: a running mirror would overwrite their offsets. ``None`` otherwise.
 
-    :param left: id of the old cluster; empty if unknown. ``entered`` is that of the mirror.
+    :param old: id of the old cluster; empty if unknown. ``mirror`` is that of the mirror.
     """
-    copied = [group for group in groups if _is_copied(client, group, left, entered)]
-    running = _workers(client) if copied else []
+    copied = [group for group in groups if _is_copied(client, group, old, mirror)]
+    running = _running_workers(client) if copied else []
     if not running:
         return None
     return (

@@ -14,13 +14,13 @@ from airflow_kafka_offsets.model.offsets import Logs, OffsetRange, TopicPartitio
 from airflow_kafka_offsets.model.translation import LastRead, Search
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.failover import (
-    gather_evidence,
+    complete_failover_data,
+    kept_failover_data,
     left_out_refusals,
-    read_kept,
     selected_sources,
     translate_sources,
 )
-from airflow_kafka_offsets.readings.mirror import look_for, record_identities
+from airflow_kafka_offsets.readings.mirror import find_copies, record_identities
 from airflow_kafka_offsets.readings.recorded_cluster import recorded_cluster
 
 _SAMPLE = 20
@@ -46,7 +46,7 @@ def check_mirror(
         )
     by_group = selection.assign_offsets(state.kafka_offsets)
     sources = selected_sources(selection, state.kafka_offsets)
-    kept, notes = read_kept(checkpoint)
+    kept, notes = kept_failover_data(checkpoint)
     known, record = recorded_cluster(checkpoint, kept, [target, source], by_group)
     PlanRefusedError.raise_if(
         other_logs_refusals(
@@ -57,9 +57,9 @@ def check_mirror(
         )
     )
     kept = kept.on(source.cluster_id())
-    evidence, logs, missing = gather_evidence(source, target, mirror, sources, kept)
-    without_source, _, _ = gather_evidence(None, target, mirror, sources, kept)
-    now = translate_sources(target, mirror, sources, evidence, logs)
+    data, logs, missing = complete_failover_data(source, target, mirror, sources, kept)
+    without_source, _, _ = complete_failover_data(None, target, mirror, sources, kept)
+    now = translate_sources(target, mirror, sources, data, logs)
     alone = translate_sources(target, mirror, sources, without_source)
     if (again := again_text(alone)) and is_stateful(checkpoint):
         notes.append(
@@ -106,6 +106,6 @@ def copies_aborted_records(
             low, high = max(there[copy].start, there[copy].end - 2 * _BACK), there[copy].end
             aborted[copy] = Search(LastRead(first.offset + 1, first), low, high)
             after[copy] = Search(LastRead(last.offset + 1, last), low, high)
-    copied = [copy for copy, each in look_for(target, after).items() if each.found]
-    searches = look_for(target, {copy: aborted[copy] for copy in copied})
+    copied = [copy for copy, each in find_copies(target, after).items() if each.found]
+    searches = find_copies(target, {copy: aborted[copy] for copy in copied})
     return any(each.found for each in searches.values()) if searches else None

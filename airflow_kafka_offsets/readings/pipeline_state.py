@@ -40,7 +40,7 @@ def pipeline_state(
         lag += Lag.measure(group.group_id, commits, logs, "earliest").total
     if checkpoint is not None and saved.checkpoint is not None:
         states = _checkpoint_states(checkpoint, saved.checkpoint, saved)
-        if saved.left is not None and states == {"not moved"}:
+        if saved.left_logs is not None and states == {"not moved"}:
             found -= {"moved"}  # once taken back: a commit on the mirror stays if none was there before
         found |= states
     if "elsewhere" in found or found <= {"moved"}:
@@ -85,21 +85,21 @@ def check_moved(client: OffsetsClient, checkpoint: SparkCheckpoint, saved: Saved
 
 
 def _checkpoint_states(checkpoint: SparkCheckpoint, move: CheckpointPlan, saved: SavedPlan) -> set[str]:
-    """Return the states of a checkpoint's partitions; of a failover the archive, which names the cluster."""
+    """Return the states of a checkpoint's partitions; after a failover its archive decides."""
     state = checkpoint.read()
     if state.query_id != move.query_id:
         return {"elsewhere"}
     now = flat(state.kafka_offsets)
     # The offsets of two clusters cannot be compared. The newest move names the cluster.
     moves = ArchivedMoves(checkpoint)
-    newest = moves.on_cluster()
+    newest = moves.newest_with_cluster()
     mine = newest is not None and newest.made_by.plan == saved.digest
-    was_on = saved.left or (UNKNOWN_LOGS if saved.allow_new_cluster else saved.log_ids)
+    was_on = saved.left_logs or (UNKNOWN_LOGS if saved.allow_new_cluster else saved.log_ids)
     if newest is not None and not mine:
         later = newest.is_failover and 0 < (move.number or 0) <= newest.number
         if later or was_on.is_other_cluster(newest.log_ids):
             return {"elsewhere"}
-    if saved.left is None:
+    if saved.left_logs is None:
         return _states(now, flat(move.before), flat(move.after))
     unfinished = moves.unfinished()
     if unfinished is not None and (unfinished.undoes or unfinished.made_by.plan == saved.digest):

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from airflow_kafka_offsets.annotation_types import OffsetsReader
-from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition, short_of
+from airflow_kafka_offsets.model.offsets import Logs, Positions, TopicPartition, remaining_offsets
 from airflow_kafka_offsets.model.parameters import iso_time
 from airflow_kafka_offsets.readings.topic_times import (
     AHEAD,
@@ -146,7 +146,7 @@ class RecordProgress:
         first = self._client.offsets_for_time(undecided, moment)
         asked = {tp: offset for tp, offset in first.items() if offset is not None}
         silent = [tp for tp in undecided if first[tp] is None]
-        short = short_of({tp: self._at[tp] for tp in asked}, asked, self.logs)
+        short = remaining_offsets({tp: self._at[tp] for tp in asked}, asked, self.logs)
         missing = {tp: f"has not read up to offset {asked[tp]}" for tp in short}
         if silent and self._idle_after is None:
             missing |= dict.fromkeys(silent, "holds no record since")
@@ -161,9 +161,9 @@ class RecordProgress:
             missing |= {tp: why for tp in silent if tp not in idle}
         return missing
 
-    def taken_back(self, moment: int) -> int | None:
+    def rewound_to(self, moment: int) -> int | None:
         """
-        Return the time of the first unread record of positions that are back before a time they had reached.
+        Return the time of the first unread record of positions that have gone back before a time.
 
         ``None`` if none has moved back. Partitions without a position, and partitions that were read to their
         end, are left out.
@@ -173,7 +173,7 @@ class RecordProgress:
         asked = sorted(older & self._known)
         first = self._client.offsets_for_time(asked, moment)
         target = {tp: offset for tp, offset in first.items() if offset is not None}
-        short = short_of({tp: self._at[tp] for tp in target}, target, self.logs)
+        short = remaining_offsets({tp: self._at[tp] for tp in target}, target, self.logs)
         refuse_unread_times(short.keys() & times.unknown)
         return min((times.unread[tp] for tp in short), default=None)
 

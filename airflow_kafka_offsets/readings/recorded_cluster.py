@@ -10,9 +10,9 @@ from airflow_kafka_offsets.annotation_types import OffsetsClient, SparkCheckpoin
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.errors import BrokerError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
+from airflow_kafka_offsets.model.failover_data import FailoverData
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.plan import OffsetPlan
-from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.text import join_first
 
 log = logging.getLogger(__name__)
@@ -24,19 +24,19 @@ _NO_COMMIT = (-1, False)
 
 def recorded_cluster(
     checkpoint: SparkCheckpoint,
-    kept: Readiness,
+    kept: FailoverData,
     clients: Sequence[OffsetsClient],
     by_group: Mapping[str, Offsets],
 ) -> tuple[str, str]:
     """
     Return the id of a checkpoint's cluster, empty if unknown, and what has recorded it.
 
-    :param kept: the readiness file's content; used if no move has recorded a cluster.
+    :param kept: the data kept for a failover; used if no move has recorded a cluster.
     :param clients: the mirror, and the old cluster if it answers. If nothing else has recorded a cluster, the
         group's newest commit counts, and of two of the same batch the mirror's. If only one cluster shows its
         commits, a commit at the query's position counts: an older one may be of an earlier time.
     """
-    moved = ArchivedMoves(checkpoint).on_cluster()
+    moved = ArchivedMoves(checkpoint).newest_with_cluster()
     if moved is not None:
         return moved.log_ids.cluster, f"its move {moved}"
     if kept.cluster:

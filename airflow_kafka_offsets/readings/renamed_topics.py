@@ -13,14 +13,14 @@ from dataclasses import replace
 
 from airflow_kafka_offsets.annotation_types import OffsetsClient
 from airflow_kafka_offsets.errors import MisnamedError, PlanRefusedError
+from airflow_kafka_offsets.model.failover_data import FailoverData
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import Logs, Offsets, TopicPartition, summarize
-from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Search, Translation
 from airflow_kafka_offsets.model.wording import parameter_text
 from airflow_kafka_offsets.readings.failover import existing_logs, names_key, read_last_records
-from airflow_kafka_offsets.readings.mirror import last_reads, look_for
+from airflow_kafka_offsets.readings.mirror import find_copies, last_reads
 from airflow_kafka_offsets.readings.positions import existing_partitions
 
 
@@ -62,18 +62,18 @@ def renamed_sources(
 
 
 def gather_records(
-    client: OffsetsClient, sources: Mapping[str, Offsets], kept: Readiness
-) -> tuple[Readiness, Logs, list[str]]:
+    client: OffsetsClient, sources: Mapping[str, Offsets], kept: FailoverData
+) -> tuple[FailoverData, Logs, list[str]]:
     """
     Read the last records before positions; of a topic that is deleted, only those that were kept are known.
 
-    :param kept: the readiness file's content for this cluster. Its syncs are of another cluster.
+    :param kept: the kept data of this cluster. Its syncs are of another cluster.
     :return: the data for a translation, the logs that still exist, and notes about missing data.
     """
     partitions = {tp for offsets in sources.values() for tp in offsets}
     logs, notes = existing_logs(client, partitions)
     read = read_last_records(client, sources, logs, kept.read)
-    return Readiness(read=read, ends={tp: log.end for tp, log in logs.items()}), logs, notes
+    return FailoverData(read=read, ends={tp: log.end for tp, log in logs.items()}), logs, notes
 
 
 def compare_partition_counts(
@@ -138,7 +138,7 @@ def unread_refusals(
             continue
         start = max(log.start, targets.get(tp, 0))
         searches[mirror.partition(tp)] = Search(last, min(start, log.end), log.end)
-    results = look_for(client, searches)
+    results = find_copies(client, searches)
     missing += [tp for tp in unread if (copy := mirror.partition(tp)) in results and not results[copy].found]
     if not missing:
         return []

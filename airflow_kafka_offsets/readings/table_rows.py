@@ -24,7 +24,7 @@ from airflow_kafka_offsets.model.audited_rows import (
     Sums,
     TableRows,
     compare_rows,
-    range_of,
+    enclosing_range,
     whole_number,
 )
 from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
@@ -32,7 +32,7 @@ from airflow_kafka_offsets.model.offsets import OffsetRanges, TopicPartition
 from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
-from airflow_kafka_offsets.readings.database_errors import driver_error_text, may_pass
+from airflow_kafka_offsets.readings.database_errors import driver_error_text, is_temporary
 
 _EXACT = {
     "sqlite": "BINARY",
@@ -73,7 +73,7 @@ def read_rows(engine: sa.Engine, table: AuditedTable, window: OffsetWindow, whol
             return _Reading(connection, table, window, whole).read()
     except DBAPIError as error:
         reason = driver_error_text(error)
-        if may_pass(error):
+        if is_temporary(error):
             raise AuditError(
                 f"table {table.table!r} could not be read ({reason}): check that the database is up, "
                 "then try again",
@@ -109,7 +109,7 @@ class _Reading:
         self._table = table
         self._ranges: OffsetRanges = dict(window.ranges)
         self._whole: OffsetRanges = dict(whole.ranges)
-        self._fingerprint = Fingerprint.random(range_of(window.ranges))
+        self._fingerprint = Fingerprint.random(enclosing_range(window.ranges))
         schema, _, name = table.table.rpartition(".")
         named = {table.topic_column, table.partition_column, table.offset_column, *table.where}
         columns: Any = (sa.column(each) for each in sorted(filter(None, named)))
@@ -270,7 +270,7 @@ class _Reading:
 
     def _window(self, ranges: OffsetRanges) -> list[sa.ColumnElement[bool]]:
         """Return the conditions for a row to be in its partition's range; they do not exclude others."""
-        bounds, topics = range_of(ranges), self._topics(ranges)
+        bounds, topics = enclosing_range(ranges), self._topics(ranges)
         # An index or the partitioning of the table can serve these.
         conditions = [self._offset >= _number(bounds.start), self._offset < _number(bounds.end)]
         if self._topic is not None:

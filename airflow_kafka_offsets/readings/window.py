@@ -17,7 +17,7 @@ from airflow_kafka_offsets.errors import (
     WindowMismatchError,
 )
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.commit_origins import foreign_logs
+from airflow_kafka_offsets.model.commit_origins import commit_log_refusals
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import Retention
 from airflow_kafka_offsets.model.offsets import (
@@ -87,7 +87,7 @@ def plan_window(
         remedy = (
             f"reset the group with {parameter_text('allow_new_cluster', True)} if the pipeline moved there"
         )
-        found = [foreign_logs(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
+        found = [commit_log_refusals(group, each, log_ids, remedy=remedy) for group, each in commits.items()]
         PlanRefusedError.raise_if([refusal for each in found for refusal in each])
     # Read after the positions: an active group may seem too far behind, but never too far ahead.
     logs = client.log_ranges(partitions)

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.model.audited_rows import (
     ForeignRows,
     Sums,
     compare_rows,
-    range_of,
+    enclosing_range,
 )
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.fingerprint import PRIME, Fingerprint
@@ -90,7 +90,7 @@ def audit_window(
     at = datetime.now(tz=timezone.utc)
     columns = (topic_column, partition_column, offset_column)
     rows = _rows(df, columns)
-    fingerprint = Fingerprint.random(range_of(ranges))
+    fingerprint = Fingerprint.random(enclosing_range(ranges))
     sums = _sums(rows, ranges, fingerprint)
     found = compare_rows(ranges, fingerprint, sums, partial(_differences, rows, ranges))
     if exclusive:
@@ -204,7 +204,7 @@ def _near(ranges: OffsetRanges) -> str:
 
     Its first parts are pushed down to the files.
     """
-    bounds = range_of(ranges)
+    bounds = enclosing_range(ranges)
     topics = sorted({tp.topic for tp in ranges})
     conditions = [
         f"offset >= {bounds.start}L AND offset < {bounds.end}L",

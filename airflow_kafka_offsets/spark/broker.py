@@ -22,7 +22,7 @@ from airflow_kafka_offsets.model.offsets import IsolationLevel
 # Seconds of a call; the default of KafkaOffsetsHook too.
 TIMEOUT = 30.0
 
-SERVERS = "kafka.bootstrap.servers"
+SERVERS_OPTION = "kafka.bootstrap.servers"
 
 _PREFIX = "kafka."
 _SELECTING = frozenset({"assign", "subscribe", "subscribepattern"})
@@ -36,7 +36,7 @@ def refuse_other_ranges(options: Mapping[str, Any]) -> None:
     if clash:
         raise UsageError(
             f"options has {', '.join(clash)}, but the offsets alone select the records: leave it out; "
-            f"expected {SERVERS}, the other kafka.* settings, and options such as minPartitions and "
+            f"expected {SERVERS_OPTION}, the other kafka.* settings, and options such as minPartitions and "
             "includeHeaders"
         )
     if not fails_on_data_loss(options):
@@ -44,10 +44,10 @@ def refuse_other_ranges(options: Mapping[str, Any]) -> None:
             "options has failOnDataLoss=false: Spark would then skip records that retention has deleted "
             "without an error, and the records would not be those of the offsets; leave it out"
         )
-    if not any(key.lower() == SERVERS and str(value).strip() for key, value in options.items()):
+    if not any(key.lower() == SERVERS_OPTION and str(value).strip() for key, value in options.items()):
         raise UsageError(
-            f"options has no {SERVERS}: expected the options of Spark's Kafka source, such as "
-            f'{{"{SERVERS}": "host:9092"}}'
+            f"options has no {SERVERS_OPTION}: expected the options of Spark's Kafka source, such as "
+            f'{{"{SERVERS_OPTION}": "host:9092"}}'
         )
 
 

@@ -10,14 +10,13 @@ from typing import Any, Literal, Protocol
 from airflow_kafka_offsets.annotation_types import SparkSession
 from airflow_kafka_offsets.checkpoint.apply_move import wait_until_quiet
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.guards import orphan_refusals
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import FinishedState
 from airflow_kafka_offsets.checkpoint.state_store import is_stateful
 from airflow_kafka_offsets.errors import CheckpointError, NoCommitError, PlanRefusedError, UsageError
 from airflow_kafka_offsets.kafka.protocols import PositionsReader
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD, parse_quiet_period
-from airflow_kafka_offsets.model.commit_origins import foreign_logs
+from airflow_kafka_offsets.model.commit_origins import commit_log_refusals
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.model.offsets import (
     OffsetRange,
@@ -173,7 +172,7 @@ def finished_position(
     """
     state = checkpoint.read_finished()
     ArchivedMoves(checkpoint).refuse_unfinished()
-    refusals = [*orphan_refusals(state), *_pending(state)]
+    refusals = [*state.orphans, *_pending(state)]
     if not allow_stateful and is_stateful(checkpoint):
         refusals.append(
             f"{checkpoint.location}: the query keeps state (state/), and a new checkpoint begins without "
@@ -230,7 +229,7 @@ def _committed(kafka: PositionsReader, group_id: str, scope: TopicScope) -> Offs
     commits = kafka.committed(group_id, whole)
     allowed = parameter_text("allow_new_cluster", True)
     remedy = f"reset the group with {allowed} if the pipeline was moved there"
-    PlanRefusedError.raise_if(foreign_logs(group_id, commits, log_ids, remedy=remedy))
+    PlanRefusedError.raise_if(commit_log_refusals(group_id, commits, log_ids, remedy=remedy))
     return {tp: commit.offset for tp, commit in commits.items() if commit is not None}
 
 

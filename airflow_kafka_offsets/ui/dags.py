@@ -22,7 +22,7 @@ _WITHOUT = 600.0
 """Seconds for which a list uses the cached result of a DAG with pipelines, and of a DAG without."""
 
 _SHARE = 10
-"""A list reads a DAG again only after this multiple of the time that reading all of its DAGs takes."""
+"""After lists have read DAGs, they read none again for this multiple of the time that it took."""
 
 # Bounds the memory and the pages of Airflow's list.
 _MOST_DAGS = 20_000
@@ -42,8 +42,8 @@ class Dags:
         """Results of task instances."""
         self._found: SingleFlightCache[str, DagPipelines] = SingleFlightCache(FRESH, _MOST_DAGS)
         self._active: SingleFlightCache[frozenset[str], frozenset[str]] = SingleFlightCache(LISTED, 50)
-        self._took = 0.0
-        """Seconds that reading a DAG took, on average."""
+        self._rests_until = 0.0
+        """When lists may read DAGs again; a DAG that was never read is read at once."""
         self._reading = asyncio.Lock()
 
     async def get_one(self, ask: AsUser, dag_id: str, seconds: float = FRESH) -> DagPipelines:
@@ -88,12 +88,14 @@ class Dags:
     ) -> None:
         """Read the DAGs that were not read in the last ``seconds``; concurrent requests share the result."""
         async with self._reading:
-            began, seconds = time.monotonic(), max(seconds, _SHARE * self._took * len(dag_ids))
+            began = time.monotonic()
+            seconds = seconds if began >= self._rests_until else float("inf")
             old = [dag_id for dag_id in dag_ids if self._found.get_known(dag_id, seconds) is None]
             for start in range(0, len(old), _AT_ONCE):
                 these = await find_all_pipelines(ask, self.outcomes, old[start : start + _AT_ONCE])
-                # Also of a reading that goes on in the background.
-                self._took = (time.monotonic() - began) / (start + len(these))
+                # Also after a reading that goes on in the background.
+                now = time.monotonic()
+                self._rests_until = max(self._rests_until, now + _SHARE * (now - began))
                 for dag_id, its in these.items():
                     if isinstance(its, Exception):
                         failed[dag_id] = its

@@ -30,8 +30,8 @@ from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.kafka.admin_worker import open_channel
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.config import plain_settings
-from airflow_kafka_offsets.kafka.failures import GUARDED
-from airflow_kafka_offsets.model.digest import partition_set
+from airflow_kafka_offsets.kafka.failures import DENIED
+from airflow_kafka_offsets.model.digest import partitions_digest
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import Offsets
 from airflow_kafka_offsets.model.text import shorten
@@ -211,7 +211,7 @@ def _reason(error: KafkaOffsetsError, names: Mapping[str, Any]) -> str:
 def _is_cluster_error(error: BrokerError) -> bool:
     """Return whether an error concerns the whole cluster, not one group or topic."""
     if isinstance(error, BrokerAuthenticationError):
-        return error.code not in GUARDED
+        return error.code not in DENIED
     # The client's own codes begin with an underscore: no connection, no answer.
     return isinstance(error, BrokerUnavailableError) and (error.code or "").startswith("_")
 
@@ -246,7 +246,7 @@ def _checkpoint_move(archive: ArchivedMove, scope: TopicScope) -> dict[str, Any]
 def _sum(offsets: Mapping[str, Offsets], scope: TopicScope, name: str = "offset") -> dict[str, Any]:
     """Return the sum over the partitions that the pipeline names, by a name, and what identifies these."""
     positions = [(tp, at) for each in offsets.values() for tp, at in each.items() if tp in scope]
-    over = partition_set(tp for tp, _ in positions)
+    over = partitions_digest(tp for tp, _ in positions)
     return {name: sum(at for _, at in positions) if positions else None, "over": over}
 
 

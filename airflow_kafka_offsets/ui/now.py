@@ -20,9 +20,9 @@ from airflow_kafka_offsets.errors import (
     KafkaOffsetsError,
 )
 from airflow_kafka_offsets.kafka.explain import remedy_for
-from airflow_kafka_offsets.kafka.failures import GUARDED
+from airflow_kafka_offsets.kafka.failures import DENIED
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.digest import partition_set
+from airflow_kafka_offsets.model.digest import partitions_digest
 from airflow_kafka_offsets.model.drift import DriftReport, NewestBatch, remedies
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.headroom import (
@@ -174,7 +174,7 @@ class PipelineNow:
         DriftError.raise_if(LogCheck(moves=moves).refusals(now))
         logs = self.client.log_ranges(partitions)
         self._note_other_log("the checkpoint", {**read}, logs)
-        again = recreated_partitions(self.client, moves, state, read, {}, now, only_whole=True)
+        again = recreated_partitions(self.client, moves, state, read, {}, now, whole_logs_only=True)
         if again:
             self.problems.append(f"{summarize(again)}: {remedies()['topic recreated']}")
         return tuple(
@@ -257,7 +257,7 @@ class PipelineNow:
 def error_text(error: KafkaOffsetsError, servers: str = "") -> str:
     """Return an error as one sentence without the addresses in ``servers``, which not all viewers may see."""
     code = error.code if isinstance(error, BrokerError) else None
-    if code in GUARDED:
+    if code in DENIED:
         return f"the connection's user has no permission: {remedy_for(code, 'Describe')}"
     if isinstance(error, BrokerAuthenticationError):
         return "the broker refuses the connection's user: see the log of a task of this pipeline"
@@ -298,7 +298,7 @@ def _totals(rows: Collection[PartitionState], *, of_groups: bool) -> dict[str, A
         "without_commit": without,
         "unknown_lag": len(rows) - len(lags),
         "uncounted": uncounted,
-        "over": partition_set(row.topic_partition for row in rows),
+        "over": partitions_digest(row.topic_partition for row in rows),
     }
 
 

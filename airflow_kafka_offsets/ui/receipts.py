@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.certificate import Certificate
-from airflow_kafka_offsets.model.digest import partition_set
+from airflow_kafka_offsets.model.digest import partitions_digest
 from airflow_kafka_offsets.model.formats import parse_offsets
 from airflow_kafka_offsets.model.receipt import CONNECTION_IDS, RECEIPT_VERSION, Receipt
 from airflow_kafka_offsets.model.text import size_error
@@ -148,7 +148,7 @@ def _receipt_outcome(instance: TaskInstance, kind: str, value: Value) -> TaskOut
         None if offset is None or log_end is None else max(0, log_end - offset),
         offset,
         log_end,
-        partition_set(partitions),
+        partitions_digest(partitions),
         receipt.plan_only,
         receipt.verified,
         pipelines=(names,) if names else (),
@@ -172,7 +172,7 @@ def _reading_outcome(instance: TaskInstance, value: Value) -> TaskOutcome:
         lag=int_or_none(value.get("total_lag")),
         offset=sums[0],
         log_end=sums[1],
-        over=partition_set(
+        over=partitions_digest(
             (topic, number)
             for row in rows
             if isinstance(topic := row.get("topic"), str)

@@ -20,7 +20,7 @@ from airflow_kafka_offsets.model.offsets import (
     Positions,
     TopicPartition,
     furthest_behind,
-    short_of,
+    remaining_offsets,
     summarize,
 )
 from airflow_kafka_offsets.model.parameters import iso_time, parse_count, time_example, timestamp_ms
@@ -149,7 +149,7 @@ class ReachedWait(Wait):
         logs = client.log_ranges(target)
         for name, found in positions.items():
             check_in_log(client, name, found, logs)
-        short = short_of(lowest, target, logs, self.tolerance)
+        short = remaining_offsets(lowest, target, logs, self.tolerance)
         lost = {
             tp: gone
             for tp, end in target.items()

@@ -192,7 +192,7 @@ class Wait:
                 raise
             return None
         moves = ArchivedMoves(checkpoint)
-        return KnownCheckpoint(state, moves, moves.on_cluster())
+        return KnownCheckpoint(state, moves, moves.newest_with_cluster())
 
     def find_positions(
         self, client: OffsetsReader, checkpoint: KnownCheckpoint | None
@@ -232,7 +232,7 @@ class Wait:
         commits = {tp: commit for found in groups for tp, commit in found.items() if commit is not None}
         now = known_log_ids(client, {tp.topic for tp in offsets})
         known = (checkpoint.moves, checkpoint.state, offsets, commits, now)
-        if again := recreated_partitions(client, *known, only_whole=True):
+        if again := recreated_partitions(client, *known, whole_logs_only=True):
             raise DriftError(
                 f"the checkpoint has not read the first records of {summarize(again)}: the topic was deleted "
                 "and created again, or the connection leads to another cluster; correct the connection, or "

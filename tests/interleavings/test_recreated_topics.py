@@ -19,7 +19,7 @@ from memory_clients import open_client
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_truncate
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -160,7 +160,7 @@ class Pipeline:
 
     def restore_checkpoint(self, archived: str = "") -> None:
         archived = archived or ArchivedMoves(self.checkpoint).find(None).name
-        plan = plan_put_back_archive(self.checkpoint, archived)
+        plan = plan_checkpoint_restore(self.checkpoint, archived)
         self.move(PipelinePlan((), plan), "restore", self.before[archived])
 
     def restore_first_move(self) -> None:

@@ -16,7 +16,7 @@ from memory_clients import open_client
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import KafkaOffsetsError, MoveUnfinishedError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
@@ -124,7 +124,7 @@ class Pipeline:
 
     def restore_checkpoint(self, _: str) -> None:
         by, name = by_next_step("checkpoint restore"), self.newest()
-        plan = PipelinePlan((), plan_put_back_archive(self.checkpoint, name))
+        plan = PipelinePlan((), plan_checkpoint_restore(self.checkpoint, name))
         self.apply(self.before[name], lambda: apply_checkpoint(plan, by, self.checkpoint, 0))
 
     def believers(self) -> list[str]:
@@ -234,4 +234,4 @@ def test_a_restore_leaves_no_cluster_where_the_query_has_committed_since(pipelin
     apply_position(client, planned.plan, planned.metadata, planned.known_moves)
     plan = plan_restore_archive(client, "0002-seek", pipeline.checkpoint, ETL, allow_stale=True, **how)
     assert plan.checkpoint_plan is not None
-    assert not plan.checkpoint_plan.left
+    assert not plan.checkpoint_plan.left_logs

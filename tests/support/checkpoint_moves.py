@@ -17,7 +17,7 @@ from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.offsets import TopicPartition
@@ -134,7 +134,7 @@ def truncate(root: Path, batch_id: int, **policy: Any) -> CheckpointPlan:
 
 
 def restore(root: Path, archive: str | None = None, **policy: Any) -> CheckpointPlan:
-    return plan_put_back_archive(SparkCheckpoint(str(root)), archive, CheckpointPolicy(**policy))
+    return plan_checkpoint_restore(SparkCheckpoint(str(root)), archive, CheckpointPolicy(**policy))
 
 
 def apply_plan(root: Path, checkpoint_plan: CheckpointPlan, **how: Any) -> CheckpointPlan:

@@ -27,7 +27,7 @@ from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.batch import batch_bounds, finished_batch_ends
 from airflow_kafka_offsets.checkpoint.history import read_history
 from airflow_kafka_offsets.checkpoint.log import check_commit_log, parse_offset_log, parse_query_id
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.sink_logs import delta_batch, hudi_batch, hudi_layout, iceberg_table
 from airflow_kafka_offsets.checkpoint.state_store import read_state, snapshots_after
@@ -46,7 +46,7 @@ from airflow_kafka_offsets.model.certificate import Certificate
 from airflow_kafka_offsets.model.checkpoint_plan import CheckpointPlan, read_sources
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy, parse_quiet_period, parse_sink
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.commit_origins import committer_text, foreign_query
+from airflow_kafka_offsets.model.commit_origins import committer_text, other_query_refusal
 from airflow_kafka_offsets.model.drift import parse_grace
 from airflow_kafka_offsets.model.formats import (
     OffsetsFile,
@@ -340,7 +340,7 @@ def _read_metadata(data: bytes) -> None:
     for shown in (str(metadata), committer_text(Commit(0, text))):
         if not shown.isprintable():
             raise HostileInputError(f"metadata is shown as {shown!r}")
-    foreign_query("g", {TopicPartition("t", 0): Commit(0, text)}, "mine")
+    other_query_refusal("g", {TopicPartition("t", 0): Commit(0, text)}, "mine")
     for partitions in (1, 1_000):
         if len(metadata.text(partitions)) > 4_000:
             raise HostileInputError("metadata that is too long is written")
@@ -528,7 +528,7 @@ def _ask_moves(checkpoint: SparkCheckpoint) -> None:
     plans: tuple[Callable[[], CheckpointPlan], ...] = (
         lambda: plan_seek(checkpoint, {"0": {ORDERS_0: 3}}),
         lambda: plan_truncate(checkpoint, 1, CheckpointPolicy(sink="noop")),
-        lambda: plan_put_back_archive(checkpoint),
+        lambda: plan_checkpoint_restore(checkpoint),
     )
     for plan in plans:
         with suppress(KafkaOffsetsError):
@@ -614,7 +614,7 @@ def _read_manifest(data: bytes) -> None:
                     checkpoint.remove_file("_kafka_offsets/0001-seek/done")
                 # An unfinished move is shown, and a command with its names is recommended.
                 ArchivedMoves(checkpoint).refuse_unfinished()
-                apply_checkpoint_plan(checkpoint, plan_put_back_archive(checkpoint), quiet_period=0)
+                apply_checkpoint_plan(checkpoint, plan_checkpoint_restore(checkpoint), quiet_period=0)
             except KafkaOffsetsError as error:
                 refused = error
     if refused is not None:

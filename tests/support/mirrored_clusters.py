@@ -17,17 +17,21 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from airflow_kafka_offsets.checkpoint.failover_data_file import write_failover_data
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.readiness_file import write_readiness
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.kafka.record_reads import Record
 from airflow_kafka_offsets.local.mirror_maker import IDENTITY, MirrorMaker, mirror_settings
+from airflow_kafka_offsets.model.failover_data import FailoverData
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
-from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Translation
-from airflow_kafka_offsets.readings.failover import gather_evidence, gather_readiness, translate_sources
+from airflow_kafka_offsets.readings.failover import (
+    complete_failover_data,
+    gather_failover_data,
+    translate_sources,
+)
 from airflow_kafka_offsets.readings.mirror import last_reads
 
 SYNCS = {"same": "mm2-offset-syncs.source.internal", "other": "mm2-offset-syncs.other.internal"}
@@ -98,26 +102,26 @@ class Mirrored:
         found = self.on_target.committed(group, [TopicPartition(copy, number) for number in READ])
         return {tp.partition: commit and commit.offset for tp, commit in found.items()}
 
-    def kept(self, tp: TopicPartition, at: int) -> Readiness:
+    def kept(self, tp: TopicPartition, at: int) -> FailoverData:
         """What a commit keeps of a position: the last record before it."""
         logs = self.on_source.log_ranges([tp])
         read = {tp: [last] for tp, last in last_reads(self.on_source, {tp: at}, logs).items()}
-        return Readiness().with_position(1, 1, "", read, {tp: logs[tp].end})
+        return FailoverData().with_position(1, 1, "", read, {tp: logs[tp].end})
 
     def translate(
         self,
         mirror: Mirror,
         tp: TopicPartition,
         at: int,
-        kept: Readiness = Readiness(),  # noqa: B008  # it is frozen
+        kept: FailoverData = FailoverData(),  # noqa: B008  # it is frozen
         *,
         alive: bool = True,
     ) -> TranslatedPartition:
         """Translate a position, with or without the source."""
         sources = {"0": {tp: at}}
         source = self.on_source if alive else None
-        evidence, logs, _ = gather_evidence(source, self.on_target, mirror, sources, kept)
-        (found,) = translate_sources(self.on_target, mirror, sources, evidence, logs)
+        data, logs, _ = complete_failover_data(source, self.on_target, mirror, sources, kept)
+        (found,) = translate_sources(self.on_target, mirror, sources, data, logs)
         return found
 
     def compact(self, tp: TopicPartition, fewer_than: int) -> None:
@@ -228,12 +232,12 @@ def mirrored_clusters(directory: Path, **settings: str) -> Iterator[Mirrored]:
                     client.close()
 
 
-def keep_readiness(
+def keep_failover_data(
     source: OffsetsClient, target: OffsetsClient, checkpoint: SparkCheckpoint, mirror: Mirror
-) -> Readiness:
+) -> FailoverData:
     """Keep beside a checkpoint what a failover needs, as a commit does."""
-    kept = gather_readiness(source, target, checkpoint, mirror)
-    write_readiness(checkpoint, kept)
+    kept = gather_failover_data(source, target, checkpoint, mirror)
+    write_failover_data(checkpoint, kept)
     return kept
 
 

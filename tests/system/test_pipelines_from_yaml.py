@@ -39,6 +39,19 @@ def test_of_many_pipelines_one_that_fails_fails_alone_and_is_named(
     assert [each["error"] is None for each in report["pipelines"]] == [True, False, True]
 
 
+def test_a_commit_that_fails_fails_the_run_although_the_check_finds_no_drift(
+    run_dag, make_topic, new_group, tmp_path
+):
+    topic = make_topic(1)
+    Query(tmp_path / "checkpoint").plan(0, {topic: {0: 3}})
+    dag = Path(shutil.copy(EXAMPLE, tmp_path))
+    dag.with_name("pipelines.yaml").write_text(
+        f"- {{group_id: {new_group()}, topics: [{topic}], checkpoint_location: {tmp_path}/checkpoint}}\n"
+    )
+    told = run_dag(dag)
+    assert (told["state"], told["results"]["check"]["drifted"]) == ("failed", False)
+
+
 def test_each_job_of_a_file_is_followed_by_its_own_commit(
     run_dag, make_topic, produce, new_group, broker, tmp_path
 ):

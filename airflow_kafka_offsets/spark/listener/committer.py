@@ -14,7 +14,7 @@ from airflow_kafka_offsets.errors import BrokerUnavailableError, CommitError, Ka
 from airflow_kafka_offsets.kafka.protocols import CommitPort
 from airflow_kafka_offsets.model.checkpoint_policy import QUIET_PERIOD
 from airflow_kafka_offsets.model.commit_metadata import LISTENER
-from airflow_kafka_offsets.model.commit_origins import check_group_follows, moves_elsewhere, newest_move
+from airflow_kafka_offsets.model.commit_origins import check_group_follows, moves_after_batch, newest_move
 from airflow_kafka_offsets.model.groups import GroupIds
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds
 from airflow_kafka_offsets.model.offsets import Commits
@@ -278,7 +278,7 @@ class Committer:
         known = UNKNOWN_LOGS if self._allow_new_cluster else log_ids
         check_group_follows(target.group_id, found, follows, known)
         move = newest_move(found, query_id)
-        elsewhere = move in moves_elsewhere(found, query_id, batch, offsets, run.began)
+        elsewhere = move in moves_after_batch(found, query_id, batch, offsets, run.began)
         # The group alone is elsewhere after a restore of both, or a later move of the checkpoint alone.
         elsewhere = elsewhere and not run.is_at_checkpoint(batch, offsets)
         run.refuse_overtaken(target, move, elsewhere=elsewhere)

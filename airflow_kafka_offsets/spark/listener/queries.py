@@ -122,16 +122,21 @@ class ClassicQuery:
         return bool(self._execution.isActive())
 
     def sources(self) -> list[SourceState]:
-        """Return the finished offsets; empty before the first batch."""
+        """
+        Return the finished offsets; empty before the first batch.
+
+        Also empty while Spark plans to end below them, because a log is shorter, as after its topic was
+        created again: the query has not read this log up to them. A query that continues from a seek back
+        shows this for a moment, too (Spark 3.5).
+        """
         if self._found is None:
             self._found = list(self._kafka_sources())
         committed, planned = self._execution.committedOffsets(), self._execution.availableOffsets()
         states = []
         for source, name, options in self._found:
             ends, limits = (_ends(name, _json(progress.get(source))) for progress in (committed, planned))
-            # Spark plans to end below offsets that are beyond the log's end, as after the topic was created
-            # again. A query that continues from a seek back shows this for a moment, too (Spark 3.5).
-            ends = {tp: offset for tp, offset in ends.items() if offset <= limits.get(tp, offset)}
+            if any(offset > limits.get(tp, offset) for tp, offset in ends.items()):
+                return []
             if ends:
                 states.append(SourceState(name, options, ends))
         return states

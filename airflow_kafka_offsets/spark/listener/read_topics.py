@@ -10,7 +10,7 @@ from airflow_kafka_offsets.errors import DriftError, PlanRefusedError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.readings.batch_times import recreated_since
-from airflow_kafka_offsets.readings.log_checks import known_log_ids, unconfirmed
+from airflow_kafka_offsets.readings.log_checks import known_log_ids, unconfirmed_positions
 from airflow_kafka_offsets.spark.listener.runs import Attempt, answer_or_none
 
 
@@ -68,12 +68,16 @@ def _logs_before(attempt: Attempt, batch: int, now: LogIds) -> LogIds:
     run, client = attempt.run, attempt.client
     # Without an id nothing can be compared; the topic may be deleted.
     offsets = {tp: offset for tp, offset in attempt.offsets.items() if tp.topic in now.topics}
-    silent = unconfirmed(offsets, client.committed(attempt.target.group_id, offsets))
+    unconfirmed = unconfirmed_positions(offsets, client.committed(attempt.target.group_id, offsets))
     first = batch if run.first_batch is None else run.first_batch
     found = dict[str, str]()
-    for since in answer_or_none(partial(run.query.since_moves, first, {tp.topic for tp in silent})) or ():
+    for since in (
+        answer_or_none(partial(run.query.since_moves, first, {tp.topic for tp in unconfirmed})) or ()
+    ):
         moved = {} if since.logs.is_other_cluster(now) else since.logs.restricted_to(since.topics).topics
-        unmoved = {tp: at for tp, at in silent.items() if tp.topic in since.topics and tp.topic not in moved}
+        unmoved = {
+            tp: at for tp, at in unconfirmed.items() if tp.topic in since.topics and tp.topic not in moved
+        }
         again = recreated_since(client, _answered(since.batches), offsets, unmoved)
         found |= {**moved, **{tp.topic: "unknown" for tp in again}}
     return LogIds("", found)

@@ -143,6 +143,16 @@ def test_an_output_that_takes_no_more_is_exit_1_and_a_sentence(group, output):
     assert (done.returncode, done.stderr) == (1, error)
 
 
+@pytest.mark.parametrize("output", ["table", "json"])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_drift_check_whose_output_cannot_be_written_is_not_taken_for_drift(group, query, output, there):
+    location = query.location if there else f"{query.location}-missing"
+    done = run_on_a_full_disk("drift", location, group, "--output", output)
+    assert (done.returncode, "expected the directory" in done.stderr) == (3, not there)
+    if there or output == "json":
+        assert done.stderr.endswith("Error: the output cannot be written: No space left on device\n")
+
+
 @pytest.mark.parametrize(
     ("command", "outcome"),
     [

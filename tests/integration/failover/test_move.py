@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from mirrored_clusters import MIRRORS, READ, keep_readiness, produce
+from mirrored_clusters import MIRRORS, READ, keep_failover_data, produce
 from mirrored_pipeline import Pipeline
 from written_query import Query
 
@@ -57,7 +57,7 @@ def test_checkpoint_and_group_move_and_are_read_back(mirrored, each_way, failove
     (archive,) = ArchivedMoves(SparkCheckpoint(each_way.query.location))
     assert archive.name == "0001-failover"
     assert archive.done
-    assert archive.left.cluster == mirrored.on_source.cluster_id()
+    assert archive.left_logs.cluster == mirrored.on_source.cluster_id()
     assert archive.log_ids.cluster == mirrored.on_target.cluster_id()
     checked = cli("drift", each_way.query.location, each_way.group, "--bootstrap-server", mirrored.target)
     assert checked.code == 0, checked
@@ -70,7 +70,7 @@ def test_checkpoint_and_group_move_and_are_read_back(mirrored, each_way, failove
 
 def test_with_the_source_gone_what_was_kept_translates_exactly(mirrored, pipeline, failover):
     checkpoint = SparkCheckpoint(pipeline.query.location)
-    kept = keep_readiness(mirrored.on_source, mirrored.on_target, checkpoint, pipeline.mirror)
+    kept = keep_failover_data(mirrored.on_source, mirrored.on_target, checkpoint, pipeline.mirror)
     assert not kept.error
     assert len(kept.read) == len(READ)
     # Nothing listens there.
@@ -97,7 +97,7 @@ def test_a_batch_after_the_one_that_was_kept_is_safe(mirrored, pipeline, failove
     Spark has finished one more batch before the source was gone: its records may be read again, and no more.
     """
     checkpoint = SparkCheckpoint(pipeline.query.location)
-    keep_readiness(mirrored.on_source, mirrored.on_target, checkpoint, pipeline.mirror)
+    keep_failover_data(mirrored.on_source, mirrored.on_target, checkpoint, pipeline.mirror)
     pipeline.query.run(3, {pipeline.topic: {0: 78, 1: 55}})
     done = failover("apply", pipeline, "--source-is-down", "--output", "json")
     assert done.code == 0, done

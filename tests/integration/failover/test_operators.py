@@ -6,8 +6,8 @@ from mirrored_clusters import READ
 from mirrored_pipeline import Pipeline
 from written_query import Query
 
+from airflow_kafka_offsets.checkpoint.failover_data_file import READINESS, read_failover_data
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.readiness_file import READINESS, read_readiness
 from airflow_kafka_offsets.model.offsets import TopicPartition
 from airflow_kafka_offsets.operators.check_mirror import CheckMirrorOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
@@ -30,7 +30,7 @@ def orders(pipeline: Pipeline) -> KafkaPipeline:
 
 def test_a_commit_keeps_what_a_failover_needs(orders, topic, query, context):
     CommitOffsetsOperator(task_id="commit", **orders).execute(context)
-    kept = read_readiness(SparkCheckpoint(query.location))
+    kept = read_failover_data(SparkCheckpoint(query.location))
     assert kept.batch_id == 2
     assert {tp: [last.position for last in each] for tp, each in kept.read.items()} == {
         TopicPartition(topic, number): [at] for number, at in READ.items()
@@ -52,7 +52,7 @@ def test_a_mirror_that_does_not_answer_fails_no_commit(
     connections("standby", "127.0.0.1:1")
     assert CommitOffsetsOperator(task_id="commit", **orders).execute(context)["verified"]
     assert "was not kept completely" in capsys.readouterr().out
-    kept = read_readiness(SparkCheckpoint(query.location))
+    kept = read_failover_data(SparkCheckpoint(query.location))
     assert "syncs could not be read" in kept.error
     # The last records were, and are enough.
     assert len(kept.read) == len(READ)

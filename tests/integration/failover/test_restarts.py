@@ -12,7 +12,7 @@ from mirrored_clusters import (
     SYNCS,
     Mirrored,
     alter_topic,
-    keep_readiness,
+    keep_failover_data,
     mirrored_clusters,
     produce,
     produce_in_transactions,
@@ -20,8 +20,8 @@ from mirrored_clusters import (
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
+from airflow_kafka_offsets.model.failover_data import FailoverData
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.readings.mirror import last_reads, read_syncs
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -47,8 +47,8 @@ def check_positions(
     found = []
     for at in sorted({*(chance.randint(start + 1, end) for _ in range(number)), end}):
         kept = mirrored.kept(tp, at)
-        for alive, readiness in ((True, Readiness()), (False, kept), (False, Readiness())):
-            each = mirrored.translate(MIRRORS[way], tp, at, readiness, alive=alive).translation
+        for alive, data in ((True, FailoverData()), (False, kept), (False, FailoverData())):
+            each = mirrored.translate(MIRRORS[way], tp, at, data, alive=alive).translation
             if each.offset is not None:
                 truth.check(at, each)
                 found.append((at, truth.again(at, each.offset), each.again))
@@ -106,7 +106,7 @@ def test_a_mirror_that_lags_behind(restarted: Mirrored):
     produce(restarted.source, topic, 300, first=300)
     logs = restarted.on_source.log_ranges([tp])
     newest = last_reads(restarted.on_source, {tp: 500}, logs)[tp]
-    kept = Readiness().with_position(1, 1, "", {tp: [newest, earlier]}, {tp: 600})
+    kept = FailoverData().with_position(1, 1, "", {tp: [newest, earlier]}, {tp: 600})
     each = restarted.translate(MIRRORS["same"], tp, 500, kept, alive=False)
     assert each.translation.offset == restarted.on_target.log_ranges([tp])[tp].end
     assert each.translation.exact
@@ -128,7 +128,7 @@ def test_the_syncs_that_a_commit_has_kept_outlive_their_compaction(restarted: Mi
     query = Query(tmp_path / "checkpoint")
     query.run(0, {topic: {0: at}})
     checkpoint = SparkCheckpoint(query.location)
-    kept = keep_readiness(restarted.on_source, restarted.on_target, checkpoint, MIRRORS["same"])
+    kept = keep_failover_data(restarted.on_source, restarted.on_target, checkpoint, MIRRORS["same"])
     assert not kept.error
     alter_topic(restarted.target, syncs.topic, {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"})
 
@@ -146,8 +146,8 @@ def test_the_syncs_that_a_commit_has_kept_outlive_their_compaction(restarted: Mi
     assert before > 2
     truth = restarted.truth("same", tp)
     found = {
-        name: restarted.translate(MIRRORS["same"], tp, at, readiness, alive=False).translation
-        for name, readiness in (("all", kept), ("syncs", replace(kept, read={})), ("nothing", Readiness()))
+        name: restarted.translate(MIRRORS["same"], tp, at, data, alive=False).translation
+        for name, data in (("all", kept), ("syncs", replace(kept, read={})), ("nothing", FailoverData()))
     }
     for each in found.values():
         if each.offset is not None:

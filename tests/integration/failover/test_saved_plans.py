@@ -84,7 +84,7 @@ def test_it_is_applied_as_planned_and_names_who_approved_it(pipeline, mirrored, 
     assert (made.tool, made.plan, made.approved_by) == ("failover", plan["digest"], "ada")
     (archive,) = ArchivedMoves(SparkCheckpoint(pipeline.query.location))
     assert archive.made_by.plan == plan["digest"]
-    assert archive.left.cluster == mirrored.on_source.cluster_id()
+    assert archive.left_logs.cluster == mirrored.on_source.cluster_id()
 
 
 def test_a_plan_names_its_pipeline_and_is_applied_once_and_taken_back(pipeline):

@@ -15,8 +15,8 @@ from mirrored_clusters import MIRRORS, Mirrored, Truth, produce, produce_by_keys
 
 from airflow_kafka_offsets.local.java import find_java
 from airflow_kafka_offsets.local.mirror_maker import IDENTITY, mirror_maker_classpath
+from airflow_kafka_offsets.model.failover_data import FailoverData
 from airflow_kafka_offsets.model.offsets import TopicPartition
-from airflow_kafka_offsets.model.readiness import Readiness
 from airflow_kafka_offsets.model.translation import Translation
 from airflow_kafka_offsets.readings.mirror import last_reads
 
@@ -89,8 +89,8 @@ def translations(
     mirrored: Mirrored, case: Case, *, alive: bool, kept: bool
 ) -> Iterator[tuple[int, Translation]]:
     for at in case.positions:
-        readiness = mirrored.kept(case.tp, at) if kept else Readiness()
-        yield at, mirrored.translate(MIRRORS[case.way], case.tp, at, readiness, alive=alive).translation
+        data = mirrored.kept(case.tp, at) if kept else FailoverData()
+        yield at, mirrored.translate(MIRRORS[case.way], case.tp, at, data, alive=alive).translation
 
 
 KINDS = ["plain, same", "plain, other", "transactions, same", "transactions, other"]
@@ -243,10 +243,10 @@ def test_a_compacted_topic(mirrored):
     positions = list(range(100, end, 400))
     logs = mirrored.on_source.log_ranges([tp])
     read = [last_reads(mirrored.on_source, {tp: at}, logs)[tp] for at in positions]
-    kept = Readiness().with_position(1, 1, "", {tp: read}, {tp: end})
+    kept = FailoverData().with_position(1, 1, "", {tp: read}, {tp: end})
     before = mirrored.truth("same", tp)
     produce_by_keys(mirrored.source, topic, 50, keys=50, first=2_000)
     mirrored.compact(tp, fewer_than=1_500)
-    for readiness in (kept, Readiness()):
+    for data in (kept, FailoverData()):
         for at in positions:
-            before.check(at, mirrored.translate(MIRRORS["same"], tp, at, readiness).translation)
+            before.check(at, mirrored.translate(MIRRORS["same"], tp, at, data).translation)

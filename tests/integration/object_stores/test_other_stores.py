@@ -8,7 +8,7 @@ from airflow_kafka_offsets import storage
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.history import read_history
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointNotFoundError, StorageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -72,12 +72,12 @@ def test_a_checkpoint_is_moved_and_put_back(checkpoint):
     plan = plan_seek(checkpoint, {"0": {ORDERS_0: 7}}, policy)
     apply_checkpoint_plan(checkpoint, plan, quiet_period=0.5)
     assert stands(checkpoint) == (2, None, 7)
-    apply_checkpoint_plan(checkpoint, plan_put_back_archive(checkpoint), quiet_period=0)
+    apply_checkpoint_plan(checkpoint, plan_checkpoint_restore(checkpoint), quiet_period=0)
     assert stands(checkpoint) == (2, 3, 20)
 
     plan = plan_truncate(checkpoint, 0, CheckpointPolicy(sink="noop"))
     apply_checkpoint_plan(checkpoint, plan, quiet_period=0)
     assert checkpoint.listed() == ({0}, {0})
-    apply_checkpoint_plan(checkpoint, plan_put_back_archive(checkpoint), quiet_period=0)
+    apply_checkpoint_plan(checkpoint, plan_checkpoint_restore(checkpoint), quiet_period=0)
     assert stands(checkpoint) == (2, 3, 20)
     assert [each.undone for each in ArchivedMoves(checkpoint)] == [True, False, True, False]

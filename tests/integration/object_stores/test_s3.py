@@ -8,7 +8,7 @@ from s3_server import KEY, REGION, SECRET
 from spark_process import DriverKilledError
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_truncate
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_truncate
 from airflow_kafka_offsets.errors import StorageError
 from airflow_kafka_offsets.hooks.checkpoint import spark_checkpoint
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -92,7 +92,7 @@ def test_spark_plans_truncated_batches_again_under_their_numbers(query, opened, 
     spark = opened(location)
     plan = plan_truncate(spark, 0, CheckpointPolicy(sink="noop"))
     apply_checkpoint_plan(spark, plan, quiet_period=0)
-    apply_checkpoint_plan(spark, plan_put_back_archive(opened(location)), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_checkpoint_restore(opened(location)), quiet_period=0)
     assert opened(location).read().batch_id == 1
     plan = plan_truncate(spark, 0, CheckpointPolicy(sink="noop"))
     apply_checkpoint_plan(spark, plan, quiet_period=0)

@@ -13,7 +13,7 @@ from written_query import COMMIT_LOG, offset_log
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
 from airflow_kafka_offsets.checkpoint.batch import batch_bounds
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import (
     CheckpointError,
@@ -89,7 +89,7 @@ class Checkpoint:
         return self.apply(plan_truncate, batch, CheckpointPolicy(sink="noop"))
 
     def restore(self) -> CheckpointPlan:
-        return self.apply(plan_put_back_archive, None, DISCARD)
+        return self.apply(plan_checkpoint_restore, None, DISCARD)
 
 
 @pytest.fixture

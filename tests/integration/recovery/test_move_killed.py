@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import pytest
 from killed_moves import AT_MOST, kill_at_each_step
 
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.kafka.client import OffsetsClient
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -98,7 +98,7 @@ def test_a_killed_reset_is_finished_by_its_retry_whatever_step_it_had_reached(
         assert files(root) == files(undisturbed), root.name
         assert receipt["before"] == {topic: {"0": 5, "1": 2, "2": None}}, root.name
         assert receipt["checkpoint"]["before"] == {"0": {topic: {"0": 8, "1": 3, "2": 4}}}, root.name
-        restored = plan_put_back_archive(checkpoint, receipt["checkpoint"]["archive"])
+        restored = plan_checkpoint_restore(checkpoint, receipt["checkpoint"]["archive"])
         assert restored.after == {"0": original}, root.name
 
     with ThreadPoolExecutor(2) as pool:

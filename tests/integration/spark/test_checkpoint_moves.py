@@ -8,7 +8,7 @@ import pytest
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.log import kafka_offsets
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -373,7 +373,7 @@ def truncate(location, batch_id, policy):
 
 def restore(location):
     checkpoint = SparkCheckpoint(location)
-    return _apply(checkpoint, plan_put_back_archive(checkpoint))
+    return _apply(checkpoint, plan_checkpoint_restore(checkpoint))
 
 
 def _apply(checkpoint, plan):

@@ -204,12 +204,13 @@ def test_a_query_whose_topic_was_created_again_between_two_runs_ends_with_an_err
 def test_a_topic_that_was_created_again_and_is_shorter_is_not_committed_unread(
     spark, stream, run, make_topic, produce, location, new_group, holds, recreate
 ):
-    topic, group = make_topic(1), new_group()
+    topic, group = make_topic(2), new_group()
     frame = stream(topic, **{OPTION: group})
-    produce(topic, {0: 5})
+    produce(topic, {0: 5, 1: 1})
     run(frame, location)
-    recreate(topic, 1)
-    produce(topic, {0: 2})
+    recreate(topic, 2)
+    # Shorter in one of its partitions.
+    produce(topic, {0: 2, 1: 3})
     with committing(spark), pytest.raises(StreamingQueryException, match="data may have been"):
         run(frame, location)
     assert holds(group) == {}

@@ -20,7 +20,7 @@ import pytest
 from checkpoint_moves import files, kept_by, spark_starts, with_checksums
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -64,7 +64,7 @@ def truncate(spark: SparkCheckpoint) -> None:
 
 
 def restore(spark: SparkCheckpoint) -> None:
-    apply_checkpoint_plan(spark, plan_put_back_archive(spark, policy=DISCARD), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_checkpoint_restore(spark, policy=DISCARD), quiet_period=0)
 
 
 MOVES = {move.__name__: move for move in (seek, seek_of_a_task, truncate, restore)}

@@ -14,7 +14,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves, archive_names
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek, plan_truncate
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_seek, plan_truncate
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointError, CheckpointFormatError, StorageError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -112,7 +112,7 @@ def test_a_seek_and_its_restore_on_every_storage(storage):
     assert state.kafka_offsets == {"0": {ORDERS_0: 3}}
     assert [archive.name for archive in ArchivedMoves(spark)] == ["0001-seek"]
 
-    apply_checkpoint_plan(spark, plan_put_back_archive(spark), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_checkpoint_restore(spark), quiet_period=0)
 
     fs.invalidate_cache()
     after = {path: fs.cat_file(path) for path in fs.find(root) if "_kafka_offsets" not in path}
@@ -128,7 +128,7 @@ def test_a_truncation_and_its_restore_on_every_storage(storage):
     spark = SparkCheckpoint(location, fs=fs)
     apply_checkpoint_plan(spark, plan_truncate(spark, 0, CheckpointPolicy(sink="noop")), quiet_period=0)
     assert (spark.batches("offsets"), spark.batches("commits")) == ({0}, {0})
-    apply_checkpoint_plan(spark, plan_put_back_archive(spark), quiet_period=0)
+    apply_checkpoint_plan(spark, plan_checkpoint_restore(spark), quiet_period=0)
     fs.invalidate_cache()
     assert {path: fs.cat_file(path) for path in fs.find(root) if "_kafka_offsets" not in path} == before
 

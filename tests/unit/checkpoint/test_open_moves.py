@@ -111,10 +111,10 @@ def test_the_cluster_of_a_query_that_was_replaced_is_not_that_of_the_new_one(tmp
     query.run(0, {"orders": {0: 5}})
     apply_plan(tmp_path, replace(seek(tmp_path), log_ids=LogIds("cluster-1")))
     spark = SparkCheckpoint(query.location)
-    found = ArchivedMoves(spark).on_cluster()
+    found = ArchivedMoves(spark).newest_with_cluster()
     assert found is not None
     Query(tmp_path, NEW_QUERY_ID)
-    assert ArchivedMoves(SparkCheckpoint(query.location)).on_cluster() is None
+    assert ArchivedMoves(SparkCheckpoint(query.location)).newest_with_cluster() is None
 
 
 def test_a_failover_of_a_query_that_was_replaced_keeps_no_batch_from_the_new_one(tmp_path):

@@ -20,7 +20,7 @@ from checkpoint_moves import (
 
 from airflow_kafka_offsets.checkpoint.batch import finished_batch_ends
 from airflow_kafka_offsets.checkpoint.log import parse_offset_log
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointFormatError, PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -206,7 +206,7 @@ def test_a_recorded_checkpoint_is_sought_in_its_newest_offsets_alone_and_put_bac
             assert new[number] == old[number]
     assert spark.read().kafka_offsets == wanted
 
-    apply_plan(root, plan_put_back_archive(spark))
+    apply_plan(root, plan_checkpoint_restore(spark))
 
     assert sparks_own(files(root)) == sparks_own(original)
     assert original.keys() - files(root).keys() == checksums

@@ -66,7 +66,7 @@ def test_a_batch_finished_between_the_listings_is_not_pending(checkpoint):
 def test_batches_finished_between_the_listings_leave_the_state_a_moment_old(checkpoint):
     root = checkpoint({0: 5, 1: 6}, [0])
     state = read_while(root, once("ls commits", lambda: checkpoint({2: 7, 3: 8}, [1, 2, 3])))
-    assert (state.batch_id, state.pending_batch_id) == (1, None)
+    assert (state.batch_id, state.pending_batch_id, state.warnings) == (1, None, [])
 
 
 @pytest.mark.parametrize("moment", ["offsets/1", "commits/1"])

@@ -116,7 +116,7 @@ def test_the_rest_of_a_move_whose_first_try_gave_up_meanwhile_fails(three):
         apply_plan(three, seek(three, 3), commit=manifest.unlink)
 
 
-@pytest.mark.parametrize("step", ["_check_planned", "write_archive"])
+@pytest.mark.parametrize("step", ["_refuse_changed", "write_archive"])
 def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(three, monkeypatch, step):
     class TimeIsOverError(BaseException):
         """As Airflow's, which is no Exception."""
@@ -131,7 +131,7 @@ def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(th
 
     answers = threading.Event()
     planned = seek(three, 3)
-    if step == "_check_planned":
+    if step == "_refuse_changed":
         monkeypatch.setattr(apply_move, step, lambda *_: over())
     with pytest.raises(TimeIsOverError):
         apply_plan(three, planned, last_check=over)
@@ -139,7 +139,7 @@ def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(th
     monkeypatch.undo()
 
     assert offset_of(three) == 7
-    assert (ArchivedMoves(SparkCheckpoint(str(three))).unfinished() is None) == (step == "_check_planned")
+    assert (ArchivedMoves(SparkCheckpoint(str(three))).unfinished() is None) == (step == "_refuse_changed")
 
 
 def test_of_two_moves_that_were_planned_together_the_one_that_claims_later_is_refused(three, monkeypatch):

@@ -16,7 +16,7 @@ from airflow_kafka_offsets.kafka.explain import Call
 from airflow_kafka_offsets.kafka.failures import (
     ACTIVE_GROUP,
     NO_TOKEN,
-    OF_WHOLE_GROUP,
+    NOTHING_WRITTEN,
     RETRIABLE,
     UNCERTAIN,
     UNKNOWN_PARTITION,
@@ -28,7 +28,7 @@ from airflow_kafka_offsets.kafka.retry import retry_until
 
 
 def test_each_name_is_one_that_the_client_uses():
-    names = RETRIABLE | UNKNOWN_PARTITION | ACTIVE_GROUP | UNCERTAIN | OF_WHOLE_GROUP
+    names = RETRIABLE | UNKNOWN_PARTITION | ACTIVE_GROUP | UNCERTAIN | NOTHING_WRITTEN
     assert {KafkaError(getattr(KafkaError, name)).name() for name in names} == names
 
 

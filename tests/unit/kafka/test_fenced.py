@@ -5,7 +5,7 @@ from itertools import chain, repeat
 
 import pytest
 
-from airflow_kafka_offsets.errors import BrokerUnavailableError, CommitError
+from airflow_kafka_offsets.errors import BrokerAuthenticationError, BrokerUnavailableError, CommitError
 from airflow_kafka_offsets.kafka import commits, fenced
 from airflow_kafka_offsets.kafka.admin import Admin
 from airflow_kafka_offsets.kafka.failures import CallError, Failure
@@ -244,3 +244,26 @@ def test_what_a_refused_commit_has_written_all_the_same_is_read_back(
     with pytest.raises(CommitError, match="3 of 4 partitions were not committed") as refused:
         commit_window(client, group, window(None, 5))
     assert refused.value.written == (first,)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "text"),
+    [
+        (
+            "OFFSET_METADATA_TOO_LARGE",
+            CommitError,
+            r"4 of 4 .* \(topic-\w+-0, topic-\w+-1: OFF.*; topic-\w+-2",
+        ),
+        ("TOPIC_AUTHORIZATION_FAILED", BrokerAuthenticationError, "grant it Read on the topics; nothing"),
+    ],
+)
+def test_partitions_whose_request_was_not_sent_after_a_refusal_are_not_said_to_have_timed_out(
+    client, group, window, answered, small_requests, code, error, text
+):
+    answered(code)
+    with pytest.raises(error, match=text) as refused:
+        commit_window(client, group, window(None, 5))
+    assert "TIMED_OUT" not in str(refused.value)
+    if error is CommitError:
+        assert ": not sent after that): raise the brokers' offset.metadata.max.bytes" in str(refused.value)
+        assert [*refused.value.failed.values()] == [code, code, "NOT_SENT", "NOT_SENT"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.drift import (
-    PASSING,
+    COMMIT_DUE,
     DriftReport,
     NewestBatch,
     parse_grace,
@@ -152,7 +152,7 @@ def test_deleted_records_are_counted_from_the_position_that_is_read_from():
     assert report(partition(4, 4), partition(7, 7, number=1), partition(50, 2, number=2)).lost == 9
 
 
-@pytest.mark.parametrize("verdict", PASSING)
+@pytest.mark.parametrize("verdict", COMMIT_DUE)
 def test_what_the_next_commit_puts_right_does_not_count_within_grace(verdict):
     behind = partition(50, 40 if verdict == "group behind" else None)
     just = report(behind, grace=2 * MINUTE)

@@ -12,8 +12,8 @@ from airflow_kafka_offsets.model.headroom import (
     measure_headrooms,
     partitions_without_verdict,
     positions_needing_time,
+    reason_lines,
     topic_gauges,
-    unknown_lines,
 )
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 
@@ -138,7 +138,7 @@ def test_the_worst_of_many():
     found = measure_headrooms(positions, logs, {"t": WEEK, "u": WEEK}, {A: NOW - HOUR}, NOW)
     assert {tp: each.state for tp, each in found.items()} == {A: "time", B: "unknown", C: "none"}
     assert headrooms_json(found.values()) == {"headroom": 167 * 3600, "headroom_state": "unknown"}
-    assert unknown_lines(found) == [
+    assert reason_lines(found) == [
         "headroom of t-1 is unknown: the time of the oldest unread record could not be read"
     ]
     # Where nothing is unread the metric has what a new record would have: a gauge would stay low otherwise.
@@ -150,7 +150,7 @@ def test_a_record_time_in_microseconds_is_shown_with_its_reason():
     found = headroom(time_ms=1_772_344_800_000_000)
     assert str(found) == ">100 y"
     assert found.as_json()["headroom"] > 1e12
-    assert unknown_lines({A: found, B: headroom(time_ms=0), C: headroom()}) == [
+    assert reason_lines({A: found, B: headroom(time_ms=0), C: headroom()}) == [
         "headroom of t-0: the oldest unread record has a timestamp in the future, and is kept until that "
         "timestamp has expired",
         "headroom of t-1: expired: deleted as soon as the newest record of its segment has expired too",
@@ -164,7 +164,7 @@ def test_a_time_that_could_not_be_read_is_decided_where_a_lookup_can():
     enough, short = (unread.with_verdict(3600.0, WEEK, enough=each) for each in (True, False))
     assert (enough.is_below(3600), enough.is_below(3601), str(enough)) == (False, True, ">1 h")
     assert (short.is_below(3600), short.state, short.seconds) == (True, "unknown", None)
-    assert unknown_lines({A: enough, B: short}) == [
+    assert reason_lines({A: enough, B: short}) == [
         "headroom of t-0: at least 1 h: the time of the oldest unread record could not be read",
         "headroom of t-1 is unknown: less than 1 h: the time of the oldest unread record could not be read",
     ]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import KafkaOffsetsError, OffsetsFormatError, UsageError
 from airflow_kafka_offsets.model.checkpoint_plan import read_sources
-from airflow_kafka_offsets.model.commit_origins import foreign_query
+from airflow_kafka_offsets.model.commit_origins import other_query_refusal
 from airflow_kafka_offsets.model.formats import load_json, parse_csv
 from airflow_kafka_offsets.model.offsets import (
     MAX_OFFSET,
@@ -108,7 +108,7 @@ def test_a_partition_that_cannot_be_is_refused(partition):
 
 def test_the_metadata_of_others_are_escaped_where_they_are_shown():
     text = json.dumps({"query": "other\x1b[2J\n", "run": "r\r", "batch": 3})
-    refusal = foreign_query("g", {TopicPartition("orders", 0): Commit(0, text)}, "mine")
+    refusal = other_query_refusal("g", {TopicPartition("orders", 0): Commit(0, text)}, "mine")
     assert refusal is not None
     assert r"run r\r (query other\x1b[2J\n, batch 3)" in refusal
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from airflow_kafka_offsets.errors import NoCommitError
 from airflow_kafka_offsets.model.headroom import Headroom
 from airflow_kafka_offsets.model.lag import Lag
-from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, short_of
+from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition, remaining_offsets
 
 A, B, C, D = (TopicPartition("t", number) for number in range(4))
 
@@ -52,12 +52,12 @@ def test_a_missing_commit_fails_unless_the_log_is_empty():
 
 def test_what_remains_to_a_target():
     logs = {A: LogRange(2, 20), B: LogRange(2, 20)}
-    assert short_of({A: 3, B: 10}, {A: 5, B: 10}, logs) == {A: 2}
-    assert short_of({A: 0}, {A: 5}, logs) == {A: 3}
-    assert short_of({}, {A: 5}, logs) == {A: 5}
-    assert short_of({A: None}, {A: 2}, logs) == {}
-    assert short_of({A: 3}, {A: 5}, logs, tolerance=2) == {}
-    assert short_of({A: None}, {A: 3}, logs, tolerance=3) == {A: 3}
+    assert remaining_offsets({A: 3, B: 10}, {A: 5, B: 10}, logs) == {A: 2}
+    assert remaining_offsets({A: 0}, {A: 5}, logs) == {A: 3}
+    assert remaining_offsets({}, {A: 5}, logs) == {A: 5}
+    assert remaining_offsets({A: None}, {A: 2}, logs) == {}
+    assert remaining_offsets({A: 3}, {A: 5}, logs, tolerance=2) == {}
+    assert remaining_offsets({A: None}, {A: 3}, logs, tolerance=3) == {A: 3}
 
 
 def test_a_tolerance_is_for_each_partition():
@@ -180,7 +180,7 @@ def test_lag_adds_up_whatever_the_positions_are(cells, policy, tolerance):
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 5))
 def test_what_remains_is_nothing_exactly_when_the_target_is_near_enough(position, end, tolerance):
-    found = short_of({A: position}, {A: end}, {A: LogRange(0, 20)}, tolerance)
+    found = remaining_offsets({A: position}, {A: end}, {A: LogRange(0, 20)}, tolerance)
     assert bool(found) is (end - position > tolerance)
 
 

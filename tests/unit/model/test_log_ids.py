@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
 from airflow_kafka_offsets.model.commit_metadata import MANY_PARTITIONS, MAX_BYTES_OF_MANY, CommitMetadata
-from airflow_kafka_offsets.model.commit_origins import foreign_logs, log_ids_of
+from airflow_kafka_offsets.model.commit_origins import commit_log_refusals, log_ids_of
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS, LogIds, other_logs_refusals
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 
@@ -82,10 +82,10 @@ def commits(*made):
 
 def test_one_commit_of_other_logs_is_enough():
     mine, copied = CommitMetadata(cluster=CLUSTER, topic="id-a"), CommitMetadata(cluster=OTHER, topic="x")
-    assert foreign_logs("g", commits(mine, mine, None), NOW) == []
+    assert commit_log_refusals("g", commits(mine, mine, None), NOW) == []
     for mixed in (commits(mine, copied), commits(copied, mine)):
         assert log_ids_of(mixed, NOW) == LogIds(OTHER, {"a": "x"})
-        (refusal,) = foreign_logs("g", mixed, NOW)
+        (refusal,) = commit_log_refusals("g", mixed, NOW)
         assert "last commit of group 'g'" in refusal
         assert OTHER in refusal
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.model.commit_metadata import NO_METADATA, CommitMetadata
-from airflow_kafka_offsets.model.commit_origins import foreign_query, is_partly_moved
+from airflow_kafka_offsets.model.commit_origins import is_partly_moved, other_query_refusal
 from airflow_kafka_offsets.model.log_ids import UNKNOWN_LOGS
 from airflow_kafka_offsets.model.offsets import Commit, TopicPartition
 
@@ -88,9 +88,9 @@ def test_a_move_of_many_partitions_is_still_known_as_one(tool):
 
 def test_another_query_is_foreign_and_none_is_not():
     other = CommitMetadata(dag="d", run="r", task="t", query="other").text()
-    assert foreign_query("g", {A: Commit(0), B: Commit(0, "written by a consumer")}, "mine") is None
-    assert foreign_query("g", {A: Commit(0, CommitMetadata(query="mine").text())}, "mine") is None
-    refusal = foreign_query("g", {A: Commit(0), B: Commit(0, other)}, "mine")
+    assert other_query_refusal("g", {A: Commit(0), B: Commit(0, "written by a consumer")}, "mine") is None
+    assert other_query_refusal("g", {A: Commit(0, CommitMetadata(query="mine").text())}, "mine") is None
+    refusal = other_query_refusal("g", {A: Commit(0), B: Commit(0, other)}, "mine")
     assert refusal is not None
     assert "t-1" in refusal
     assert "run r of d.t" in refusal
@@ -98,7 +98,7 @@ def test_another_query_is_foreign_and_none_is_not():
 
 
 def test_metadata_that_could_not_be_read_counts_as_somebody_elses():
-    refusal = foreign_query("g", {A: Commit(0, None)}, "mine")
+    refusal = other_query_refusal("g", {A: Commit(0, None)}, "mine")
     assert refusal is not None
     assert "could not be read" in refusal
 

@@ -10,7 +10,7 @@ from airflow_kafka_offsets.errors import MisnamedError, UsageError
 from airflow_kafka_offsets.model.failover_plan import TranslatedPartition
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
-from airflow_kafka_offsets.model.offset_syncs import OffsetSync, in_this_log, parse_sync
+from airflow_kafka_offsets.model.offset_syncs import OffsetSync, parse_sync, syncs_of_this_log
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
 from airflow_kafka_offsets.model.translation import Evidence, LastRead, RecordIdentity, Search, Translation
 from airflow_kafka_offsets.readings.failover import translate_sources
@@ -98,13 +98,13 @@ def test_a_recorded_sync():
 
 def test_syncs_of_a_topic_that_was_created_again_on_the_mirror_count_no_more():
     first, second = [OffsetSync(5, 5), OffsetSync(9, 9)], [OffsetSync(20, 0), OffsetSync(25, 5)]
-    assert in_this_log([*first, *second]) == second
+    assert syncs_of_this_log([*first, *second]) == second
     # A topic of few records has only the sync of the first one.
     few, again = [OffsetSync(0, 0)], [OffsetSync(57, 0)]
-    assert in_this_log([*few, *again]) == again
-    found = Evidence(30, LogRange(0, 10), in_this_log([*few, *again])).translate()
+    assert syncs_of_this_log([*few, *again]) == again
+    found = Evidence(30, LogRange(0, 10), syncs_of_this_log([*few, *again])).translate()
     assert (found.offset, found.exact) == (0, True)
-    assert in_this_log([*first, *first[1:]]) == [*first, *first[1:]]  # a restarted mirror repeats a sync
+    assert syncs_of_this_log([*first, *first[1:]]) == [*first, *first[1:]]  # a restart repeats a sync
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from memory_broker import filled_broker
 from memory_clients import open_client
-from mirrored_clusters import keep_readiness
+from mirrored_clusters import keep_failover_data
 from written_query import QUERY_ID, Query
 
 from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
+from airflow_kafka_offsets.checkpoint.failover_data_file import READINESS
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.checkpoint.readiness_file import READINESS
 from airflow_kafka_offsets.errors import (
+    CheckpointError,
     MisnamedError,
     MoveUnfinishedError,
     PlanRefusedError,
@@ -25,7 +26,7 @@ from airflow_kafka_offsets.errors import (
 )
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.failover_plan import FailoverPlan, FailoverPolicy
+from airflow_kafka_offsets.model.failover_plan import FAILOVER_FILE, FailoverPlan, FailoverPolicy
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.mirror import Mirror
 from airflow_kafka_offsets.model.mirror_check import MirrorCheck
@@ -147,7 +148,7 @@ def test_records_that_were_not_read_in_time_are_not_taken_for_no_records(pipelin
     pipeline.brokers["mirror"].create("dr-orders")
     names: Any = {"mirror": Mirror("standby", topics={"orders": "dr-orders"})}
     monkeypatch.setattr(failover, "last_reads", lambda *_, **__: {})
-    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, **names)
+    keep_failover_data(pipeline.source, pipeline.mirror, pipeline.checkpoint, **names)
     for source in (pipeline.source, None):
         (refusal,) = pipeline.plan(source, pipeline.mirror, **names).refusals
         assert "unknown on orders-0: the mirror has no record of it: nothing was copied" in refusal
@@ -183,6 +184,35 @@ def test_an_interrupted_failover_is_finished_by_the_same_request_of_another_tool
         pipeline.plan(mirror=Mirror(prefix="primary."))
     pipeline.move(pipeline.plan(mirror=Mirror()))
     assert pipeline.moves() == {"0001-failover": True}
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "{}", "[1]", '{"kinds": 1}'], ids=repr)
+@pytest.mark.parametrize("is_saved", [True, False], ids=["saved", "unsaved"])
+def test_a_failover_whose_kept_translation_is_lost_is_not_finished_but_can_be_taken_back(
+    pipeline, killed, content, is_saved
+):
+    names = Names("etl", None, pipeline.query.location, mirror=MIRROR.as_json())
+    saved = save_plan(pipeline.mirror, pipeline.checkpoint, pipeline.plan(), names)
+
+    def plan() -> FailoverPlan:
+        if not is_saved:
+            return pipeline.plan()
+        now = datetime.now(tz=timezone.utc)
+        return plan_saved_failover(pipeline.mirror, pipeline.checkpoint, saved, now=now)
+
+    with killed():
+        pipeline.move(plan())
+    kept = pipeline.query.root / DIRECTORY / "0001-failover" / FAILOVER_FILE
+    kept.unlink()
+    if content is not None:
+        kept.write_text(content)
+    with pytest.raises(CheckpointError, match="put it back, or undo the failover: .* 0001-failover"):
+        plan()
+    assert pipeline.moves() == {"0001-failover": False}
+    selection = GroupSelection.parse("etl")
+    back = plan_restore_archive(pipeline.mirror, "0001-failover", pipeline.checkpoint, selection)
+    apply_pipeline(pipeline.mirror, back, CommitMetadata(), pipeline.checkpoint, 0)
+    assert pipeline.checkpoint.read().kafka_offsets == {"0": {ORDERS: 90}}
 
 
 def test_a_failover_that_is_killed_at_any_step_is_finished_and_once_begun_without_the_source(
@@ -234,7 +264,7 @@ def test_a_failover_that_is_killed_at_any_step_is_finished_and_once_begun_withou
 
 
 def test_the_clusters_must_not_be_swapped(pipeline):
-    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    keep_failover_data(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
     with pytest.raises(
         PlanRefusedError, match=r"is already on cluster source \(its last commit with a mirror was there"
     ):
@@ -316,7 +346,7 @@ def test_a_restore_of_a_failover_that_was_killed_is_finished_on_the_mirror(pipel
 
 
 def test_a_connection_to_a_third_cluster_is_refused(pipeline):
-    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    keep_failover_data(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
     pipeline.brokers["source"].cluster_id = "third"
     pipeline.source = open_client(pipeline.brokers["source"])
     with pytest.raises(PlanRefusedError, match="is on cluster source according to its last commit with a m"):
@@ -324,7 +354,7 @@ def test_a_connection_to_a_third_cluster_is_refused(pipeline):
 
 
 def test_a_topic_that_was_deleted_on_the_source_is_moved_with_what_commits_have_kept(pipeline):
-    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    keep_failover_data(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
     kept = pipeline.query.root / READINESS
     pipeline.brokers["source"].delete_topic("orders")
     plan = pipeline.plan()
@@ -354,7 +384,7 @@ def test_a_group_without_commits_on_either_cluster_is_named_where_the_plan_is_ap
 
 
 def test_a_check_says_that_a_failover_would_be_refused_for_the_state_of_the_query(pipeline):
-    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    keep_failover_data(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
 
     def notes() -> str:
         return "\n".join(pipeline.check().notes)
@@ -369,7 +399,7 @@ def test_a_check_says_that_a_failover_would_be_refused_for_the_state_of_the_quer
 
 
 def test_what_was_kept_for_a_replaced_query_is_not_taken_for_the_new_one(pipeline):
-    keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    keep_failover_data(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
     new = "99999999-2222-3333-4444-555555555555"
     pipeline.query.write("metadata", json.dumps({"id": new}))
     # Its cluster is not the new query's, either.
@@ -378,12 +408,12 @@ def test_what_was_kept_for_a_replaced_query_is_not_taken_for_the_new_one(pipelin
     plan = pipeline.plan(None, pipeline.mirror)
     assert any(f"is ignored: it is of query {QUERY_ID}" in note for note in plan.notes)
     assert [each.translation.exact for each in plan.translated] == [False]
-    kept = keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    kept = keep_failover_data(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
     assert (kept.query_id, kept.cluster) == (new, "third")
 
 
 def test_what_an_earlier_version_has_kept_is_used_and_said_to_name_no_query(pipeline):
-    kept = keep_readiness(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
+    kept = keep_failover_data(pipeline.source, pipeline.mirror, pipeline.checkpoint, MIRROR)
     written = json.loads(replace(kept, query_id="").as_text())
     del written["query_id"]
     pipeline.query.write(READINESS, json.dumps(written))

@@ -10,7 +10,7 @@ from memory_broker import MemoryBroker, filled_broker
 from memory_clients import open_client
 from written_query import Query
 
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.groups import GroupSelection
@@ -91,7 +91,7 @@ def test_a_topic_that_the_reset_did_not_name_stays_where_the_query_is(pipeline, 
 def test_a_restore_of_only_the_checkpoint_leaves_the_topic_alone_too(pipeline):
     pipeline.reset(20)
     pipeline.run(1, orders=25, payments=60)
-    plan = PipelinePlan((), plan_put_back_archive(pipeline.checkpoint, "0001-seek"))
+    plan = PipelinePlan((), plan_checkpoint_restore(pipeline.checkpoint, "0001-seek"))
     apply_checkpoint(plan, by_next_step("restore"), pipeline.checkpoint, 0)
     assert pipeline.at() == {ORDERS: 50, PAYMENTS: 60}
 

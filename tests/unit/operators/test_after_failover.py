@@ -14,7 +14,7 @@ from written_query import Query
 from airflow_kafka_offsets.checkpoint import apply_move
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
-from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover, plan_put_back_archive
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_failover, plan_checkpoint_restore
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
@@ -62,7 +62,7 @@ class Pipeline:
             CheckpointPolicy(),
             request="failover",
             log_ids=target.log_ids(["orders"]),
-            left=left,
+            left_logs=left,
         )
         groups = known_group_plans(target, {"etl": {FIRST: 70}}, left)
         apply_pipeline(target, FailoverPlan.combine(groups, moved), by, checkpoint, 0)
@@ -166,7 +166,7 @@ def test_a_failover_that_was_interrupted_before_its_first_change_does_not_move_a
             pipeline.fail_over()
     checkpoint = SparkCheckpoint(pipeline.query.location)
     # It may still be finished.
-    moved = ArchivedMoves(checkpoint).on_cluster()
+    moved = ArchivedMoves(checkpoint).newest_with_cluster()
     assert moved is not None
     assert moved.name == "0002-failover"
     pipeline.query.run(2, {"orders": {0: 85}})
@@ -177,8 +177,8 @@ def test_a_failover_that_was_interrupted_before_its_first_change_does_not_move_a
     with pytest.raises(
         PlanRefusedError, match="interrupted before it changed the checkpoint.* nothing to take"
     ):
-        plan_put_back_archive(checkpoint, "0002-failover")
-    plan_put_back_archive(checkpoint, "0001-seek")
+        plan_checkpoint_restore(checkpoint, "0002-failover")
+    plan_checkpoint_restore(checkpoint, "0001-seek")
     pipeline.run(reset, "source", to_batch=0)
     assert pipeline.at() == [50, None, 50]
 
@@ -196,7 +196,7 @@ def test_a_retry_of_a_failover_that_was_taken_back_does_not_fail_over_again(tmp_
     context: Any = {"ti": SimpleNamespace(**names)}
     pipeline.fail_over(commit_metadata(context))
     checkpoint = SparkCheckpoint(pipeline.query.location)
-    apply_checkpoint_plan(checkpoint, plan_put_back_archive(checkpoint), quiet_period=0)
+    apply_checkpoint_plan(checkpoint, plan_checkpoint_restore(checkpoint), quiet_period=0)
     operator = FailOverOperator(
         task_id="t",
         group_id="etl",

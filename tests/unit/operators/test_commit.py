@@ -171,6 +171,18 @@ def test_batches_that_spark_may_have_skipped_are_named_by_a_commit_and_a_drift_c
     assert [text in warning for warning in report["warnings"]] == [True]
 
 
+def test_a_batch_that_a_job_finished_after_a_restore_had_discarded_it_is_named_with_its_remedy(
+    new_query, topic, new_group, context, caplog
+):
+    query, group = new_query({topic: {0: 4}}), new_group()
+    query.finish(2)
+    commit(context, group_id=group, checkpoint_location=query.location)
+    text = "Spark does not start from it: if a job ran during a move, stop the job and remove commits/2"
+    assert text in caplog.text
+    (report,) = KafkaOffsetsHook().check_drift(group, query.location)["groups"]
+    assert [text in warning for warning in report["warnings"]] == [True]
+
+
 def test_the_receipt_is_in_xcom_also_when_the_plan_is_refused(new_query, topic, new_group, context):
     with pytest.raises(AirflowFailException, match="outside its log, which holds 0 to 10"):
         commit(context, group_id=new_group(), checkpoint_location=new_query({topic: {0: 11}}).location)

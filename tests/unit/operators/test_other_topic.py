@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from memory_broker import MemoryBroker
-from mirrored_clusters import keep_readiness
+from mirrored_clusters import keep_failover_data
 from written_query import Query
 
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
@@ -211,7 +211,7 @@ def test_another_number_of_partitions_has_no_positions(old, make_topic, query, c
 
 def test_of_a_deleted_topic_what_commits_have_kept_is_enough(old, new, query, copy, move, broker, memory):
     copy(old, new)
-    keep_readiness(broker, broker, SparkCheckpoint(query.location), Mirror("kafka_default"))
+    keep_failover_data(broker, broker, SparkCheckpoint(query.location), Mirror("kafka_default"))
     memory.delete_topic(old)
     move({old: new})
     assert at(query) == {new: SHIFTED}

@@ -15,7 +15,7 @@ from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
 from airflow_kafka_offsets.model.offsets import TopicPartition, committed_offsets
 from airflow_kafka_offsets.moves import apply, write
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
-from airflow_kafka_offsets.task.before_images import BeforeImages
+from airflow_kafka_offsets.task.move_memory import MoveMemory
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -148,14 +148,14 @@ def test_a_try_whose_connection_leads_to_another_cluster_is_refused(group, targe
 
 
 def test_a_try_that_ends_before_airflow_knows_has_moved(group, monkeypatch):
-    finish = BeforeImages.finish
+    finish = MoveMemory.finish
 
-    def dies(images: BeforeImages) -> None:
-        finish(images)
+    def dies(memory: MoveMemory) -> None:
+        finish(memory)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(BeforeImages, "finish", dies)
+        patched.setattr(MoveMemory, "finish", dies)
         with pytest.raises(KeyboardInterrupt):
             group.reset()
     group.client.commit("h", {FIRST: 50, SECOND: 60})

@@ -24,7 +24,7 @@ from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
 from airflow_kafka_offsets.operators.commit import CommitOffsetsOperator
 from airflow_kafka_offsets.operators.reset import ResetOffsetsOperator
 from airflow_kafka_offsets.operators.restore import RestoreOffsetsOperator
-from airflow_kafka_offsets.task.before_images import BeforeImages
+from airflow_kafka_offsets.task.move_memory import MoveMemory
 
 pytestmark = pytest.mark.usefixtures("memory")
 
@@ -110,7 +110,7 @@ def test_a_try_after_a_write_is_not_skipped_as_not_begun(topic, group, commit, m
     store = Store()
     one = {"stop_after_failure": "true", "to_offset": 2}
     with monkeypatch.context() as patch:
-        patch.setattr(BeforeImages, "finish", kill)
+        patch.setattr(MoveMemory, "finish", kill)
         with pytest.raises(KilledError):
             reset(group, **one).execute({"ti": ti("reset", index=0), "task_state_store": store})
     again = ti("reset", 2, index=0)
@@ -127,7 +127,7 @@ def test_a_refused_retry_keeps_the_offsets_from_before_the_first_try(
     commit(group, topic, {0: 5, 1: 5})
     store = Store()
     with monkeypatch.context() as patch:
-        patch.setattr(BeforeImages, "finish", kill)
+        patch.setattr(MoveMemory, "finish", kill)
         with pytest.raises(KilledError):
             reset(group, to_offset=2).execute({"ti": ti("reset", job=None), "task_state_store": store})
     member(group, topic)
@@ -145,7 +145,7 @@ def test_a_retry_has_the_first_offsets_of_a_group_whose_checkpoint_is_at_the_tar
     commit(group, topic, {0: 2, 1: 3})
     how = {"to_batch": 1, "checkpoint_location": query.location, "quiet_period": 0}
     with monkeypatch.context() as patch:
-        patch.setattr(BeforeImages, "finish", kill)
+        patch.setattr(MoveMemory, "finish", kill)
         with pytest.raises(KilledError):
             reset(group, **how).execute({"ti": ti("reset", job=None), "task_state_store": store})
     receipt = reset(group, **how).execute({"ti": ti("reset", 2, job=None), "task_state_store": store})
@@ -157,7 +157,7 @@ def test_a_refused_retry_does_not_hide_the_move_of_a_checkpoint(topic, group, co
     commit(group, topic, {0: 2, 1: 2})
     how = {"to_offset": "committed", "checkpoint_location": query.location, "quiet_period": 0}
     with monkeypatch.context() as patch:
-        patch.setattr(BeforeImages, "finish", kill)
+        patch.setattr(MoveMemory, "finish", kill)
         with pytest.raises(KilledError):
             reset(group, **how).execute({"ti": ti("reset", job=None)})
     # The query has worked since, and has begun a batch.

@@ -47,7 +47,7 @@ class Read(RecordProgress):
         late = self.time is None or self.time < moment
         return {TopicPartition("orders", number): "lags" for number in range(5)} if late else {}
 
-    def taken_back(self, moment: int) -> int | None:
+    def rewound_to(self, moment: int) -> int | None:
         return self.time if self.time is not None and self.time < moment else None
 
 

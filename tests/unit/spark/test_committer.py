@@ -970,19 +970,24 @@ def test_a_query_that_spark_does_not_show_is_an_error():
 
 
 def test_offsets_that_spark_does_not_plan_to_reach_are_none_of_its_query(monkeypatch):
-    def progress(offset):
-        offset_of_source = SimpleNamespace(json=lambda: json.dumps({"orders": {"0": offset}}))
-        found = SimpleNamespace(isDefined=lambda: True, get=lambda: offset_of_source)
-        return SimpleNamespace(get=lambda source: found)
+    """Nor are those of its other partitions and sources: all topics are identified together."""
+
+    def progress(**offsets):
+        def of(source):
+            here = SimpleNamespace(json=lambda: json.dumps({source: offsets.get(source, {"0": 1})}))
+            return SimpleNamespace(isDefined=lambda: True, get=lambda: here)
+
+        return SimpleNamespace(get=of)
 
     # A log that is shorter than the query's offsets, or Spark 3.5 as it continues from a seek back.
     execution = SimpleNamespace(
-        committedOffsets=lambda: progress(900),
-        availableOffsets=lambda: progress(100),
+        committedOffsets=lambda: progress(orders={"0": 900, "1": 7}),
+        availableOffsets=lambda: progress(orders={"0": 100, "1": 8}),
         getClass=lambda: SimpleNamespace(getSimpleName=lambda: "MicroBatchExecution"),
     )
     query = ClassicQuery(SimpleNamespace(id="q-1", name=None, _jsq=execution))
-    monkeypatch.setattr(query, "_kafka_sources", lambda: [("source", "KafkaV2[orders]", {})])
+    found = [(topic, f"KafkaV2[{topic}]", {}) for topic in ("payments", "orders")]
+    monkeypatch.setattr(query, "_kafka_sources", lambda: found)
     assert query.sources() == []
 
 

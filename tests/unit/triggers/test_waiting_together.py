@@ -273,7 +273,9 @@ def test_a_storage_that_hangs_while_its_moves_are_read_keeps_nobody_else_waiting
     else:
         # The newest move that names a cluster is read with the checkpoint, and that of the topics later.
         waits = [LagWait(group_id=group, checkpoint_location=location, max_lag=0)]
-        monkeypatch.setattr(ArchivedMoves, "on_cluster", lambda _, topics=(): hang() if topics else None)
+        monkeypatch.setattr(
+            ArchivedMoves, "newest_with_cluster", lambda _, topics=(): hang() if topics else None
+        )
     began = time.monotonic()
     try:
         *silent, answer = poll_for([*waits, LagWait(group_id=group, topics=topic, max_lag=0)], times=3)

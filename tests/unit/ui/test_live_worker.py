@@ -14,13 +14,13 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_kafka_offsets.checkpoint.apply_move import apply_checkpoint_plan
-from airflow_kafka_offsets.checkpoint.plan_move import plan_put_back_archive, plan_seek
+from airflow_kafka_offsets.checkpoint.plan_move import plan_checkpoint_restore, plan_seek
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointFormatError
 from airflow_kafka_offsets.hooks.offsets import KafkaOffsetsHook
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
 from airflow_kafka_offsets.model.commit_metadata import CommitMetadata
-from airflow_kafka_offsets.model.digest import partition_set
+from airflow_kafka_offsets.model.digest import partitions_digest
 from airflow_kafka_offsets.model.log_ids import LogIds
 from airflow_kafka_offsets.pipeline import PIPELINE_PARAMETERS
 from airflow_kafka_offsets.storage import plain_errors
@@ -126,7 +126,7 @@ def test_moves_of_a_checkpoint_by_a_command_are_moves(tmp_path):
     assert (move["kind"], move["tool"]) == ("seek", "airflow-kafka-offsets checkpoint seek")
     assert move["checkpoint"] == len(offsets)
     assert "offset" not in move
-    assert move["over"] == partition_set(offsets)
+    assert move["over"] == partitions_digest(offsets)
     assert move["state"] is None
     # A person may have written the archive's time without a zone.
     for file in root.rglob("*.json"):
@@ -134,7 +134,7 @@ def test_moves_of_a_checkpoint_by_a_command_are_moves(tmp_path):
     assert batches(root)["moves"] == [move]
     for _ in range(2):
         spark, by = SparkCheckpoint(str(root)), CommitMetadata(tool="airflow-kafka-offsets group restore")
-        plan = plan_put_back_archive(spark, policy=policy)
+        plan = plan_checkpoint_restore(spark, policy=policy)
         apply_checkpoint_plan(spark, plan, made_by=by, quiet_period=0)
     assert [each["state"] for each in batches(root)["moves"]] == ["taken back", None, None]
 
@@ -156,8 +156,8 @@ def test_sums_of_batches_are_of_the_partitions_that_the_pipeline_names():
         batches(root, topics=topics)["batches"][-1] for topics in (None, [f"{one.topic}:{one.partition}"])
     )
 
-    assert (of_all["over"], of_all["offset"]) == (partition_set(offsets), sum(offsets.values()))
-    assert (of_one["over"], of_one["offset"]) == (partition_set([one]), offsets[one])
+    assert (of_all["over"], of_all["offset"]) == (partitions_digest(offsets), sum(offsets.values()))
+    assert (of_one["over"], of_one["offset"]) == (partitions_digest([one]), offsets[one])
 
 
 def test_a_connection_that_was_changed_to_another_cluster_is_opened_again(monkeypatch):

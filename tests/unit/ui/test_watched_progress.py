@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from airflow_kafka_offsets.errors import DriftError
-from airflow_kafka_offsets.model.digest import partition_set
+from airflow_kafka_offsets.model.digest import partitions_digest
 from airflow_kafka_offsets.ui import watched_progress
 from airflow_kafka_offsets.ui.instances import wait_question
 from airflow_kafka_offsets.ui.watched_progress import WatchedProgress
@@ -218,6 +218,8 @@ def test_other_partitions_and_a_long_absence_begin_again(rates):
 
 
 def test_the_same_partitions_have_the_same_name():
-    assert partition_set([("a", 1), ("b", 0)]) == partition_set([("b", 0), ("a", 1)])
-    assert len({partition_set(each) for each in ([("a", 1)], [("a", 1)] * 2, [("a", 11)], [("b", 1)])}) == 4
-    assert partition_set([]) is None
+    assert partitions_digest([("a", 1), ("b", 0)]) == partitions_digest([("b", 0), ("a", 1)])
+    assert (
+        len({partitions_digest(each) for each in ([("a", 1)], [("a", 1)] * 2, [("a", 11)], [("b", 1)])}) == 4
+    )
+    assert partitions_digest([]) is None

@@ -1,4 +1,4 @@
-"""Keeps the groups' offsets from before a move, over the tries of its task."""
+"""Remembers the groups' offsets before a move, over the tries of its task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_kafka_offsets.model.text import shorten
 from airflow_kafka_offsets.task.identity import clear_mark, commit_metadata
 
 
-class BeforeImages:
+class MoveMemory:
     """
     The groups' offsets before the first write, kept over retries and Clears of the task.
 

@@ -29,7 +29,7 @@ _RESTARTS = 3
 
 
 @dataclass(frozen=True)
-class Readiness:
+class FailoverData:
     """
     The data that is kept beside a checkpoint.
 
@@ -60,9 +60,9 @@ class Readiness:
         """Whether the data is of this query, or names no query."""
         return self.query_id in ("", query_id)
 
-    def on(self, cluster: str) -> Readiness:
+    def on(self, cluster: str) -> FailoverData:
         """Return the data if it is of this cluster, or if an id is unknown; else return empty data."""
-        return self if "" in (cluster, self.cluster) or cluster == self.cluster else Readiness()
+        return self if "" in (cluster, self.cluster) or cluster == self.cluster else FailoverData()
 
     def with_position(
         self,
@@ -71,7 +71,7 @@ class Readiness:
         cluster: str,
         read: Mapping[TopicPartition, Iterable[LastRead]],
         ends: Offsets,
-    ) -> Readiness:
+    ) -> FailoverData:
         """Return the data with a new position, without positions that are too old."""
         known = self.on(cluster)
         most = max(1, min(POSITIONS, MOST_PARTITIONS // max(1, len(ends))))
@@ -82,13 +82,13 @@ class Readiness:
         }
         return replace(known, batch_id=batch_id, at=at, cluster=cluster, read=kept, ends=dict(ends), error="")
 
-    def without_old_syncs(self, mirrored: Mapping[str, str]) -> Readiness:
+    def without_old_syncs(self, mirrored: Mapping[str, str]) -> FailoverData:
         """Return the data without syncs of topics that the mirror has created again; ids may be unknown."""
         old = self._created_again(mirrored)
         kept = {tp: each for tp, each in self.syncs.items() if tp.topic not in old}
         return replace(self, syncs=kept, mirrored={**self.mirrored, **mirrored})
 
-    def with_syncs(self, read: Syncs, mirrored: Mapping[str, str]) -> Readiness:
+    def with_syncs(self, read: Syncs, mirrored: Mapping[str, str]) -> FailoverData:
         """
         Return the data with newly read syncs; it keeps only the syncs around the positions.
 
@@ -137,7 +137,7 @@ class Readiness:
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, text: str, what: str) -> Readiness:
+    def parse(cls, text: str, what: str) -> FailoverData:
         """Read the output of :meth:`as_text`; raise an OffsetsFormatError for any other text."""
         value = load_json(text, what, describe=describe_type)
         try:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
-from airflow_kafka_offsets.model.readiness import Readiness
+from airflow_kafka_offsets.model.failover_data import FailoverData
 
 READINESS = f"{DIRECTORY}/readiness.json"
 
 
-def read_readiness(checkpoint: SparkCheckpoint) -> Readiness:
+def read_failover_data(checkpoint: SparkCheckpoint) -> FailoverData:
     """Return the kept data, empty without a file; an OffsetsFormatError if the file is invalid."""
     text = checkpoint.read_text(READINESS)
-    return Readiness() if text is None else Readiness.parse(text, checkpoint.name(READINESS))
+    return FailoverData() if text is None else FailoverData.parse(text, checkpoint.name(READINESS))
 
 
-def write_readiness(checkpoint: SparkCheckpoint, readiness: Readiness) -> None:
+def write_failover_data(checkpoint: SparkCheckpoint, data: FailoverData) -> None:
     """Replace the file."""
-    checkpoint.write_file(READINESS, readiness.as_text().encode())
+    checkpoint.write_file(READINESS, data.as_text().encode())

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kafka_offsets.errors import OffsetsFormatError
+from airflow_kafka_offsets.model.failover_data import POSITIONS, FailoverData, around
 from airflow_kafka_offsets.model.offset_syncs import OffsetSync, Syncs
 from airflow_kafka_offsets.model.offsets import LogRange, TopicPartition
-from airflow_kafka_offsets.model.readiness import POSITIONS, Readiness, around
 from airflow_kafka_offsets.model.text import MAX_VALUES
 from airflow_kafka_offsets.model.translation import (
     Evidence,
@@ -42,7 +42,7 @@ def position(at):
 
 @given(
     st.builds(
-        Readiness,
+        FailoverData,
         st.integers(-1, 10),
         numbers,
         st.text(),
@@ -54,13 +54,13 @@ def position(at):
         st.text(),
     )
 )
-def test_it_is_the_same_when_it_is_read_back(readiness):
-    assert Readiness.parse(readiness.as_text(), "file") == readiness
+def test_it_is_the_same_when_it_is_read_back(data):
+    assert FailoverData.parse(data.as_text(), "file") == data
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read():
     with pytest.raises(OffsetsFormatError, match="values"):
-        Readiness.parse(f"[{',' * (MAX_VALUES + 1)}]", "file")
+        FailoverData.parse(f"[{',' * (MAX_VALUES + 1)}]", "file")
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read():
     ],
 )
 def test_anything_else_is_refused_without_showing_it(change):
-    text = json.dumps(json.loads(Readiness().as_text()) | change)
+    text = json.dumps(json.loads(FailoverData().as_text()) | change)
     with pytest.raises(OffsetsFormatError, match="the next commit writes a new one"):
-        Readiness.parse(text, "file")
+        FailoverData.parse(text, "file")
 
 
 def test_the_last_positions_are_kept():
-    kept = Readiness()
+    kept = FailoverData()
     for batch in range(POSITIONS + 3):
         kept = kept.with_position(batch, batch, "a", {PARTITION: [position(10 * batch + 1)]}, {PARTITION: 99})
     found = [last.position for last in kept.read[PARTITION]]
@@ -93,7 +93,7 @@ def test_the_last_positions_are_kept():
 
 
 def test_a_position_that_is_kept_again_does_not_push_out_the_others():
-    kept = Readiness()
+    kept = FailoverData()
     for at in (11, 21, 21, 21, 21, 21, 21):
         kept = kept.with_position(at, at, "a", {PARTITION: [position(at)]}, {PARTITION: 99})
     assert [last.position for last in kept.read[PARTITION]] == [21, 11]
@@ -101,7 +101,7 @@ def test_a_position_that_is_kept_again_does_not_push_out_the_others():
 
 def test_of_many_partitions_fewer_positions_are_kept():
     many = [TopicPartition("orders", number) for number in range(6_000)]
-    kept = Readiness()
+    kept = FailoverData()
     for batch in range(3):
         kept = kept.with_position(
             batch, batch, "a", {tp: [position(batch + 1)] for tp in many}, dict.fromkeys(many, 99)
@@ -110,17 +110,17 @@ def test_of_many_partitions_fewer_positions_are_kept():
 
 
 def test_positions_of_another_cluster_go():
-    kept = Readiness().with_position(1, 1, "a", {PARTITION: [position(11)]}, {PARTITION: 99})
+    kept = FailoverData().with_position(1, 1, "a", {PARTITION: [position(11)]}, {PARTITION: 99})
     kept = kept.with_syncs(Syncs({PARTITION: [OffsetSync(3, 2)]}, "syncs", 7), {})
     other = kept.with_position(2, 2, "b", {PARTITION: [position(5)]}, {PARTITION: 50})
     assert [last.position for last in other.read[PARTITION]] == [5]
     assert not other.syncs
-    assert kept.on("b") == Readiness()
+    assert kept.on("b") == FailoverData()
     assert kept.on("a") is kept
 
 
 def test_a_partition_that_is_gone_is_not_kept():
-    kept = Readiness().with_position(1, 1, "a", {PARTITION: [position(11)]}, {PARTITION: 99})
+    kept = FailoverData().with_position(1, 1, "a", {PARTITION: [position(11)]}, {PARTITION: 99})
     other = TopicPartition("orders", 1)
     kept = kept.with_position(2, 2, "a", {other: [position(5)]}, {other: 50})
     assert list(kept.read) == [other]
@@ -143,15 +143,15 @@ def test_the_syncs_that_are_kept_are_few_and_hold_those_next_to_each_position(sy
 
 def test_syncs_of_a_topic_that_was_created_again_on_the_mirror_are_not_kept():
     tp, other = TopicPartition("orders", 0), TopicPartition("clicks", 0)
-    kept = Readiness(
+    kept = FailoverData(
         syncs={tp: [OffsetSync(7, 7)], other: [OffsetSync(1, 1)]}, mirrored={"orders": "a", "clicks": "b"}
     )
     assert kept.without_old_syncs({"orders": "c", "clicks": ""}).syncs == {other: [OffsetSync(1, 1)]}
-    assert Readiness.parse(kept.as_text(), "f") == kept
+    assert FailoverData.parse(kept.as_text(), "f") == kept
 
 
 def test_a_sync_from_before_a_topic_was_created_again_does_not_count_for_the_new_one():
-    kept = Readiness(
+    kept = FailoverData(
         read={PARTITION: [position(150)]},
         syncs={PARTITION: [OffsetSync(90, 90)]},
         mirrored={"orders": "a"},
