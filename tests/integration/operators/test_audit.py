@@ -282,7 +282,7 @@ def test_no_other_file_is_overwritten_by_a_certificate(audit, table, topic, wind
     audit.run(window, save_to=str(file))
     another = window | {"source": window["source"] | {"run_id": "manual__another"}}
     for kept, says in (
-        (file.read_text(), "contains the certificate of another run"),
+        (file.read_text(), "contains the certificate of another audit"),
         ("notes", "certificate.json: a text of 5 characters is not JSON"),
     ):
         file.write_text(kept)
@@ -305,7 +305,7 @@ def test_audits_of_one_run_do_not_overwrite_each_others_certificates(
         kept = file.read_text()
         for parts in ({"topics": other}, {"topics": topic, "table": f"{table.name}_view"}):
             error, _ = audit.refused(both, save_to=str(file), **parts)
-            assert f"another audit of this run (table {table.name} of lake, topics {topic})" in error
+            assert f"another audit (table {table.name} of lake, topics {topic}," in error
         assert file.read_text() == kept
         audit.run(both, topics=topic, save_to=str(file))
     finally:

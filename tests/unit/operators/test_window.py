@@ -958,12 +958,12 @@ def test_a_window_that_is_too_large_for_an_argument_needs_a_file(run, group, tmp
 
 @pytest.mark.parametrize("limit", [50, 100_000], ids=["XCom has the totals", "XCom has the window"])
 @pytest.mark.parametrize(
-    ("start", "end", "said"),
-    [({}, {"0": 9}, "records=6 instead of 7"), ({"0": 4, "1": 3}, {}, "ranges=.* instead of")],
+    ("start", "end"),
+    [({}, {"0": 9}), ({"0": 4, "1": 3}, {})],
     ids=["fewer records", "as many"],
 )
 def test_a_file_that_was_edited_is_refused(
-    run, topic, group, tmp_path, monkeypatch, holds, limit, start, end, said
+    run, topic, group, tmp_path, monkeypatch, holds, limit, start, end
 ):
     monkeypatch.setattr(planning, "MAX_ARGUMENT", limit)
     file = tmp_path / "window.json"
@@ -973,7 +973,7 @@ def test_a_file_that_was_edited_is_refused(
     edited["committed"][topic] |= start
     edited["end"][topic] |= end
     file.write_text(json.dumps(edited))
-    with pytest.raises(AirflowFailException, match=f"was changed since .* planned: found .*{said}"):
+    with pytest.raises(AirflowFailException, match="was changed since .* planned: found other ranges"):
         commit(window, group_id=group)
     assert holds(group) == {0: 5, 1: 2, 2: 0}
     with pytest.raises(AirflowFailException, match="was changed since the window was planned"):
