@@ -19,13 +19,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
 import fsspec
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_kafka_offsets.cleanup import clean_up
 from airflow_kafka_offsets.errors import KafkaOffsetsError, StorageError, UsageError
 from airflow_kafka_offsets.local_disk import replace_by, sync_directory, syncing_new_directories
 from airflow_kafka_offsets.model.location import PASSWORD, check_location_text, check_uri, split_scheme
@@ -63,10 +61,6 @@ _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az"})
 
 _ATOMIC_WRITES = _OBJECT_STORES | {"memory"}
 """fsspec's schemes of storages with atomic writes."""
-
-_OWN = "this machine (environment, configuration files, instance profile)"
-_credentials: WeakKeyDictionary[AbstractFileSystem, str] = WeakKeyDictionary()
-"""Origin of a storage's credentials, if they are not this machine's own."""
 
 
 def open_location(
@@ -254,9 +248,10 @@ def replace_file(fs: AbstractFileSystem, path: str, data: bytes) -> None:
                     )
                 else:
                     fs.mv(temporary, path)
-        except BaseException as error:
+        except (Exception, KeyboardInterrupt):
             # On a full disk, the partial temporary file would take space.
-            clean_up(error, lambda: fs.rm_file(temporary))
+            with suppress(Exception):
+                fs.rm_file(temporary)
             raise
 
 
@@ -286,13 +281,6 @@ def modified_at(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> d
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
 
 
-def note_credentials(fs: AbstractFileSystem, source: str) -> None:
-    """Record the origin of a storage's credentials, such as ``Airflow connection 'lake'``, for errors."""
-    # All local locations share one file system object.
-    if not isinstance(fs, LocalFileSystem):
-        _credentials[fs] = source
-
-
 @contextmanager
 def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iterator[None]:
     """
@@ -311,8 +299,7 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
             "bucket"
         ) from error
     except Exception as error:  # noqa: BLE001  # each driver has its own errors, and few are OSErrors
-        origin = _credentials.get(fs, _OWN)
-        raise storage_error(error, _display_name(fs, path), doing, origin) from driver_cause(error)
+        raise storage_error(error, _display_name(fs, path), doing) from driver_cause(error)
 
 
 def _is_one_of(fs: AbstractFileSystem, schemes: frozenset[str]) -> bool:

@@ -24,7 +24,6 @@ from airflow_kafka_offsets.checkpoint.archived_move import DIRECTORY, DONE, MANI
 from airflow_kafka_offsets.checkpoint.archived_moves import CLAIM, ArchivedMoves, archive_names
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.checkpoint.state import FinishedState
-from airflow_kafka_offsets.cleanup import clean_up
 from airflow_kafka_offsets.errors import (
     BrokerError,
     CheckpointError,
@@ -165,8 +164,9 @@ def _begin(
     try:
         claim.check(undoes=undoes)
         _refuse_changed(checkpoint, plan)
-    except BaseException as error:
-        clean_up(error, claim.withdraw)
+    except (Exception, KeyboardInterrupt):
+        with suppress(Exception):
+            claim.withdraw()
         raise
     with _explained("the checkpoint was not changed"):
         write_archive(checkpoint, plan, made_by, attachments, claim.nonce)
@@ -176,10 +176,11 @@ def _begin(
         _refuse_changed(checkpoint, plan)
         if last_check is not None:
             last_check()
-    except BaseException as error:
+    except (Exception, KeyboardInterrupt):
         # Without a manifest the move never began. An unfinished move that it was to take back is then the
         # newest one again; a mark would hide it. The claim stays, so that no other move gets the number.
-        clean_up(error, lambda: checkpoint.remove_file(f"{DIRECTORY}/{name}/{MANIFEST}"))
+        with suppress(Exception):
+            checkpoint.remove_file(f"{DIRECTORY}/{name}/{MANIFEST}")
         raise
 
 

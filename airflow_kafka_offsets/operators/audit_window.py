@@ -20,7 +20,6 @@ from airflow_kafka_offsets.pipeline import parse_location
 from airflow_kafka_offsets.readings.missing_records import find_missing
 from airflow_kafka_offsets.task.outcome import push_result
 from airflow_kafka_offsets.task.parameter_checks import is_template
-from airflow_kafka_offsets.task.run_tasks import clear_command
 from airflow_kafka_offsets.task.windows import load_window, split_window, write_certificate
 
 LONGEST_TIMEOUT = 3_600.0
@@ -167,7 +166,9 @@ class AuditWindowOperator(OffsetsOperator):
                 write_certificate(self.save_to, certificate, self.save_conn_id)
             if failure is not None:
                 raise failure
-            certificate.require_complete(self._remedy(context, window), undecided=undecided_is_good)
+            run_id = getattr(context.get("dag_run"), "run_id", None)
+            remedy = f"read the window again: clear its job in run {run_id!r} with the tasks after it"
+            certificate.require_complete(remedy if run_id else "", undecided=undecided_is_good)
             return result
 
     def _selected_part(self, window: OffsetWindow) -> OffsetWindow:
@@ -206,20 +207,3 @@ class AuditWindowOperator(OffsetsOperator):
         # A mistyped connection must not hide what the table shows.
         except KafkaOffsetsError as error:
             return MissingOffsets(undecided={"not_read": rows.missing}, problems=[str(error)]), error
-
-    def _remedy(self, context: Context, window: OffsetWindow) -> str:
-        """Return how to read the window again: which task of the run to clear, and the command if any."""
-        run, task = context.get("dag_run"), context.get("task")
-        dag_id, at = getattr(run, "dag_id", None), getattr(run, "logical_date", None)
-        if task is None or task.dag is None or dag_id is None:
-            return ""
-        planner, before = window.source.get("task_id"), task.get_flat_relative_ids(upstream=True)
-        after_plan = task.dag.get_task(planner).downstream_task_ids if planner in before else set()
-        # A task after the job, such as one that compacts the table, does not read the window.
-        jobs = sorted(before & after_plan or task.upstream_task_ids - {planner})
-        if not jobs:
-            return ""
-        named = ", ".join(map(repr, jobs))
-        text = f"read the window again: clear {named} of run {getattr(run, 'run_id', None)!r} with the tasks"
-        command = clear_command(task.dag, jobs[0], at) if at is not None and len(jobs) == 1 else None
-        return f"{text} after it" + (f" ({command})" if command else "")

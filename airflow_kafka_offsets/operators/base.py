@@ -141,7 +141,6 @@ class OffsetsOperator(PipelineTask):
                 if isinstance(error, REFUSALS):
                     count("refused", self._topics_by_group, reason=type(error).__name__)
                 raise
-        self._group_outlets.log_unsent()
 
     # The OpenLineage provider asks for the lineage in a fork of the task's process, when the task has ended.
     # It is computed only then, from values in memory: no broker, connection or XCom is read.

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from airflow.sdk import Context, XComArg
+from airflow.sdk import Context, TriggerRule, XComArg
 
+from airflow_kafka_offsets.errors import PlanRefusedError
 from airflow_kafka_offsets.model.formats import offsets_json
 from airflow_kafka_offsets.model.parameters import OutOfRangePolicy, choice_parser, parse_switch, parse_text
 from airflow_kafka_offsets.model.pipeline_plan import PipelinePlan
+from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.moves.window_commit import apply_window, plan_window_commits, window_targets
 from airflow_kafka_offsets.operators.base import Parser
 from airflow_kafka_offsets.operators.moving import MoveContext, MovingOperator
 from airflow_kafka_offsets.task.identity import commit_metadata
 from airflow_kafka_offsets.task.parameter_checks import is_template
-from airflow_kafka_offsets.task.window_jobs import WindowJobs
 from airflow_kafka_offsets.task.windows import CommitMemory, load_window, split_window
 
 
@@ -30,14 +31,9 @@ class CommitOffsetWindowOperator(MovingOperator):
     was planned, it must still have none. All groups are compared before the first commit, and each group
     again when it is committed.
 
-    With another trigger rule than ``all_success`` the task also runs after a failed or skipped job. It then
-    commits only if the tasks after the plan and directly before this one show that the window was read: one
-    has succeeded, and each other one has succeeded too or was skipped. A failed job does not matter if its
-    fallback has succeeded: a task after the job and directly after the plan. Setups do not count. Before a
-    teardown, or a task that runs also after a failed or skipped one (``all_done``, ``none_failed``), such as
-    one that deletes the job's cluster, the last tasks before that one count instead: one has succeeded, and
-    none has failed. With ``none_failed`` all tasks directly before that one count. The task also refuses the
-    window if no task after the plan is directly before it, and a task after the plan runs beside it.
+    The task refuses the window unless it, and every task between the plan and it, has the trigger rule
+    ``all_success``: with another rule a task also runs if the job has failed or was skipped. It also refuses
+    the window if no task is between, and another task after the plan runs beside it.
 
     On Airflow 3.3 and later, a task that is cleared after it has committed its window succeeds without a
     commit if the group is at the window's end, or beyond, in every partition.
@@ -92,7 +88,7 @@ class CommitOffsetWindowOperator(MovingOperator):
         with self.run_checked():
             window = load_window(self.window, self.window_conn_id)
             if window and self.upstream_task_ids:
-                WindowJobs(self, window).check(context)
+                self._check_jobs(window)
             self.committed_window = window
             targets = window_targets(window, self.selection())
             groups = {group: offsets_json(offsets) for group, offsets in targets.items()}
@@ -116,3 +112,27 @@ class CommitOffsetWindowOperator(MovingOperator):
                 if all(group_plan.after for group_plan in group_plans):
                     memory.keep()
                 return receipt
+
+    def _check_jobs(self, window: OffsetWindow) -> None:
+        """Refuse a window if this task may run although a job has not read the window."""
+        before: dict[str, Any] = {task.task_id: task for task in self.get_flat_relatives(upstream=True)}
+        if (plan := before.get(str(window.source.get("task_id")))) is not None:
+            after_plan = plan.get_flat_relative_ids()
+            before = {name: task for name, task in before.items() if name in after_plan}
+            beside = plan.downstream_task_ids - {self.task_id} - self.get_flat_relative_ids() - set(before)
+            if beside and all(task.is_setup for task in before.values()):
+                raise PlanRefusedError(
+                    f"no job of the window is before this task, and {min(beside)!r} runs beside it. If the "
+                    "window's job fails, the commit has skipped its records: order the job before "
+                    f"{self.task_id!r}, and a task that does not read the window after it"
+                )
+        tasks: dict[str, Any] = {self.task_id: self, **before}
+        for name, task in sorted(tasks.items()):
+            if (rule := TriggerRule(task.trigger_rule)) != TriggerRule.ALL_SUCCESS:
+                raise PlanRefusedError(
+                    f"{name!r} has trigger_rule={rule.value!r}, so it may run although the window's job has "
+                    "not read the window, and the commit would skip the records; "
+                    f"expected 'all_success' for {self.task_id!r} and every task between the plan and it: "
+                    "order a task that always runs, such as a clean-up, beside or after "
+                    f"{self.task_id!r}, and give each of several jobs after a branch its own commit"
+                )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,8 +12,6 @@ from airflow_kafka_offsets.model.text import join_first
 from airflow_kafka_offsets.pipeline import KAFKA_GROUP_SCHEME, group_uri
 from airflow_kafka_offsets.task.airflow_errors import AirflowRuntimeError, is_missing_asset
 from airflow_kafka_offsets.task.identity import map_index
-
-log = logging.getLogger(__name__)
 
 
 def event_extra(receipt: Mapping[str, Any], batch_id: int | None) -> dict[str, Any]:
@@ -80,12 +77,6 @@ class GroupOutlets:
                 ]
                 for uri, extra in by_uri.items():
                     _add_event(events, uri, extra)
-
-    def log_unsent(self) -> None:
-        """Log the groups' assets without an event."""
-        unsent = [_asset_uri(outlet) for outlet in self.groups if outlet not in self.sent]
-        if unsent:
-            log.info("No event, because this task has committed nothing to the group: %s", join_first(unsent))
 
 
 def _topic_totals(receipt: Mapping[str, Any], topic: str) -> dict[str, int]:

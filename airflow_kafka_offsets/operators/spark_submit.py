@@ -6,28 +6,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
-from airflow.sdk import BaseHook, BaseOperator
+from airflow.sdk import BaseHook
 
-from airflow_kafka_offsets.errors import SetupError, UsageError
+from airflow_kafka_offsets.errors import UsageError
 from airflow_kafka_offsets.task.outcome import fail_without_retry
 
 if TYPE_CHECKING:
-    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
     from airflow.sdk import Context
-else:
-    try:
-        from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-    except ImportError:
-
-        class SparkSubmitOperator(BaseOperator):
-            """Placeholder with which this module can be imported without the Spark provider."""
-
-            def __init__(self, **_: Any) -> None:
-                raise SetupError(
-                    "KafkaSparkSubmitOperator needs apache-airflow-providers-apache-spark, which is not "
-                    "installed: pip install apache-airflow-providers-apache-spark"
-                )
 
 
 class KafkaSparkSubmitOperator(SparkSubmitOperator):

@@ -197,7 +197,7 @@ def check_emitted_interval(context: Context, key: str, interval: Interval) -> No
     """
     triggering: Mapping[Any, Any] = context.get("triggering_asset_events") or {}
     for asset, events in triggering.items():
-        emitted, remedy = [], ""
+        emitted = []
         for event in events:
             with suppress(UsageError, KeyError):
                 # Events of other tasks have no token.
@@ -205,21 +205,18 @@ def check_emitted_interval(context: Context, key: str, interval: Interval) -> No
                 emitted.append(
                     IntervalSchedule.parse(every, zone).of_key(getattr(event, "partition_key", None))
                 )
-                remedy = f"timezone={zone!r}, as in the task that emits the events"
         if not emitted:
             continue
         first, last = min(each.start for each in emitted), max(each.end for each in emitted)
         fits = last == interval.end or (first <= interval.start and interval.end <= last)
         if {each.key for each in emitted} == {key}:
             fits = (first, last) == (interval.start, interval.end)
-            remedy = f"every={every!r} and {remedy}"
-        elif interval.start <= first and last < interval.end:
-            remedy = "an asset of the longer intervals, or let Airflow's RollupMapper wait for the rest"
         if not fits:
             raise UsageError(
                 f"this run was started for the interval from {first.isoformat()} until {last.isoformat()} of "
                 f"the asset {asset.name!r}, and this task would read from {interval.start.isoformat()} until "
-                f"{interval.end.isoformat()}: use {remedy}"
+                f"{interval.end.isoformat()}: use the every and timezone of the task that emits the events "
+                f"({every!r}, {zone!r}), or an asset of longer intervals"
             )
 
 

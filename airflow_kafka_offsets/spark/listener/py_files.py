@@ -17,7 +17,6 @@ ROOT = Path(airflow_kafka_offsets.__file__).parent
 _MODULES = (
     "__init__",
     "annotation_types",
-    "cleanup",
     "errors",
     "local_disk",
     "pipeline",

@@ -16,7 +16,6 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kafka_offsets import cleanup
 from airflow_kafka_offsets.checkpoint import reader
 from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import StorageError, StorageUnavailableError, UsageError
@@ -287,7 +286,6 @@ def test_a_time_limit_ends_a_write_though_the_storage_does_not_answer_any_more(t
 
     answers = threading.Event()
     monkeypatch.setattr(os, "fsync", over)
-    monkeypatch.setattr(cleanup, "LIMIT", 0.1)
     began = time.monotonic()
     with pytest.raises(TimeIsOverError):
         replace_file(Silent(), str(tmp_path / "7"), b"after")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from checkpoint_moves import apply_plan, files, interrupt, offset_of, restore, seek
 
-from airflow_kafka_offsets import cleanup
 from airflow_kafka_offsets.checkpoint import apply_move, archive
 from airflow_kafka_offsets.checkpoint.apply_move import Claim
 from airflow_kafka_offsets.checkpoint.archived_moves import ArchivedMoves
@@ -132,7 +131,6 @@ def test_a_time_limit_ends_a_move_though_the_storage_does_not_answer_any_more(th
 
     answers = threading.Event()
     planned = seek(three, 3)
-    monkeypatch.setattr(cleanup, "LIMIT", 0.1)
     if step == "_refuse_changed":
         monkeypatch.setattr(apply_move, step, lambda *_: over())
     with pytest.raises(TimeIsOverError):

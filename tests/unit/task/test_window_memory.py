@@ -87,5 +87,5 @@ def test_an_empty_window_is_compared_with_its_file_too(tmp_path):
     planned = window_xcom(empty, str(file), whole=True)
     assert load_window(planned) == empty
     file.write_text(replace(empty, ranges={orders: OffsetRange(9, 9)}).as_text())
-    with pytest.raises(PlanRefusedError, match="was changed since .* planned: found ranges=.* instead of"):
+    with pytest.raises(PlanRefusedError, match="was changed since .* planned: found other ranges"):
         load_window(planned)
