@@ -112,15 +112,24 @@ class WindowJobs:
         upstream: set[str] = self._commit.dag.get_task(task_id).get_flat_relative_ids(upstream=True)
         return upstream
 
-    def _states(self, task: Any, found: RecoveryTasks, counted: set[str]) -> set[str | None]:
+    def _states(self, job: Any, found: RecoveryTasks, counted: set[str]) -> set[str | None]:
         """Return the states that show whether a task has read the window; add the counted tasks' names."""
-        own = set(found.states[task.task_id])
-        if (last := self._last_before(task, found)) and (task.is_teardown or SUCCESS in own):
-            # The task may delete the cluster of a job that has failed. A teardown may fail.
-            rest = set() if task.is_teardown else own - {SUCCESS}
-            return rest.union(*(self._states(each, found, counted) for each in last))
-        counted.add(task.task_id)
-        return own
+        states = set[str | None]()
+        todo, seen = [job], set[str]()
+        while todo:
+            task = todo.pop()
+            if task.task_id in seen:
+                continue
+            seen.add(task.task_id)
+            own = set(found.states[task.task_id])
+            if (last := self._last_before(task, found)) and (task.is_teardown or SUCCESS in own):
+                # The task may delete the cluster of a job that has failed. A teardown may fail.
+                states |= set() if task.is_teardown else own - {SUCCESS}
+                todo += last
+            else:
+                states |= own
+                counted.add(task.task_id)
+        return states
 
 
 def _needs_success(task: Any) -> bool:

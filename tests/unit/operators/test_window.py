@@ -7,13 +7,14 @@ import signal
 import threading
 from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, chain
+from airflow.sdk import DAG, chain, cross_downstream
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from waiting import Store
 
@@ -28,6 +29,7 @@ from airflow_kafka_offsets.operators.commit_window import CommitOffsetWindowOper
 from airflow_kafka_offsets.operators.plan_window import PlanOffsetWindowOperator
 from airflow_kafka_offsets.pipeline import KafkaPipeline
 from airflow_kafka_offsets.readings.window import plan_window
+from airflow_kafka_offsets.task.window_jobs import WindowJobs
 
 pytestmark = pytest.mark.usefixtures("memory")
 
@@ -735,6 +737,34 @@ def test_a_clean_up_that_always_runs_does_not_show_that_the_job_before_it_has_re
     else:
         commit.execute(context)
         assert holds(group) == {0: 10, 1: 4, 2: 0}
+
+
+def test_each_task_before_a_job_is_looked_at_once(run, topic, group, holds, monkeypatch):
+    """Not once for each way to it: with none_failed for all tasks there are 3 ** 12 of them."""
+    window, looked_at = plan(run, group_id=group), []
+
+    def last_before(jobs, task, found, original=WindowJobs._last_before):
+        looked_at.append(task.task_id)
+        # For each of the three tasks that are directly before the commit.
+        assert len(looked_at) <= 3 * 36
+        return original(jobs, task, found)
+
+    with DAG("flights", default_args={"trigger_rule": "none_failed"}):
+        layers = [[EmptyOperator(task_id=f"t{number}_{each}") for each in "abc"] for number in range(12)]
+        commit = CommitOffsetWindowOperator(task_id="commit", group_id=group, window=window, fenced=False)
+        EmptyOperator(task_id="plan") >> layers[0]
+        for before, after in pairwise([*layers, [commit]]):
+            cross_downstream(before, after)
+    context = run.context()
+    monkeypatch.setattr(WindowJobs, "_last_before", last_before)
+    monkeypatch.setattr(
+        context["ti"],
+        "get_task_states",
+        lambda dag_id, task_ids, run_ids: {run_ids[0]: dict.fromkeys(task_ids, "success")},
+        raising=False,
+    )
+    commit.execute(context)
+    assert holds(group) == {0: 10, 1: 4, 2: 0}
 
 
 def test_an_empty_window_needs_no_job(run, topic, group, produce, holds, monkeypatch):
