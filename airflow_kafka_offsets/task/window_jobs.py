@@ -103,9 +103,9 @@ class WindowJobs:
                 "the tasks directly before this one do not show that the window was read "
                 f"({found.describe(counted)}), but this one, or a task before it, has a trigger_rule "
                 "that lets it run anyway. A commit could skip the records: clear the job together "
-                "with this task. If a task has read it that is not named here, order it directly after the "
-                "plan, and directly before this one; a task that replaces the job also after the job, with "
-                "trigger_rule='none_failed' if the job is skipped, 'one_failed' if it fails"
+                "with this task. If a task that is not named here has read them, order it directly after the "
+                "plan and directly before this one. Order a task that replaces the job also after the job, "
+                "with trigger_rule='none_failed' if the job is skipped, 'one_failed' if it fails"
             )
 
     def _before(self, task_id: str) -> set[str]:
