@@ -13,12 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
+from typing import BinaryIO
 
 
 def replace_by(temporary: str, path: str, data: bytes) -> None:
     """Write a temporary file, then rename it over another one."""
-    # Synced before the rename: otherwise a power failure may leave an empty file under the new name.
-    _write_new(Path(temporary), data)
+    # Mode "x", because an existing file of this name was not created here, and may be a link.
+    with Path(temporary).open("xb") as file:
+        # Synced before the rename: otherwise a power failure may leave an empty file under the new name.
+        _write_synced(file, data)
     Path(temporary).replace(path)
     sync_directory(Path(path).parent)
 
@@ -29,23 +32,20 @@ def write_new(path: Path, data: bytes) -> None:
 
     :raises FileExistsError: if the file exists.
     """
-    try:
-        _write_new(path, data)
-        sync_directory(path.parent)
-    except FileExistsError:
-        raise
-    except BaseException:
-        with suppress(OSError):
-            path.unlink()
-        raise
-
-
-def _write_new(path: Path, data: bytes) -> None:
-    # Mode "x", because an existing file of this name was not created here, and may be a link.
     with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        try:
+            _write_synced(file, data)
+            sync_directory(path.parent)
+        except BaseException:
+            with suppress(OSError):
+                path.unlink()
+            raise
+
+
+def _write_synced(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 @contextmanager

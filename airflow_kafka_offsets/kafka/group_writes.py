@@ -57,9 +57,9 @@ class GroupWrite:
     commits: an earlier attempt without a response may be done by now, and other clients may have committed.
 
     :param metadata: a text for all topics, or topic -> its text.
-    :param check: called with the group's commits right before each attempt overwrites them, with those from
-        before the first attempt where this commit has written; raises an error to end the commit. Default:
-        whatever the commits are.
+    :param check: called right before each attempt with the commits that it overwrites; raises an error to end
+        the commit. What this commit has written itself counts as not written. Default: whatever the commits
+        are.
     """
 
     may_be_planned_again: ClassVar[bool] = True

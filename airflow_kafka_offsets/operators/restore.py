@@ -177,8 +177,8 @@ class RestoreOffsetsOperator(PipelineMovingOperator):
             always = self.parse_parameter("restore_when") == "always"
             restored = self._restore(context, None if always else tasks_before_restore(context, self))
             # Airflow takes the run's state from a teardown that can fail the run, and not from the tasks
-            # before it.
-            decides = always and self.on_failure_fail_dagrun
+            # before it. An instance of a mapped task does not know whether it can.
+            decides = always and self.is_teardown and self.dag.get_task(self.task_id).on_failure_fail_dagrun
             if decides and (work := related_tasks(context, self, upstream=True)).failed:
                 raise AirflowFailException(
                     f"a task before this one has failed ({work.describe(work.failed)}), so this task fails "

@@ -258,6 +258,17 @@ def test_offsets_that_do_not_fit_on_the_disk_leave_no_file(run, at, tmp_path, mo
 
 
 @pytest.mark.usefixtures("groups")
+def test_a_signal_before_saved_offsets_are_written_leaves_a_file_of_that_name(run, tmp_path, monkeypatch):
+    """It may be the only copy of an earlier state."""
+    saved = tmp_path / "saved.csv"
+    saved.write_text("orders,0,7\n")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Path, "open", stop)
+        assert run(f"group delete a --save {saved} --execute").code == 1
+    assert saved.read_bytes() == b"orders,0,7\n"
+
+
+@pytest.mark.usefixtures("groups")
 def test_a_plan_that_ctrl_c_stops_does_not_say_that_a_part_may_be_moved(run, monkeypatch):
     monkeypatch.setattr("airflow_kafka_offsets.model.pipeline_plan.PipelinePlan.make_receipt", stop)
     done = run("group reset a --topic orders --to-offset 10 --output json")

@@ -105,6 +105,26 @@ def test_a_mapped_restore_takes_its_receipt_back_although_an_earlier_reset_has_l
     assert committed(group, topic) == {0: 8}
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_mapped_teardown_that_always_restores_hides_no_failed_task_if_the_run_takes_its_state(fails):
+    with DAG("d") as dag:
+        reset = ResetOffsetsOperator.partial(task_id="reset", shift_by=-3, **NAMES).expand(group_id=["a"])
+        restore: Any = RestoreOffsetsOperator.partial(task_id="restore", restore_when="always").expand(
+            receipt=reset.output
+        )
+        restore.as_teardown(setups=reset, on_failure_fail_dagrun=fails)
+        reset >> EmptyOperator(task_id="job") >> restore
+    group = {"group_id": "a", "before": {"orders": {"0": 5}}, "after": {"orders": {"0": 2}}}
+    receipt = {"version": 1, "plan_only": True, "groups": [group]}
+    one: Any = dag.get_task("restore").unmap({"receipt": receipt})
+    context: Any = {"ti": TaskInstance(0, reset_0="success", job="failed")}
+    if fails:
+        with pytest.raises(AirflowFailException, match=r"has failed \(job: failed\), so this task fails"):
+            one.execute(context)
+    else:
+        assert one.execute(context) is None
+
+
 def test_a_task_that_is_mapped_by_itself_or_in_a_group_may_stop_after_a_failure():
     with DAG("d") as dag:
         stops: Any = {"shift_by": -3, "stop_after_failure": True, **NAMES}
