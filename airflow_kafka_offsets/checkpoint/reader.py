@@ -13,7 +13,6 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from airflow_kafka_offsets.checkpoint import location_hints
 from airflow_kafka_offsets.checkpoint.log import (
     OffsetLogEntry,
     check_commit_log,
@@ -25,10 +24,11 @@ from airflow_kafka_offsets.errors import (
     CheckpointError,
     CheckpointFormatError,
     CheckpointNotFoundError,
+    StorageError,
     StorageUnavailableError,
 )
 from airflow_kafka_offsets.model.location import hadoop_path
-from airflow_kafka_offsets.model.text import is_plain
+from airflow_kafka_offsets.model.text import is_plain, join_first, shorten
 from airflow_kafka_offsets.storage import (
     decode,
     list_names,
@@ -204,12 +204,22 @@ class SparkCheckpoint:
         """Return the query's id; a CheckpointNotFoundError describes what the location contains instead."""
         text = self.read_text("metadata")
         if text is None:
-            found = location_hints.describe_location(self.fs, self.root)
             raise CheckpointNotFoundError(
-                f"{self.location}: found {found}; expected the directory that the Spark job has as "
-                "checkpointLocation, with the file metadata and the directories offsets and commits"
+                f"{self.location}: found {self._describe_content()}; expected the directory that the Spark job "
+                "has as checkpointLocation, with the file metadata and the directories offsets and commits"
             )
         return parse_query_id(text, self.name("metadata"))
+
+    def _describe_content(self) -> str:
+        """Return what is there without the file ``metadata``: the first names in the directory."""
+        try:
+            names = sorted(filter(None, list_names(self.fs, self.root)))
+        except StorageError:  # a file, or no right to list
+            return "no directory that can be listed"
+        if names:
+            return f"a directory with {join_first(names, show=shorten)}"
+        # A path without a scheme may belong to Spark's default file system, or to a Databricks volume.
+        return f"nothing{' on this machine' if isinstance(self.fs, LocalFileSystem) else ''}"
 
     def listed(self, *, exact: bool = True) -> tuple[set[int], set[int]]:
         """

@@ -41,7 +41,7 @@ def apply_groups(client: OffsetsClient, plan: PipelinePlan, metadata: CommitMeta
     ``offsets.retention.minutes`` after the last commit.
     """
     plan.check()
-    prove_commits(client, plan.to_write, always=False)
+    prove_commits(client, plan.to_write)
     commit_groups(client, plan.to_write, metadata, write_plan)
     return plan.make_receipt(verified=not plan.is_empty)
 
@@ -94,7 +94,7 @@ def apply_pipeline(
         return apply_groups(client, plan, metadata)
     plan.check()
     groups, stamped = plan.to_write, plan.stamp(metadata)
-    prove_commits(client, groups, always=bool(moved.steps))
+    prove_commits(client, groups)
 
     def check_again() -> None:
         check_logs_again(client, plan)

@@ -168,21 +168,10 @@ def _ahead_of(
     )
 
 
-def prove_commits(client: OffsetsClient, group_plans: Sequence[OffsetPlan], *, always: bool) -> None:
-    """
-    Check that this user may commit to every group and topic of plans, without writing.
-
-    A single topic of a single group needs no check, because its commit is refused or accepted as a whole.
-
-    :param always: whether to check a single topic too, because another write precedes the commit.
-    """
-    wanted = {
-        group_plan.group_id: sorted({tp.topic for tp in group_plan.after}) for group_plan in group_plans
-    }
-    # The check takes a request for each group, which a single topic saves.
-    if always or sum(map(len, wanted.values())) > 1:
-        for group_id, topics in wanted.items():
-            client.prove_commit(group_id, topics)
+def prove_commits(client: OffsetsClient, group_plans: Sequence[OffsetPlan]) -> None:
+    """Check that this user may commit to every group and topic of plans, without writing."""
+    for group_plan in group_plans:
+        client.prove_commit(group_plan.group_id, sorted({tp.topic for tp in group_plan.after}))
 
 
 def commit_groups(

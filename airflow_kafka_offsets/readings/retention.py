@@ -17,9 +17,6 @@ from airflow_kafka_offsets.model.headroom import (
 )
 from airflow_kafka_offsets.model.offsets import MAX_OFFSET, Logs, Offsets, TopicPartition
 
-_BY_TOPIC = 10.0
-"""Seconds to read records topic by topic; a record that is not read by then has no known timestamp."""
-
 
 def _raise(error: KafkaOffsetsError) -> str:
     raise error
@@ -68,11 +65,10 @@ def read_headrooms(
     try:
         times = client.record_times(wanted)
     # One topic without the right Read refuses the whole lookup, without naming the allowed topics.
-    except BrokerAuthenticationError:
+    except BrokerAuthenticationError as error:
         if strict:
             raise
-        times, refused = _times_by_topic(client, wanted)
-        retentions = {**retentions, **refused}
+        times, retentions = {}, {**retentions, **dict.fromkeys({tp.topic for tp in wanted}, str(error))}
     now_ms = int(time.time() * 1000)
     found = measure_headrooms(positions, logs, retentions, times, now_ms)
     if min_headroom is None:
@@ -88,22 +84,3 @@ def read_headrooms(
             enough = (offset := first[tp]) is not None and offset <= positions[tp]
             found[tp] = found[tp].with_verdict(min_headroom, kept, enough=enough)
     return found
-
-
-def _times_by_topic(
-    client: OffsetsReader, offsets: Offsets
-) -> tuple[dict[TopicPartition, int | None], dict[str, str]]:
-    """Return the timestamps of records, and the error for each topic whose records may not be read."""
-    times: dict[TopicPartition, int | None] = {}
-    refused: dict[str, str] = {}
-    end = time.monotonic() + _BY_TOPIC
-    for topic in sorted({tp.topic for tp in offsets}):
-        # Topics that were not read in time have no entry, which means an unknown timestamp.
-        if (left := end - time.monotonic()) <= 0:
-            break
-        wanted = {tp: at for tp, at in offsets.items() if tp.topic == topic}
-        try:
-            times |= client.record_times(wanted, within=left)
-        except BrokerAuthenticationError as error:
-            refused[topic] = str(error)
-    return times, refused
