@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -143,15 +142,11 @@ def main() -> None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115  # until the process ends
     # Names in Kafka or Airflow may not fit the terminal's encoding.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    thresholds = gc.get_threshold()
     # SIGTERM and a closed terminal stop a command like Ctrl-C, so that it still prints the receipt of a move.
     stopping = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) == signal.SIG_DFL]
     try:
         for each in stopping:
             signal.signal(each, signal.default_int_handler)
-        # Collect after 100,000 new objects, not after 700: the values of tens of thousands of partitions live
-        # until the end, and repeated garbage collections would take a tenth of the time.
-        gc.set_threshold(100_000)
         cli(prog_name=PROGRAM)
     except KafkaOffsetsError as error:
         failure = error
@@ -162,8 +157,6 @@ def main() -> None:
     else:
         return
     finally:
-        # A process that continues would keep closed clients in memory until it has no room for a new one.
-        gc.set_threshold(*thresholds)
         for each in stopping:
             signal.signal(each, signal.SIG_DFL)
     print_error(f"Error: {failure}")

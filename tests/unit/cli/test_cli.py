@@ -3,7 +3,6 @@ What the command line refuses before it asks anybody: in this process, as each s
 time.
 """
 
-import gc
 import os
 import re
 import shlex
@@ -415,13 +414,6 @@ def test_without_a_broker_the_pipelines_of_a_file_use_their_own_connections(run,
     status, error = run(f"drift --pipelines {file}")
     assert status == 3
     assert "group 'g' could not be checked: --pipelines: connection 'nowhere' is not defined" in error
-
-
-@pytest.mark.parametrize("line", ["--version", "group describe"])
-def test_a_process_that_goes_on_collects_its_garbage_as_before(run, line):
-    before = gc.get_threshold()
-    run(line)
-    assert gc.get_threshold() == before
 
 
 def test_the_help_has_sections_and_names_the_environment(cli):
