@@ -205,8 +205,8 @@ class SparkCheckpoint:
         text = self.read_text("metadata")
         if text is None:
             raise CheckpointNotFoundError(
-                f"{self.location}: found {self._describe_content()}; expected the directory that the Spark job "
-                "has as checkpointLocation, with the file metadata and the directories offsets and commits"
+                f"{self.location}: found {self._describe_content()}; expected the directory that the Spark "
+                "job has as checkpointLocation, with the file metadata and directories offsets and commits"
             )
         return parse_query_id(text, self.name("metadata"))
 
