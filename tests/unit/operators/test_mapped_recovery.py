@@ -64,7 +64,7 @@ def test_a_restore_in_a_mapped_group_looks_at_its_own_reset_and_job(in_a_mapped_
     states = {"recover__reset_0": "success", "recover__reset_1": "skipped"}
     ti: Any = TaskInstance(1, **states, recover__job_0=other, recover__job_1="skipped")
     assert in_a_mapped_group("restore").execute({"ti": ti}) is None
-    assert "there is no receipt, so nothing was moved" in capsys.readouterr().out
+    assert "there is no receipt, as if the reset has not run" in capsys.readouterr().out
 
 
 def test_a_mapped_reset_is_refused_if_its_job_was_cleared_for_some_of_its_indexes():

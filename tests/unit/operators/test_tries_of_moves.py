@@ -268,7 +268,7 @@ def test_a_restore_without_a_receipt_asks_whether_its_reset_has_run(state, moved
             task.execute(context)
     else:
         assert task.execute(context) is None
-        assert "there is no receipt, so nothing was moved" in capsys.readouterr().out
+        assert "there is no receipt, as if the reset has not run" in capsys.readouterr().out
 
 
 def test_a_task_that_was_marked_before_the_reset_has_run_is_no_finished_work(topic, group, commit, committed):
