@@ -19,6 +19,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 import fsspec
 from fsspec import AbstractFileSystem
@@ -61,6 +62,10 @@ _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az"})
 
 _ATOMIC_WRITES = _OBJECT_STORES | {"memory"}
 """fsspec's schemes of storages with atomic writes."""
+
+_OWN = "this machine (environment, configuration files, instance profile)"
+_credentials: WeakKeyDictionary[AbstractFileSystem, str] = WeakKeyDictionary()
+"""Origin of a storage's credentials, if they are not this machine's own."""
 
 
 def open_location(
@@ -281,6 +286,13 @@ def modified_at(fs: AbstractFileSystem, path: str, *, listed: bool = False) -> d
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
 
 
+def note_credentials(fs: AbstractFileSystem, source: str) -> None:
+    """Record the origin of a storage's credentials, such as ``Airflow connection 'lake'``, for errors."""
+    # All local locations share one file system object.
+    if not isinstance(fs, LocalFileSystem):
+        _credentials[fs] = source
+
+
 @contextmanager
 def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iterator[None]:
     """
@@ -299,7 +311,8 @@ def plain_errors(fs: AbstractFileSystem, path: str, doing: str = "read") -> Iter
             "bucket"
         ) from error
     except Exception as error:  # noqa: BLE001  # each driver has its own errors, and few are OSErrors
-        raise storage_error(error, _display_name(fs, path), doing) from driver_cause(error)
+        origin = _credentials.get(fs, _OWN)
+        raise storage_error(error, _display_name(fs, path), doing, origin) from driver_cause(error)
 
 
 def _is_one_of(fs: AbstractFileSystem, schemes: frozenset[str]) -> bool:

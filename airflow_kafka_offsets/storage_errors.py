@@ -17,11 +17,6 @@ _AZURE_CORE = {"ClientAuthenticationError"}
 _MISSING = _BOTOCORE | _BOTOCORE_SSO | _GOOGLE_AUTH | _AZURE_CORE
 """Names of the drivers' error classes; the drivers may not be installed here."""
 
-_CREDENTIALS = (
-    "the credentials of the storage's Airflow connection, or without one those of this machine (environment, "
-    "configuration files, instance profile)"
-)
-
 # Only the beginning of a word may begin a user's name: a long text without spaces would take minutes.
 _SECRET = re.compile(r"(?<=\?)[^\s?=]+=\S*|(?<![^\s/@])[^\s/@:]*:[^\s/@]*(?=@)")
 """A URL's query, in which WebHDFS has the delegation token, or its user and password, in an error text."""
@@ -40,21 +35,23 @@ def driver_cause(error: BaseException) -> BaseException | None:
     return error if each is None else None
 
 
-def storage_error(error: Exception, location: str, doing: str) -> StorageError:
-    """Return the StorageError for an error of a driver."""
+def storage_error(error: Exception, location: str, doing: str, credentials: str) -> StorageError:
+    """Return the StorageError for an error of a driver; ``credentials`` is their origin, for the text."""
     text, why = driver_text(error), access_refusal(error)
     reason = f"{type(error).__name__}: {text}"
     if why == "no permission":
         return StorageError(
-            f"{location}: {why} to {doing} it ({text}): allow {_CREDENTIALS} to list the directory and "
-            f"{doing} its files, or correct them"
+            f"{location}: {why} to {doing} it ({text}) with the credentials of {credentials}: allow them to "
+            f"list the directory and {doing} its files, or correct them"
         )
     if why is not None:
-        return StorageError(f"{location}: {why} to {doing} it ({reason}): correct {_CREDENTIALS}")
+        return StorageError(
+            f"{location}: {why} to {doing} it ({reason}); they come from {credentials}: correct them there"
+        )
     done, room = ("read", "") if doing == "read" else ("written", ", has free space,")
     return StorageUnavailableError(
         f"{location}: the storage could not be {done} ({reason}): check that it is reachable from here{room} "
-        f"and that {_CREDENTIALS} are valid"
+        f"and that the credentials of {credentials} are valid"
     )
 
 

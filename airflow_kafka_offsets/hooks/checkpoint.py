@@ -10,6 +10,7 @@ from airflow_kafka_offsets.errors import StorageError, UsageError
 from airflow_kafka_offsets.model.digest import digest
 from airflow_kafka_offsets.model.location import check_location, split_scheme
 from airflow_kafka_offsets.model.wording import parameter_error, parameter_text
+from airflow_kafka_offsets.storage import note_credentials
 from airflow_kafka_offsets.storage_errors import driver_cause, driver_text, storage_error
 
 
@@ -53,6 +54,7 @@ def storage_from_connection(
             parameter=conn_parameter,
             retriable=True,  # as in KafkaOffsetsHook: the secrets backend may answer again
         ) from error
+    source = f"Airflow connection {conn_id!r} ({parameter_text(conn_parameter)})"
     try:
         scheme = split_scheme(location)[0]
         # Airflow keeps each storage by its alias until the process ends, but a connection may change before.
@@ -67,5 +69,6 @@ def storage_from_connection(
             f"{parameter_text(conn_parameter)} out"
         ) from driver_cause(error)
     except Exception as error:  # noqa: BLE001  # errors of the provider and of its storage driver
-        raise storage_error(error, location, "read") from driver_cause(error)
+        raise storage_error(error, location, "read", source) from driver_cause(error)
+    note_credentials(fs, source)
     return fs

@@ -13,6 +13,7 @@ from airflow_kafka_offsets.checkpoint.reader import SparkCheckpoint
 from airflow_kafka_offsets.errors import CheckpointNotFoundError, StorageError, StorageUnavailableError
 from airflow_kafka_offsets.local.broker_config import LOOPBACK, free_port
 from airflow_kafka_offsets.model.checkpoint_policy import CheckpointPolicy
+from airflow_kafka_offsets.storage import note_credentials
 
 
 @pytest.fixture
@@ -98,10 +99,13 @@ def no_credentials(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("no_credentials")
 def test_missing_credentials_are_no_silence_and_say_where_they_are_looked_for(s3, storage_options):
     own = {"endpoint_url": storage_options["endpoint_url"], "skip_instance_cache": True}
-    with pytest.raises(
-        StorageError, match=r"NoCredentialsError.*connection, .*those of this machine"
-    ) as refused:
+    with pytest.raises(StorageError, match=r"NoCredentialsError.* they come from this machine") as refused:
         SparkCheckpoint("s3a://lake/cp", storage_options=own).read()
+    assert not refused.value.retriable
+    fs = s3(key=None, secret=None, skip_instance_cache=True)
+    note_credentials(fs, "Airflow connection 'lake'")
+    with pytest.raises(StorageError, match=r"NoCredentialsError.* from Airflow connection 'lake'") as refused:
+        SparkCheckpoint("s3a://lake/cp", fs=fs).read()
     assert not refused.value.retriable
 
 
