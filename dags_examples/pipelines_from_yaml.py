@@ -3,7 +3,7 @@ Many Spark jobs, each with a checkpoint and a group, listed in a file beside thi
 
 If the jobs run outside of Airflow, their offsets are committed every ten minutes. If Airflow starts the jobs,
 each job is followed by its commit. A failed pipeline does not affect the others, and is retried separately.
-A check beside the commits reports all pipelines together.
+The check then reports all pipelines together.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, task_group
 
 from airflow_kafka_offsets.operators.check_drift import CheckOffsetDriftOperator
@@ -26,8 +27,11 @@ with DAG("pipelines_from_yaml", schedule="*/10 * * * *", catchup=False, max_acti
         task_id="commit", max_active_tis_per_dagrun=8, outlets=[each for p in pipelines for each in p.assets]
     ).expand_kwargs([dict(pipeline) for pipeline in pipelines])
 
-    # Beside the commits: the last task decides the state of the run, and a commit may fail without drift.
-    check = CheckOffsetDriftOperator(task_id="check", pipelines=pipelines, grace="30m")
+    check = CheckOffsetDriftOperator(
+        task_id="check", pipelines=pipelines, grace="30m", trigger_rule="all_done"
+    )
+    # The last tasks decide the state of the run, and the check runs also after a failed commit.
+    commit >> [check, EmptyOperator(task_id="all_committed")]
 # --8<-- [end:yaml]
 
 # --8<-- [start:jobs]

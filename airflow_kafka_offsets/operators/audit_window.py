@@ -14,6 +14,7 @@ from airflow_kafka_offsets.errors import KafkaOffsetsError, MisnamedError
 from airflow_kafka_offsets.model.audited_rows import AuditedTable, TableRows, parse_where
 from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.parameters import choice_parser, parse_seconds, parse_text
+from airflow_kafka_offsets.model.text import quote
 from airflow_kafka_offsets.model.window import OffsetWindow
 from airflow_kafka_offsets.operators.base import OffsetsOperator, Parser
 from airflow_kafka_offsets.pipeline import parse_location
@@ -166,8 +167,9 @@ class AuditWindowOperator(OffsetsOperator):
                 write_certificate(self.save_to, certificate, self.save_conn_id)
             if failure is not None:
                 raise failure
-            run_id = getattr(context.get("dag_run"), "run_id", None)
-            remedy = f"read the window again: clear its job in run {run_id!r} with the tasks after it"
+            # The run of the window: a window in a file may be of another DAG.
+            run_id = window.source.get("run_id")
+            remedy = f"read the window again: clear its job in run {quote(run_id)} with the tasks after it"
             certificate.require_complete(remedy if run_id else "", undecided=undecided_is_good)
             return result
 

@@ -116,23 +116,26 @@ class CommitOffsetWindowOperator(MovingOperator):
     def _check_jobs(self, window: OffsetWindow) -> None:
         """Refuse a window if this task may run although a job has not read the window."""
         before: dict[str, Any] = {task.task_id: task for task in self.get_flat_relatives(upstream=True)}
-        if (plan := before.get(str(window.source.get("task_id")))) is not None:
+        in_dag = self.dag.task_dict if window.source.get("dag_id") == self.dag_id else {}
+        if (plan := in_dag.get(str(window.source.get("task_id")))) is not None:
             after_plan = plan.get_flat_relative_ids()
-            before = {name: task for name, task in before.items() if name in after_plan}
+            between = {name: task for name, task in before.items() if name in after_plan}
             beside = plan.downstream_task_ids - {self.task_id} - self.get_flat_relative_ids() - set(before)
-            if beside and all(task.is_setup for task in before.values()):
+            if beside and all(task.is_setup for task in between.values()):
                 raise PlanRefusedError(
                     f"no job of the window is before this task, and {min(beside)!r} runs beside it. If the "
                     "window's job fails, the commit has skipped its records: order the job before "
                     f"{self.task_id!r}, and a task that does not read the window after it"
                 )
+            before = between if plan.task_id in before else before
         tasks: dict[str, Any] = {self.task_id: self, **before}
         for name, task in sorted(tasks.items()):
             if (rule := TriggerRule(task.trigger_rule)) != TriggerRule.ALL_SUCCESS:
                 raise PlanRefusedError(
-                    f"{name!r} has trigger_rule={rule.value!r}, so it may run although the window's job has "
-                    "not read the window, and the commit would skip the records; "
+                    f"{name!r} has trigger_rule={rule.value!r}, so {self.task_id!r} may run although no job "
+                    "has read the window, and the commit would skip its records; "
                     f"expected 'all_success' for {self.task_id!r} and every task between the plan and it: "
                     "order a task that always runs, such as a clean-up, beside or after "
-                    f"{self.task_id!r}, and give each of several jobs after a branch its own commit"
+                    f"{self.task_id!r}, and a task that may be skipped before the plan, which may have any "
+                    "rule; give each of several jobs after a branch its own commit"
                 )

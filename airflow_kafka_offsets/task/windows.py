@@ -175,10 +175,12 @@ def write_certificate(uri: str, certificate: Certificate, conn_id: str | None) -
     text = read_text(uri, storage_from_connection(uri, conn_id, "save_conn_id"))
     if text is not None:
         earlier = Certificate.parse(text, f"save_to={uri}", describe=describe_type)
-        if (found := _subject(earlier)) != _subject(certificate):
+        same_run = is_same_task_run(earlier.window["source"], certificate.window["source"])
+        if (found := _subject(earlier)) != _subject(certificate) or not same_run:
             raise PlanRefusedError(
-                f"save_to={shorten(uri)} contains the certificate of another audit ({shorten(found)}): use a "
-                "different file for each run, audit and mapped task, or delete this one if it is not needed"
+                f"save_to={shorten(uri)} contains the certificate of another audit ({shorten(found, 300)}): "
+                "use a different file for each run, audit and mapped task, or delete this one if it is not "
+                "needed"
             )
     write_text(uri, certificate.as_text(), conn_id, "save_to", "save_conn_id")
 

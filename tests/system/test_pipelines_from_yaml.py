@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,21 @@ def test_a_commit_that_fails_fails_the_run_although_the_check_finds_no_drift(
     )
     told = run_dag(dag)
     assert (told["state"], told["results"]["check"]["drifted"]) == ("failed", False)
+
+
+def test_groups_that_had_no_commit_for_long_do_not_fail_the_run_that_commits_them(
+    run_dag, make_topic, produce, new_group, tmp_path
+):
+    """As in the first run, or after a pause of the DAG."""
+    topic = make_topic(1)
+    produce(topic, {0: 5})
+    Query(tmp_path / "checkpoint").run(0, {topic: {0: 3}})
+    os.utime(tmp_path / "checkpoint" / "commits" / "0", (time.time() - 3600,) * 2)
+    dag = Path(shutil.copy(EXAMPLE, tmp_path))
+    dag.with_name("pipelines.yaml").write_text(
+        f"- {{group_id: {new_group()}, checkpoint_location: {tmp_path}/checkpoint}}\n"
+    )
+    assert run_dag(dag)["state"] == "success"
 
 
 def test_each_job_of_a_file_is_followed_by_its_own_commit(

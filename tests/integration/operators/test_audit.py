@@ -324,7 +324,9 @@ def test_a_window_may_be_in_a_file(audit, table, topic, window, tmp_path):
 
 def test_the_error_says_how_to_read_the_window_again(audit, table, topic, window):
     table.add(topic, {0: range(9), 1: range(6)})
-    context: Any = {"dag_run": SimpleNamespace(run_id="scheduled__1")}
+    window["source"]["run_id"] = "scheduled__1"
+    # A window in a file may be of a run of another DAG.
+    context: Any = {"dag_run": SimpleNamespace(run_id="scheduled__2")}
     with pytest.raises(AirflowFailException) as error:
         audit.task(window).execute(context)
     assert str(error.value).endswith(

@@ -636,6 +636,22 @@ def test_a_window_is_not_committed_while_its_job_runs_beside_the_commit(
         assert holds(group) == {0: 10, 1: 4, 2: 0}
 
 
+@pytest.mark.parametrize(("planned_in", "refused"), [("flights", True), ("other", False)])
+def test_a_window_is_not_committed_without_an_order_of_the_commit_after_its_job(
+    planned_in, refused, run, topic, group, holds, monkeypatch
+):
+    """As with a window from a template or a file, which does not put the commit after its plan."""
+    monkeypatch.setattr(TaskInstance, "dag_id", planned_in)
+    window = plan(run, group_id=group)
+    with DAG("flights"):
+        commit = CommitOffsetWindowOperator(task_id="commit", group_id=group, window=window, fenced=False)
+        EmptyOperator(task_id="plan") >> EmptyOperator(task_id="job")
+        EmptyOperator(task_id="gate") >> commit
+    with pytest.raises(AirflowFailException, match="'job' runs beside it") if refused else nullcontext():
+        commit.execute(run.context())
+    assert holds(group) == ({0: 5, 1: 2, 2: 0} if refused else {0: 10, 1: 4, 2: 0})
+
+
 def test_an_empty_window_needs_no_job(run, topic, group):
     window = plan(run, group_id=group, end={topic: {"0": 5, "1": 2, "2": 0}}, on_empty="continue")
     with DAG("flights"):

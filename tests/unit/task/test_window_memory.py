@@ -1,6 +1,7 @@
 """Which records a run has had before, where Airflow does not keep that over the task's success."""
 
 from dataclasses import replace
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,10 +9,12 @@ import pytest
 from waiting import Store
 
 from airflow_kafka_offsets.errors import PlanRefusedError
+from airflow_kafka_offsets.model.audited_rows import TableRows
+from airflow_kafka_offsets.model.certificate import Certificate, MissingOffsets
 from airflow_kafka_offsets.model.groups import GroupSelection
 from airflow_kafka_offsets.model.offsets import OffsetRange, TopicPartition
 from airflow_kafka_offsets.model.window import OffsetWindow
-from airflow_kafka_offsets.task.windows import WindowMemory, load_window, window_xcom
+from airflow_kafka_offsets.task.windows import WindowMemory, load_window, window_xcom, write_certificate
 
 NO_CLIENT: Any = None
 REPLAY = GroupSelection.parse(None, "orders", required=False)
@@ -89,3 +92,17 @@ def test_an_empty_window_is_compared_with_its_file_too(tmp_path):
     file.write_text(replace(empty, ranges={orders: OffsetRange(9, 9)}).as_text())
     with pytest.raises(PlanRefusedError, match="was changed since .* planned: found other ranges"):
         load_window(planned)
+
+
+def test_a_certificate_of_a_run_with_a_long_id_is_not_overwritten_by_another_run_s(tmp_path):
+    def write(run_id):
+        source = {"dag_id": "d", "run_id": f"{'long_' * 30}{run_id}", "task_id": "plan"}
+        window = OffsetWindow({TopicPartition("orders", 0): OffsetRange(0, 5)}, source=source)
+        audited, at = {"conn_id": "lake", "table": "orders"}, datetime.now(tz=timezone.utc)
+        certificate = Certificate.issue(window, TableRows(5), MissingOffsets(), audited, at)
+        write_certificate(str(tmp_path / "certificate.json"), certificate, None)
+
+    write("first")
+    write("first")
+    with pytest.raises(PlanRefusedError, match="the certificate of another audit .*run_id=long_.*task_id="):
+        write("second")
