@@ -103,21 +103,15 @@ class CheckpointState:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences about batches that Spark may have skipped, or that keep it from starting."""
-        skipped = self.skipped_batch_ids
-        return [
-            *self.orphans,
-            *(
-                [
-                    f"{self.location}: commits/ lacks batch {join_first(skipped)}, before batch "
-                    f"{self.batch_id}: a copy was incomplete, or files were removed. Spark runs only the "
-                    "newest batch again, so it may have skipped their records; to read them, move the "
-                    "checkpoint back"
-                ]
-                if skipped
-                else []
-            ),
-        ]
+        """Sentences about batches that Spark may have skipped, or with which it fails."""
+        found = self.orphans
+        if skipped := self.skipped_batch_ids:
+            found.append(
+                f"{self.location}: commits/ lacks batch {join_first(skipped)}, before batch "
+                f"{self.batch_id}: a copy was incomplete, or files were removed. Spark runs only the newest "
+                "batch again, so it may have skipped their records; to read them, move the checkpoint back"
+            )
+        return found
 
     @property
     def orphans(self) -> list[str]:
@@ -127,9 +121,9 @@ class CheckpointState:
         if self.batch_id is None or newest < self.batch_id:
             return []
         return [
-            f"{self.location}: found commits/{newest} without offsets/{newest}, and Spark does not start "
-            f"from it: if a job ran during a move, stop the job and remove commits/{newest} and its "
-            f".{newest}.crc; if files were removed by hand, put them back"
+            f"{self.location}: found commits/{newest} without offsets/{newest}: each start of the query "
+            "runs its last batch again, then fails: if a job ran during a move, stop it and remove "
+            f"commits/{newest} and its .{newest}.crc; if files were removed by hand, put them back"
         ]
 
     @property

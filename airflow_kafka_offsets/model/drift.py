@@ -41,7 +41,7 @@ class NewestBatch:
     ended_at: datetime | None = None
     """When the committed batch ended; ``None`` if unknown."""
     warnings: Sequence[str] = ()
-    """Sentences about batches that may have been skipped, or that keep Spark from starting."""
+    """Sentences about batches that may have been skipped, or with which Spark fails."""
 
     def __str__(self) -> str:
         name = "no batch has finished" if self.batch_id is None else f"batch {self.batch_id}"

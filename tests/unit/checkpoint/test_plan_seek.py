@@ -75,7 +75,7 @@ def test_a_directory_without_a_checkpoint_is_not_found(tmp_path):
 
 def test_a_commit_without_offsets_is_refused(checkpoint, assert_refused):
     root = checkpoint(THREE, [0, 1, 2, 3])
-    assert_refused(root, seek(root), "found commits/3 without offsets/3, and Spark does not start from it")
+    assert_refused(root, seek(root), "found commits/3 without offsets/3: each start of the query")
 
 
 def test_continuous_mode_is_refused(checkpoint, assert_refused):

@@ -177,7 +177,7 @@ def test_a_batch_that_a_job_finished_after_a_restore_had_discarded_it_is_named_w
     query, group = new_query({topic: {0: 4}}), new_group()
     query.finish(2)
     commit(context, group_id=group, checkpoint_location=query.location)
-    text = "Spark does not start from it: if a job ran during a move, stop the job and remove commits/2"
+    text = "runs its last batch again, then fails: if a job ran during a move, stop it and remove commits/2"
     assert text in caplog.text
     (report,) = KafkaOffsetsHook().check_drift(group, query.location)["groups"]
     assert [text in warning for warning in report["warnings"]] == [True]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_kafka_offsets.ui import dags
+from airflow_kafka_offsets.ui.airflow_api import AirflowError
 from airflow_kafka_offsets.ui.dags import Dags
 from airflow_kafka_offsets.ui.discovery import DagPipelines
 
@@ -15,13 +16,14 @@ NAMES = [f"dag{number:02}" for number in range(20)]
 
 @pytest.fixture
 def reading(monkeypatch):
-    """What is read, and how many seconds a DAG takes: much longer than a request waits."""
-    reading = SimpleNamespace(read=[], takes=0.02)
+    """What is read, what cannot be, and how many seconds a DAG takes: much longer than a request waits."""
+    reading = SimpleNamespace(read=[], takes=0.02, broken="")
 
     async def find_all_pipelines(_, __, dag_ids):
         await asyncio.sleep(reading.takes * len(dag_ids))
         reading.read.extend(dag_ids)
-        return {dag_id: DagPipelines() for dag_id in dag_ids}
+        found = {dag_id: DagPipelines() for dag_id in dag_ids}
+        return found | ({reading.broken: AirflowError("no answer")} if reading.broken in found else {})
 
     monkeypatch.setattr(dags, "find_all_pipelines", find_all_pipelines)
     monkeypatch.setattr(dags, "WITHIN", 0.0)
@@ -74,3 +76,15 @@ def test_one_dag_that_took_long_to_read_does_not_keep_a_long_list_from_being_rea
 
     asyncio.run(list_after_a_slow_one())
     assert sorted(reading.read) == sorted([*NAMES, *NAMES])
+
+
+def test_a_slow_dag_that_can_never_be_read_does_not_keep_the_others_from_being_read_again(reading):
+    async def list_often():
+        list_dags = listing()
+        reading.takes, reading.broken = 0.04, NAMES[0]
+        for _ in range(6):
+            await list_dags(NAMES[:2])
+            await asyncio.sleep(0.25)
+
+    asyncio.run(list_often())
+    assert reading.read.count(NAMES[1]) > 1
