@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -34,6 +35,9 @@ OWN_GROUP = "airflow-kafka-offsets"
 MAX_KEPT = 8
 """Maximum number of Consumers used in parallel: each has about four threads, and a socket for each broker."""
 
+_FAR = 0.015
+"""Seconds of a response: a broker in the same network is faster, even for 500 partitions."""
+
 DEFAULTS = {
     "client.id": OWN_GROUP,
     # A name may have an address that does not answer: the client tries the next one only after this time, 30
@@ -64,6 +68,8 @@ class Connection:
         self.scrub = scrubber(config)
         self.background_errors = BackgroundErrors(self.scrub, partial(find_cause, config))
         self.commit_responses: list[tuple[KafkaError | None, list[ClientPartition]]] = []
+        self.fastest = math.inf
+        """Seconds of the fastest response about logs so far."""
         self.cluster_id = ""
         """Cluster of the last response about topics; empty if it is not known."""
         self._users_error_cb = config.get("error_cb")
@@ -194,6 +200,12 @@ class Connections:
         """The clusters that the connections lead to, as far as they are known."""
         # A copy: another thread may open connections.
         return {connection.cluster_id for connection in [*self._kept.values()]} - {""}
+
+    @property
+    def is_far(self) -> bool:
+        """Whether no response was as fast as a response from the same network."""
+        fastest = min((connection.fastest for connection in self._kept.values()), default=math.inf)
+        return _FAR < fastest < math.inf
 
     def discard(self, connection: Connection) -> None:
         """Close a connection in the background: while a commit is pending this may take a minute."""

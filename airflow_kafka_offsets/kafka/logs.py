@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -81,7 +82,7 @@ def offsets_at_timestamps(
             connection: Connection, task: tuple[int, Sequence[TopicPartition]]
         ) -> tuple[Offsets, dict[TopicPartition, Failure]]:
             timestamp, chunk = task
-            if not connection.cluster_id:
+            if connection.fastest == math.inf:
                 # A client that looks for leaders before it is connected may wait for 0.7 s: 2 to 8 of 100
                 # clients did.
                 read_cluster_id(connection, within())

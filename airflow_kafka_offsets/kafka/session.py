@@ -35,8 +35,8 @@ T = TypeVar("T")
 LONGEST_TIMEOUT = 3_600.0
 """Maximum seconds of one call."""
 
-_LARGEST = 2
-"""Factor by which a chunk may be larger than the configured size."""
+_NEAR_CHUNKS, _FAR_CHUNKS = 2, 5
+"""Factors by which a chunk may be larger than the configured size."""
 
 # Seconds that close() waits: while a commit is pending, the client's own close may take a minute.
 _CLOSE = 3.0
@@ -225,9 +225,11 @@ class Session:
         Split partitions into chunks, one for each request.
 
         The client is far slower with many partitions in one request, but each request takes a round trip. So
-        chunks grow only if every connection has one.
+        chunks grow only if every connection has one, and grow much larger only if a round trip takes longer
+        than a large chunk.
         """
-        size = min(_LARGEST * self.chunk_size, max(self.chunk_size, -(-len(partitions) // MAX_KEPT)))
+        most = self.chunk_size * (_FAR_CHUNKS if self.connections.is_far else _NEAR_CHUNKS)
+        size = min(most, max(self.chunk_size, -(-len(partitions) // MAX_KEPT)))
         return [partitions[first : first + size] for first in range(0, len(partitions), size)]
 
     def by_leader(self, partitions: Sequence[TopicPartition]) -> Sequence[TopicPartition]:

@@ -1,5 +1,6 @@
-"""Questions about many partitions are cut into requests, by leader."""
+"""Questions about many partitions are cut into requests: by leader, and larger to a broker far away."""
 
+import math
 from array import array
 from itertools import chain
 from types import SimpleNamespace
@@ -15,25 +16,44 @@ from airflow_kafka_offsets.kafka.session import Session
 from airflow_kafka_offsets.model.offsets import TopicPartition
 
 
-def session(chunk_size=250):
-    return Session({"bootstrap.servers": "127.0.0.1:1"}, timeout=1, total=None, chunk_size=chunk_size)
+def session(*fastest, chunk_size=250):
+    """A session whose connections have had such fastest responses, in seconds."""
+    made = Session({"bootstrap.servers": "127.0.0.1:1"}, timeout=1, total=None, chunk_size=chunk_size)
+    kept: Any = {number: SimpleNamespace(fastest=each) for number, each in enumerate(fastest)}
+    made.connections._kept = kept
+    return made
 
 
 def partitions(count, topic="orders"):
     return [TopicPartition(topic, number) for number in range(count)]
 
 
-@pytest.mark.parametrize(("count", "sizes"), [(600, [250, 250, 100]), (10_000, [500] * 20)])
-def test_chunks_grow_only_if_every_connection_has_one(count, sizes):
-    assert [len(chunk) for chunk in session().chunks(partitions(count))] == sizes
+@pytest.mark.parametrize(
+    ("fastest", "size"),
+    [
+        ((), 500),
+        ((math.inf,), 500),
+        ((0.004,), 500),
+        ((0.300, 0.004), 500),
+        ((0.021, math.inf), 1_250),
+        ((0.300, 0.021), 1_250),
+    ],
+)
+def test_far_away_all_that_one_connection_asks_for_is_one_request(fastest, size):
+    assert {len(chunk) for chunk in session(*fastest).chunks(partitions(10_000))} == {size}
 
 
-@given(st.integers(0, 3_000), st.integers(1, 600))
-def test_each_partition_is_in_one_chunk(count, chunk_size):
+@pytest.mark.parametrize("fastest", [0.004, 0.021])
+def test_few_partitions_are_not_shared_out_more_than_needed(fastest):
+    assert [len(chunk) for chunk in session(fastest).chunks(partitions(600))] == [250, 250, 100]
+
+
+@given(st.integers(0, 3_000), st.integers(1, 600), st.lists(st.floats(0, 1) | st.just(math.inf), max_size=8))
+def test_each_partition_is_in_one_chunk(count, chunk_size, fastest):
     wanted = partitions(count)
-    chunks = session(chunk_size).chunks(wanted)
+    chunks = session(*fastest, chunk_size=chunk_size).chunks(wanted)
     assert list(chain(*chunks)) == wanted
-    assert all(0 < len(chunk) <= 2 * chunk_size for chunk in chunks)
+    assert all(0 < len(chunk) <= 5 * chunk_size for chunk in chunks)
 
 
 def test_partitions_of_one_broker_come_together():
@@ -57,9 +77,9 @@ def test_what_is_not_known_is_asked_for_all_the_same_and_one_request_needs_no_or
     assert asking.by_leader(partitions(2)) == partitions(2)
 
 
-@pytest.mark.parametrize(("cluster", "asked"), [("", ["cluster", "log"]), ("known", ["log"])])
-def test_a_connection_that_has_asked_nothing_yet_is_asked_for_the_cluster_first(monkeypatch, cluster, asked):
-    connection: Any = SimpleNamespace(cluster_id=cluster)
+@pytest.mark.parametrize(("fastest", "asked"), [(math.inf, ["cluster", "log"]), (0.001, ["log"])])
+def test_a_connection_that_has_asked_nothing_yet_is_asked_for_the_cluster_first(monkeypatch, fastest, asked):
+    connection: Any = SimpleNamespace(fastest=fastest)
     asking, (wanted,) = session(), partitions(1)
     seen: list[str] = []
 
