@@ -261,7 +261,7 @@ def _plan(
     undoes: str | None = None,
     **more: Any,
 ) -> CheckpointPlan:
-    """Return the plan of a move, or the rest of it if the request has begun it; ``more`` are its fields."""
+    """Return the plan of a move, or of what is left of a begun move; ``more`` are fields of the plan."""
     checkpoint, begun = moves.checkpoint, moves.begun_by(request, undoes)
     plan = CheckpointPlan(
         kind=kind,

@@ -53,7 +53,7 @@ def plan_offset_deletion(
     client: OffsetsClient, group_id: str, scope: TopicScope
 ) -> dict[TopicPartition, Commit]:
     """
-    Read the commits of a group to delete, in a scope with named topics; empty if there are none.
+    Return the commits to delete from a group: those on the topics that the scope names.
 
     :raises PlanRefusedError: if the consumer group does not exist, its members read one of the topics, or a
         topic is not on the broker.

@@ -94,10 +94,11 @@ class Dags:
             old = [dag_id for dag_id in dag_ids if self._found.get_known(dag_id, seconds) is None]
             for start in range(0, len(old), _AT_ONCE):
                 these = await find_all_pipelines(ask, self.outcomes, old[start : start + _AT_ONCE])
-                # Also after a reading that goes on in the background. What is read in a rest does not prolong
-                # it: a DAG that can never be read would do so for ever.
+                # Also if the request has ended. A reading in a rest does not prolong the rest: a DAG that can
+                # never be read would do so for ever.
                 now = time.monotonic()
-                self._rests_until = self._rests_until if rests else now + _SHARE * (now - began)
+                if not rests:
+                    self._rests_until = now + _SHARE * (now - began)
                 for dag_id, its in these.items():
                     if isinstance(its, Exception):
                         failed[dag_id] = its
